@@ -21,10 +21,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 OUT = ROOT / "target/fuzz/coverage"
 FILES = [
-    *(f"crates/codec/src/framing/{name}.rs" for name in "delimiter fixed length_field lines mod raw".split()),
+    *(f"crates/codec/src/framing/{name}.rs" for name in "delimiter fixed json length_field lines mod raw varint".split()),
     "crates/codec/src/over.rs",
     *(f"crates/websocket/src/{name}.rs" for name in "codec frame mask utf8 permessage_deflate".split()),
     *(f"crates/socks/src/{name}.rs" for name in "client server v4 v5".split()),
+    *(f"crates/memcached/src/{name}.rs" for name in "client_codec key line meta parse server_codec".split()),
     *(f"crates/redis/src/{name}.rs" for name in "client_codec inline nesting server_codec token value".split()),
     *(f"crates/proxy-protocol/src/{name}.rs" for name in "receiver tlv v1 v2".split()),
     "crates/codec/src/sniff/rules.rs",

@@ -72,7 +72,9 @@ impl Session {
             }
         }
         if !self.is_authenticated {
-            return OutgoingReply::error("NOAUTH HELLO must be called with the client already authenticated, or with AUTH");
+            return OutgoingReply::error(
+                "NOAUTH HELLO must be called with the client already authenticated, or with AUTH",
+            );
         }
         let key = ConnectionKey { version, ..self.key };
         let client = match self.upstream.shared(key) {

@@ -5,8 +5,8 @@ use std::pin::pin;
 
 use futures_util::future::{Either, select};
 use tidegate::redis::{
-    ClientCodec, Command, CommandBuffer, IncomingCommand, IncomingReply, OutgoingCommand, OutgoingReply, ProtocolLimits,
-    ReplyWriter, ServerCodec, Value, Version,
+    ClientCodec, Command, CommandBuffer, IncomingCommand, IncomingReply, OutgoingCommand, OutgoingReply,
+    ProtocolLimits, ReplyWriter, ServerCodec, Value, Version,
 };
 use tidegate::{Channel, Client, ReadHalf, WriteHalf};
 

@@ -8,8 +8,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tidegate::redis::{
-    ClientError, Command, CommandBuffer, CommandClass, Dedicated, Failure, IncomingCommand, OutgoingReply, ReplyBudget, ServerCodec,
-    Version, WireReply,
+    ClientError, Command, CommandBuffer, CommandClass, Dedicated, Failure, IncomingCommand, OutgoingReply, ReplyBudget,
+    ServerCodec, Version, WireReply,
 };
 use tidegate::{Channel, ChannelError};
 
@@ -211,7 +211,10 @@ impl Session {
         match class {
             CommandClass::Connection | CommandClass::Subscription if is_within && !is(b"RESET") && !is(b"QUIT") => {
                 // The upstream does not know it by this name, so the transaction fails as it must.
-                self.forward(CommandBuffer::new([command.name(), b"-within-a-transaction-of-redis_proxy"].concat()), false)
+                self.forward(
+                    CommandBuffer::new([command.name(), b"-within-a-transaction-of-redis_proxy"].concat()),
+                    false,
+                )
             }
             CommandClass::Connection | CommandClass::Subscription if !self.replies.is_empty() => Step::Wait,
             CommandClass::Subscription => Step::Relay,
@@ -231,7 +234,8 @@ impl Session {
         let is = |at, name: &[u8]| command.argument(at).is_some_and(|word| word.eq_ignore_ascii_case(name));
         let of_client = [&b"TRACKING"[..], b"TRACKINGINFO", b"GETREDIR", b"CACHING", b"REPLY"];
         let others = [&b"READONLY"[..], b"READWRITE", b"ASKING", b"SYNC", b"PSYNC", b"REPLCONF"];
-        others.into_iter().any(|name| is(0, name)) || (is(0, b"CLIENT") && of_client.into_iter().any(|name| is(1, name)))
+        others.into_iter().any(|name| is(0, name))
+            || (is(0, b"CLIENT") && of_client.into_iter().any(|name| is(1, name)))
     }
 
     /// A connection of its own, once nothing is under way on the shared one.

@@ -22,7 +22,8 @@ impl Pair {
     fn with(password: Option<&str>) -> Self {
         let upstream = toy_upstream::start_with(password).expect("the upstream starts");
         let target = upstream.address().to_string();
-        let proxy = start("127.0.0.1:0", &target, password.map(str::to_owned), CLIENT_BYTES_MAX).expect("the proxy starts");
+        let proxy =
+            start("127.0.0.1:0", &target, password.map(str::to_owned), CLIENT_BYTES_MAX).expect("the proxy starts");
         Self { upstream: Some(upstream), proxy: Some(proxy) }
     }
 
@@ -75,7 +76,9 @@ fn many_clients_share_one_connection() {
     let pair = Pair::new();
     let mut clients: Vec<_> = (0..50).map(|_| pair.client()).collect();
     for (number, client) in clients.iter_mut().enumerate() {
-        client.write_all(format!("SET k{number} {number}\r\nGET k{number}\r\nPING\r\n").as_bytes()).expect("it is sent");
+        client
+            .write_all(format!("SET k{number} {number}\r\nGET k{number}\r\nPING\r\n").as_bytes())
+            .expect("it is sent");
     }
     for (number, client) in clients.iter_mut().enumerate() {
         let number = number.to_string();

@@ -70,7 +70,9 @@ impl Upstream {
 /// The reply to a command without a reply of the upstream: it says whether the command may have been executed.
 pub(crate) fn error_for_failure(error: &ClientError) -> OutgoingReply {
     match error {
-        ClientError::NotSent(failure) => OutgoingReply::error(format!("ERR proxy: the command was not executed: {failure}")),
+        ClientError::NotSent(failure) => {
+            OutgoingReply::error(format!("ERR proxy: the command was not executed: {failure}"))
+        }
         error => OutgoingReply::error(format!("ERR proxy: {error}")),
     }
 }

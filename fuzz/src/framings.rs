@@ -3,7 +3,7 @@
 //! The first byte is the seed of the split, the next ones choose the options, the rest is the wire. The same rest is
 //! then a message to encode: it is refused, or decodes to itself.
 
-use tidegate_codec::framing::{Delimiter, Fixed, FramingError, LengthField, Lines, Payload};
+use tidegate_codec::framing::{Delimiter, Fixed, FramingError, Json, LengthField, Lines, Payload, VarintLength};
 use tidegate_codec::{Pipeline, Slice};
 use tidegate_testkit::contract::Contract;
 
@@ -79,6 +79,36 @@ pub fn length_field(data: &[u8]) {
         builder = builder.frame_bytes_max(16 + choices.below(64));
     }
     check(&builder.build(), LengthField::encoded, choices.rest(), seed);
+}
+
+/// Frames behind a varint, of each width.
+pub fn varint(data: &[u8]) {
+    let mut choices = Choices::new(data);
+    let seed = choices.byte();
+    let options = choices.byte();
+    let mut framing = VarintLength::new();
+    if options & 1 != 0 {
+        framing = framing.wide();
+    }
+    if options & 2 != 0 {
+        framing = framing.with_frame_bytes_max(1 + usize::from(options >> 2));
+    }
+    check(&framing, VarintLength::encoded, choices.rest(), seed);
+}
+
+/// JSON values.
+pub fn json(data: &[u8]) {
+    let mut choices = Choices::new(data);
+    let seed = choices.byte();
+    let options = choices.byte();
+    let mut framing = Json::new();
+    if options & 1 != 0 {
+        framing = framing.with_depth_max(1 + usize::from(options >> 5));
+    }
+    if options & 2 != 0 {
+        framing = framing.with_frame_bytes_max(1 + usize::from(options >> 2));
+    }
+    check(&framing, Json::encoded, choices.rest(), seed);
 }
 
 /// Checks the contract on `wire`, with an application that echoes, and then on a frame of the same bytes.

@@ -2,7 +2,7 @@
 //!
 //! | target | meaning of the bytes | file |
 //! |---|---|---|
-//! | `lines` `delimiter` `fixed` `length_field` | a framing's options, then its wire | `framings.rs` |
+//! | `lines` `delimiter` `fixed` `length_field` `varint` `json` | a framing's options, then its wire | `framings.rs` |
 //! | `filters` | a stack of filters, then its wire, or the plain bytes above it | `filters.rs` |
 //! | `http1` | a server's configuration, then requests | `http1.rs` |
 //! | `http2` `hpack` | frames to a connection; field blocks | `http2.rs` |
@@ -11,6 +11,7 @@
 //! | `compress` | an algorithm, then a compressed message; or the message to compress | `compress.rs` |
 //! | `proxy_protocol` | a policy, then a PROXY header and lines | `proxy_protocol.rs` |
 //! | `socks` | a role and its options, then the wire of the other role | `socks.rs` |
+//! | `memcached` | the role and the seed of a split, then the wire | `memcached.rs` |
 //! | `redis` | a role and its limits, then the wire of the other role | `redis.rs` |
 //! | `streams` | windows, then frames to a protocol with streams, between commands | `streams.rs` |
 //! | `sniff` | the order of rules, then the first bytes of a connection | `sniff.rs` |
@@ -43,6 +44,7 @@
 //! | `proxy_protocol.rs` | PROXY headers, received in both ways |
 //! | `websocket.rs` | frames to both roles of WebSocket, and round trips |
 //! | `socks.rs` | handshakes of SOCKS, in both roles |
+//! | `memcached.rs` | memcached in both roles: each split yields the same messages, which can be sent again |
 //! | `redis.rs` | the wire of both roles of Redis, and round trips |
 //! | `compress.rs` | compressed messages of each algorithm, and round trips |
 //! | `streams.rs` | frames and commands on a session |
@@ -64,6 +66,7 @@ mod filters;
 mod framings;
 mod http1;
 mod http2;
+mod memcached;
 mod outbound;
 mod proxy_protocol;
 mod redis;
@@ -82,9 +85,10 @@ mod websocket;
 pub use compress::compress;
 pub use connections::connections;
 pub use filters::filters;
-pub use framings::{delimiter, fixed, length_field, lines};
+pub use framings::{delimiter, fixed, json, length_field, lines, varint};
 pub use http1::http1;
 pub use http2::{hpack, http2};
+pub use memcached::memcached;
 pub use outbound::outbound;
 pub use proxy_protocol::proxy_protocol;
 pub use redis::redis;
@@ -104,11 +108,13 @@ pub use websocket::websocket;
 pub type Target = fn(&[u8]);
 
 /// All targets, by name.
-pub const TARGETS: [(&str, Target); 24] = [
+pub const TARGETS: [(&str, Target); 27] = [
     ("lines", lines),
     ("delimiter", delimiter),
     ("fixed", fixed),
     ("length_field", length_field),
+    ("varint", varint),
+    ("json", json),
     ("filters", filters),
     ("http1", http1),
     ("http2", http2),
@@ -124,6 +130,7 @@ pub const TARGETS: [(&str, Target); 24] = [
     ("rings", rings),
     ("round_trips", round_trips),
     ("socks", socks),
+    ("memcached", memcached),
     ("redis", redis),
     ("services", services),
     ("streams", streams),

@@ -62,7 +62,10 @@ fn fuzz_targets(sources: &Path, package: &str) -> Result<Vec<String>, Failure> {
 /// Most targets name these packages, whichever crate they test. Listed are those that test the package.
 const FOUNDATIONS: [(&str, &[&str]); 5] = [
     ("tidegate-buffer", &["outbound"]),
-    ("tidegate-codec", &["lines", "delimiter", "fixed", "length_field", "filters", "sniff", "streams"]),
+    (
+        "tidegate-codec",
+        &["lines", "delimiter", "fixed", "length_field", "varint", "json", "filters", "sniff", "streams"],
+    ),
     ("tidegate-engine", &["connections"]),
     ("tidegate-sys", &["rings"]),
     ("tidegate-testkit", &["connections"]),

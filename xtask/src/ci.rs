@@ -140,6 +140,7 @@ const EXAMPLES: [&str; 27] = [
     "push",
     "redis_proxy",
     "socks_server",
+    "memcached_server",
     "sse_push",
     "streams",
     "tally",

@@ -241,7 +241,8 @@ fn add_import(text: &str, package: &str, name: &str) -> Result<String, Failure> 
     let added = format!("`tidegate-{name}`");
     let mut imports: Vec<_> = imports.split_whitespace().collect();
     imports.push(&added);
-    imports.sort_unstable();
+    // By the names: a backtick would come behind a hyphen.
+    imports.sort_unstable_by_key(|import| import.trim_matches('`'));
     replace(text, row, &format!("|{own}| {} |{of_tests}|", imports.join(" ")))
 }
 

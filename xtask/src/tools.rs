@@ -33,6 +33,7 @@ pub(crate) const OF_CI: &[(&str, &str)] = &[
     ("systemd-analyze", "systemd"),
     ("redis-server", "redis-server"),
     ("redis-cli", "redis-tools"),
+    ("memccapable", "libmemcached-tools"),
 ];
 
 /// Further tools of the long checks.

@@ -4,8 +4,10 @@
 use std::future::poll_fn;
 use std::task::Poll;
 
-use tidegate_engine::Limits;
-use tidegate_http::{Config, ContentType, Response, Router};
+use tidegate_engine::{ConnectionRate, Limits};
+use tidegate_http::{
+    AccessLog, Config, ContentType, Edit, LineLog, LogFormat, Next, RateLimit, RequestIds, Response, Router, Template,
+};
 use tidegate_http_proxy::{Proxy, Upstreams};
 use tidegate_http2::hpack::{Encoder, Indexing, TABLE_BYTES_DEFAULT};
 use tidegate_sys::Socket;
@@ -29,6 +31,12 @@ pub(crate) fn routed<const DEPTH: usize>(rounds: usize) {
 /// The same by an async function that is complete when it is polled first.
 pub(crate) fn async_<const DEPTH: usize>(rounds: usize) {
     serve(Router::new().get("/plaintext", async || hello()), DEPTH, rounds);
+}
+
+/// The same in async middleware that passes each request on at once.
+pub(crate) fn wrapped<const DEPTH: usize>(rounds: usize) {
+    let router = Router::new().get("/plaintext", async || hello());
+    serve(router.wrap(async |request, next: Next| next.run(request).await), DEPTH, rounds);
 }
 
 /// The same by an async function that waits once: it is complete when it is polled again.
@@ -75,15 +83,41 @@ pub(crate) fn http2<const STREAMS: usize>(rounds: usize) {
 /// `DEPTH` requests in one turn, passed on to an upstream that answers each in the turn after it. Both connections are kept
 /// alive.
 pub(crate) fn proxied<const DEPTH: usize>(rounds: usize) {
-    let (mut event_loop, peer) = wired(REQUEST.repeat(DEPTH), 0);
-    peer.answer(RESPONSE);
+    pass_on(Router::new().fallback(proxy()), DEPTH, 0, rounds);
+}
+
+/// The same for one request of a route with a log, ids, edits of fields and a rate limit.
+pub(crate) fn proxied_with_features(rounds: usize) {
+    let lines = LineLog::new("log", std::io::sink()).wait_when_full(false);
+    let id = Template::parse("{request.id}").expect("a template");
+    let limit = RateLimit::new(ConnectionRate::per_second(1_000_000_000).burst(1_000_000_000));
+    let proxy = proxy()
+        .edit_request(Edit::set("X-Request-Id", id).expect("a field"))
+        .edit_response(Edit::set("X-Gateway", "gate").expect("a field"))
+        .rate_limit(&limit);
+    let log = AccessLog::new(LogFormat::Json).to(&lines);
+    let added = ADDED_BYTES;
+    pass_on(Router::new().fallback(proxy).with(log).with(RequestIds::new().ignoring_peers()), 1, added, rounds);
+}
+
+/// The fields that are added to a response: `X-Request-Id` with 32 digits, and `X-Gateway`.
+const ADDED_BYTES: usize = "X-Request-Id: \r\n".len() + 32 + "X-Gateway: gate\r\n".len();
+
+fn proxy() -> Proxy {
     let upstreams = Upstreams::new(["http://192.0.2.2:8080"]).expect("a URL");
-    let router = Router::new().fallback(Proxy::new(&upstreams).via("gate"));
+    Proxy::new(&upstreams).via("gate")
+}
+
+/// `depth` requests in one turn. `added` is the number of bytes that are added to each response.
+fn pass_on(router: Router, depth: usize, added: usize, rounds: usize) {
+    let (mut event_loop, peer) = wired(REQUEST.repeat(depth), 0);
+    peer.answer(RESPONSE);
+    let response = RESPONSE.len() + added;
     let (codec, handler) = Config::new().connections(router)();
     let adopted = event_loop.adopt(Socket::Simulated(0), &address(), Limits::default(), codec, handler);
     adopted.expect("it takes any stream");
     // Each request takes a turn, and its answer another one; the first makes a connection.
-    let turns = 2 * DEPTH + 2;
+    let turns = 2 * depth + 2;
     for round in 0..=rounds {
         peer.pass(BETWEEN);
         peer.deliver();
@@ -91,11 +125,11 @@ pub(crate) fn proxied<const DEPTH: usize>(rounds: usize) {
             // The first round is a warm-up.
             let turned = if round == 0 { event_loop.turn(None) } else { count_this(|| event_loop.turn(None)) };
             turned.expect("nothing fails on a wire");
-            if peer.received() as usize == (round + 1) * DEPTH * RESPONSE.len() {
+            if peer.received() as usize == (round + 1) * depth * response {
                 break;
             }
         }
-        assert_eq!(peer.received() as usize, (round + 1) * DEPTH * RESPONSE.len(), "each request is answered");
+        assert_eq!(peer.received() as usize, (round + 1) * depth * response, "each request is answered");
     }
 }
 

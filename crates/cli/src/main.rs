@@ -4,7 +4,7 @@
 //! `site.rs` answers requests, `counts.rs` prints the server's counts, `byte_log.rs` logs the bytes of connections,
 //! `admission.rs` has the flags that decide which peers may connect, `limits.rs` those for deadlines and rates. With
 //! `--root` or `--config` it serves files: `sites/`. `proxy` passes requests on: `proxy/`. `server.rs` has the parts
-//! that both need of a server, with `log.rs` for its logs, `service.rs` for a service manager and `admin.rs` for the
+//! that both need of a server, with `log.rs` for its logs and `admin.rs` for the
 //! administrative server, whose figures `top.rs` shows in a terminal. `load` generates load: the crate `tidegate-load`.
 //! `experiment` runs both with several outbound queues, in `experiment/`. Each is an ordinary application: it uses only
 //! the facade crate.
@@ -18,7 +18,6 @@
 //! | `server.rs` | the flags of a server, its signals and its end, for `serve` and `proxy` |
 //! | `proxy/` | `tidegate proxy`, by flags (`flags.rs`) or a file (`config.rs`): its routers and its reload (`routes.rs`) |
 //! | `admin.rs` | `--admin` of both, while it runs |
-//! | `service.rs` | `sd_notify`, and the watchdog of systemd |
 //! | `check_config.rs` | `tidegate check-config` |
 //! | `complain.rs` | lines on standard error, outside of the log |
 //! | `log.rs` | the log on standard error, the access log, panics: written by threads of their own |
@@ -54,7 +53,6 @@ mod manual;
 mod proxy;
 mod serve;
 mod server;
-mod service;
 mod site;
 mod site_codec;
 mod site_metrics;

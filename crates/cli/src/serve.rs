@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args;
-use signal_hook::consts::SIGHUP;
 use tidegate::codec::Filters;
 use tidegate::http1::Config;
 use tidegate::metrics::HttpMetrics;
@@ -48,13 +47,13 @@ pub(crate) fn run(options: &ServeOptions) -> Result<(), Box<dyn Error>> {
     // Before this process opens descriptors of its own.
     let inherited = Server::from_environment()?;
     // Registered before the server starts, so that no signal is missed once the start-up line is printed.
-    let signals = signals()?;
+    let mut signals = signals()?;
     let byte_logs = ByteLogs::new(options.log_bytes, options.pcap.as_deref()).map_err(StartError::System)?;
     let tls = options.server.tls()?;
     let access_log = options.server.access_log.open()?;
     let sites = options.sites.load(access_log.lines())?;
     if tls.is_some() || sites.is_some() {
-        signals.handle().add_signal(SIGHUP).map_err(StartError::System)?;
+        signals = signals.with_hangup().map_err(StartError::System)?;
     }
     let metrics = options.server.admin.metrics();
     let server = start(options, inherited, byte_logs.clone(), tls.as_ref(), sites.as_ref(), metrics.as_ref())?;
@@ -62,16 +61,19 @@ pub(crate) fn run(options: &ServeOptions) -> Result<(), Box<dyn Error>> {
     announce(&server, tls.is_some());
     admin.announce();
 
-    let on_hangup = move || {
-        if let Some(tls) = &tls {
-            tls.reload();
-        }
-        if let Some(sites) = &sites {
-            sites.reload();
-        }
-        access_log.reopen();
-    };
-    let is_cut_short = supervise(&server, &admin, signals, on_hangup)?;
+    if tls.is_some() || sites.is_some() {
+        let on_hangup = move || {
+            if let Some(tls) = &tls {
+                tls.reload();
+            }
+            if let Some(sites) = &sites {
+                sites.reload();
+            }
+            access_log.reopen();
+        };
+        signals = signals.on_hangup(on_hangup).map_err(StartError::System)?;
+    }
+    let is_cut_short = supervise(&server, &admin, signals)?;
     if let Some(byte_logs) = byte_logs {
         byte_logs.finish();
     }

@@ -3,17 +3,14 @@
 use std::error::Error;
 use std::io::{self, Write};
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
-use signal_hook::iterator::Signals;
 use tidegate::engine::RunningListener;
 use tidegate::proxy_protocol::{Networks, Policy};
 use tidegate::{
-    Address, Backend, Limits, ListenOptions, Listener, LoadBalancing, Server, ServerHandle, StartError, http, http1,
+    Address, Backend, Limits, ListenOptions, Listener, LoadBalancing, Server, ServerEnd, ServerHandle, StartError,
+    Supervisor, http, http1,
 };
 
 use crate::admin::{AdminOptions, RunningAdmin};
@@ -22,7 +19,6 @@ use crate::complain::complain;
 use crate::counts;
 use crate::limits::LimitOptions;
 use crate::log::{self, AccessLogOptions};
-use crate::service::Service;
 use crate::tls::{Tls, TlsOptions};
 
 /// The flags of a server.
@@ -222,9 +218,10 @@ impl ServerOptions {
     }
 }
 
-/// Registers the signals, before the server starts, so that none is missed once the start-up line is printed.
-pub(crate) fn signals() -> Result<Signals, StartError> {
-    Signals::new([SIGTERM, SIGINT, SIGUSR1]).map_err(StartError::System)
+/// Registers the signals, before the server starts, so that none is missed once the start-up line is printed. SIGUSR1
+/// prints the counts.
+pub(crate) fn signals() -> Result<Supervisor, StartError> {
+    Supervisor::new().and_then(|supervisor| supervisor.on_user_signal(counts::print)).map_err(StartError::System)
 }
 
 /// Waits until the server has ended: by SIGTERM, Ctrl-C, or a takeover by another server. Returns whether a second signal
@@ -232,77 +229,18 @@ pub(crate) fn signals() -> Result<Signals, StartError> {
 pub(crate) fn supervise(
     server: &ServerHandle,
     admin: &RunningAdmin,
-    signals: Signals,
-    on_hangup: impl Fn() + Send + 'static,
+    supervisor: Supervisor,
 ) -> Result<bool, StartError> {
-    let mut service = Service::of_environment();
-    service.ready(server);
-    let mut is_stopping = false;
-    let shutdown = Arc::new(Shutdown::default());
-    let (handle, on_superseded, superseded_admin) = (server.clone(), shutdown.clone(), admin.clone());
-    let on_takeover = move || {
-        if handle.superseded().wait() {
-            // The successor has one at the same address.
-            superseded_admin.end();
-            on_superseded.has_begun.store(true, Ordering::Relaxed);
-            handle.begin_drain(DRAIN_DEADLINE);
-        }
-    };
-    std::thread::Builder::new().name("tidegate-takeover".into()).spawn(on_takeover).map_err(StartError::System)?;
-    let (handle, on_signal) = (server.clone(), shutdown.clone());
-    let on_signal = move || handle_signals(signals, &handle, &on_signal, on_hangup);
-    std::thread::Builder::new().name("tidegate-signals".into()).spawn(on_signal).map_err(StartError::System)?;
-    loop {
-        let has_ended = server.wait_timeout(service.wait_max(LOOP_CHECK_INTERVAL));
-        if server.is_draining() && !std::mem::replace(&mut is_stopping, true) {
-            service.stopping();
-        }
-        service.check(server);
-        if !server.all_loops_run() && !shutdown.has_begun.load(Ordering::Relaxed) {
-            complain(format_args!("an event loop has ended; nothing can be served without it"));
-            log::exit(1);
-        }
-        if has_ended {
-            break;
-        }
+    // The successor has one at the same address.
+    let superseded_admin = admin.clone();
+    let supervisor = supervisor.on_superseded(move || superseded_admin.end());
+    let end = supervisor.run(server, DRAIN_DEADLINE).map_err(StartError::System)?;
+    if end == ServerEnd::LoopEnded {
+        complain(format_args!("an event loop has ended; nothing can be served without it"));
+        log::exit(1);
     }
     admin.end();
-    Ok(shutdown.is_cut_short.load(Ordering::Relaxed))
-}
-
-/// The requests of signals and takeovers so far.
-#[derive(Debug, Default)]
-struct Shutdown {
-    has_begun: AtomicBool,
-    is_cut_short: AtomicBool,
-}
-
-/// SIGUSR1 prints the counts, SIGHUP reads files again. The first other signal drains the server, and the second closes its
-/// connections. The third exits, which helps if a loop is stuck.
-fn handle_signals(mut signals: Signals, server: &ServerHandle, shutdown: &Shutdown, on_hangup: impl Fn()) {
-    let mut requests = 0;
-    for signal in signals.forever() {
-        if signal == SIGUSR1 {
-            counts::print(server);
-            continue;
-        }
-        if signal == SIGHUP {
-            on_hangup();
-            continue;
-        }
-        requests += 1;
-        match requests {
-            1 => {
-                shutdown.has_begun.store(true, Ordering::Relaxed);
-                server.begin_drain(DRAIN_DEADLINE);
-            }
-            2 => {
-                shutdown.is_cut_short.store(true, Ordering::Relaxed);
-                server.begin_drain(Duration::ZERO);
-            }
-            _ => log::exit(CUT_SHORT_STATUS),
-        }
-    }
+    Ok(end == ServerEnd::CutShort)
 }
 
 /// Prints a start-up line for each address: address, backend, number of loops.
@@ -322,11 +260,8 @@ pub(crate) fn announce(running: &ServerHandle, has_tls: bool) {
     let _ = io::stdout().write_all(lines.as_bytes());
 }
 
-/// How often the main thread checks that all loops are alive.
-const LOOP_CHECK_INTERVAL: Duration = Duration::from_secs(1);
-
-/// How long connections may take to finish requests in progress.
-const DRAIN_DEADLINE: Duration = Duration::from_secs(10);
+/// How long connections may take to finish requests in progress: Kubernetes kills a process 30 seconds after SIGTERM.
+const DRAIN_DEADLINE: Duration = Duration::from_secs(25);
 
 /// The exit status after a second signal, as a shell reports a process that SIGINT has ended.
 pub(crate) const CUT_SHORT_STATUS: i32 = 130;

@@ -26,7 +26,7 @@
 //! | `encoded.rs` | `Encoded`, a message encoded once for many connections |
 //! | `fault.rs` | `Fault` and `Blame`: errors sorted by blame |
 //! | `work.rs` | an estimate of the work of codecs and parsers, by which a loop bounds its turns |
-//! | `framing/` | lines, delimiter, fixed length, length field, and none at all |
+//! | `framing/` | lines, delimiter, fixed length, length field, varint length, JSON values, and none at all |
 //! | `sniff/` | `Sniffer`, the codec of a connection whose protocol is not known yet, and its rules; those for common protocols (`rules.rs`) |
 
 #![forbid(unsafe_code)]

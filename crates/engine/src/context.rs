@@ -14,6 +14,7 @@ use crate::connection::{Link, PeerAddress};
 use crate::group::{Group, Member};
 use crate::loop_core::Core;
 use crate::peer_deadlines::Deadlines;
+use crate::portable_error::PortableError;
 use crate::remote::Remote;
 use crate::shaping::Shaping;
 use crate::slots::connection_id;
@@ -405,6 +406,15 @@ pub enum SendError<M, E> {
     Panicked,
     /// The protocol cannot express the message.
     Codec(E),
+}
+
+impl<M, E: std::error::Error + 'static> SendError<M, E> {
+    /// The same error with its text and the texts of its sources, as one that is `Send` and `Sync`, whatever the message
+    /// is: for `anyhow`, and for other threads. The message is dropped.
+    #[must_use]
+    pub fn into_send(self) -> PortableError {
+        PortableError::new(&self, None)
+    }
 }
 
 impl<M, E: fmt::Display> fmt::Display for SendError<M, E> {

@@ -38,13 +38,11 @@ pub(super) struct Balancer {
     kind: Balance,
     /// Of smooth weighted round robin: how far each is behind its share.
     credit: Vec<i64>,
-    /// Where a choice among equals begins.
-    turn: usize,
 }
 
 impl Balancer {
     pub(super) fn new(kind: Balance) -> Self {
-        Self { kind, credit: Vec::new(), turn: 0 }
+        Self { kind, credit: Vec::new() }
     }
 
     /// The place of the upstream for a request; `None` if none is eligible.
@@ -58,11 +56,17 @@ impl Balancer {
 
     /// Smooth weighted round robin: each gains its weight, and the one with the most pays the sum.
     fn round_robin(&mut self, candidates: &[Candidate]) -> Option<usize> {
+        self.round_robin_of(candidates, |candidate| candidate.is_eligible)
+    }
+
+    /// The same among some of them.
+    #[inline]
+    fn round_robin_of(&mut self, candidates: &[Candidate], is_one: impl Fn(&Candidate) -> bool) -> Option<usize> {
         if self.credit.len() != candidates.len() {
             self.credit = vec![0; candidates.len()];
         }
         let (mut total, mut best) = (0, None);
-        for (place, candidate) in candidates.iter().enumerate().filter(|(_, candidate)| candidate.is_eligible) {
+        for (place, candidate) in candidates.iter().enumerate().filter(|(_, candidate)| is_one(candidate)) {
             let weight = i64::from(candidate.weight);
             self.credit[place] += weight;
             total += weight;
@@ -74,16 +78,17 @@ impl Balancer {
         best
     }
 
+    /// The one with the fewest requests for its weight. Among equals it is round robin: so an upstream with a small weight has
+    /// its share also while none has requests.
     fn least_connections(&mut self, candidates: &[Candidate]) -> Option<usize> {
-        self.turn = self.turn.wrapping_add(1);
-        let count = candidates.len();
-        let places = (0..count).map(|offset| self.turn.wrapping_add(offset) % count);
-        // The load with this request, times the other's weight, so that nothing is rounded.
-        let load = |place: usize| u64::from(candidates[place].active) + 1;
-        let weight = |place: usize| u64::from(candidates[place].weight);
-        places
-            .filter(|&place| candidates[place].is_eligible)
-            .min_by(|&one, &other| (load(one) * weight(other)).cmp(&(load(other) * weight(one))))
+        // Loads are compared times the other's weight, so that nothing is rounded.
+        let compare = |one: &Candidate, other: &Candidate| {
+            let load = |one: &Candidate, other: &Candidate| u64::from(one.active) * u64::from(other.weight);
+            load(one, other).cmp(&load(other, one))
+        };
+        let eligible = || candidates.iter().filter(|candidate| candidate.is_eligible);
+        let least = *eligible().min_by(|one, other| compare(one, other))?;
+        self.round_robin_of(candidates, |candidate| candidate.is_eligible && compare(candidate, &least).is_eq())
     }
 }
 
@@ -164,7 +169,10 @@ mod tests {
         three[2].active = 6;
         assert_eq!(balancer.pick(&three, 0), Some(2));
         let equal = candidates(&[1, 1, 1]);
-        assert_eq!(counts(&mut balancer, &equal, 300), [100, 100, 100]);
+        assert_eq!(counts(&mut Balancer::new(Balance::LeastConnections), &equal, 300), [100, 100, 100]);
+        // A canary has its share of requests that come one at a time.
+        let canary = candidates(&[9, 1]);
+        assert_eq!(counts(&mut Balancer::new(Balance::LeastConnections), &canary, 300), [270, 30]);
     }
 
     #[test]

@@ -92,6 +92,24 @@ impl Download {
         }
     }
 
+    /// Receives the rest, up to [`DISCARDED_BYTES_MAX`], and drops it. A longer one costs its connection.
+    pub(super) async fn discard(mut self) {
+        let mut left = DISCARDED_BYTES_MAX;
+        // Bounded by the bytes, since each piece has some.
+        loop {
+            match self.next().await {
+                Ok(Some(Incoming::Data(data))) if data.len() <= left => left -= data.len(),
+                Ok(Some(Incoming::Trailers(_))) => {}
+                Ok(Some(Incoming::End)) => return self.finish(),
+                Ok(_) => return self.admission.complete(),
+                Err(_) => {
+                    self.admission.complete();
+                    return self.lease.fail_in_body();
+                }
+            }
+        }
+    }
+
     async fn next(&mut self) -> Result<Option<Incoming>, tidegate_engine::ChannelError> {
         poll_fn(|cx| {
             self.poll_upload(cx);
@@ -117,6 +135,9 @@ impl Download {
         text.to_owned().into()
     }
 }
+
+/// How many bytes of a response that nobody wants are received for the sake of its connection.
+const DISCARDED_BYTES_MAX: usize = 1024 * 1024;
 
 /// After so many bytes the client has to have taken them for the first time. With the next piece they are less than
 /// half of the window with which an HTTP/2 stream begins, so nothing of it is granted again.

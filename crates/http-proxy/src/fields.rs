@@ -1,98 +1,16 @@
-//! Which fields of a message are for the next hop, and edits of fields.
+//! Which fields of a message are for the next hop, after edits.
 //!
 //! Fields that are for one connection alone are not passed on (RFC 9110 §7.6.1), nor is any field that `Connection`
 //! names. The codec writes the framing anew, so it never depends on another parser's reading.
-//!
-//! Servers that pass fields on in environment variables (RFC 3875 §4.1.18) read `Transfer_Encoding` as `Transfer-Encoding`,
-//! and some read any byte in the place of the hyphen so. A name that such a server reads as one of these is that one here.
+//! Names that servers read alike are those of `gateway::is_same`.
 
 use std::cmp::Ordering;
 
+use tidegate_http::gateway::is_of_connection;
+pub(super) use tidegate_http::gateway::{has_prefix, is_same};
+use tidegate_http::{Edit, TemplateValues};
 use tidegate_http1::client::ResponseHead;
-use tidegate_http1::{Fields, Headers, InvalidField};
-
-/// A change of the fields of a message that is passed on.
-///
-/// ```
-/// use tidegate::http::proxy::Edit;
-///
-/// let edits = [Edit::set("X-Gateway", "tide")?, Edit::remove("X-Powered-By")];
-/// # drop(edits);
-/// # Ok::<(), tidegate::http::InvalidField>(())
-/// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Edit {
-    name: String,
-    /// `None` if the fields of this name are removed.
-    value: Option<String>,
-    keeps_others: bool,
-}
-
-impl Edit {
-    /// Replaces all fields of a name by one.
-    ///
-    /// # Errors
-    /// [`InvalidField`] if the field cannot be sent, or if it belongs to one connection.
-    pub fn set(name: impl Into<String>, value: impl Into<String>) -> Result<Self, InvalidField> {
-        Self::new(name.into(), value.into(), false)
-    }
-
-    /// Adds a field to those of the same name.
-    ///
-    /// # Errors
-    /// As [`set`](Self::set).
-    pub fn add(name: impl Into<String>, value: impl Into<String>) -> Result<Self, InvalidField> {
-        Self::new(name.into(), value.into(), true)
-    }
-
-    /// Removes all fields of a name.
-    #[must_use]
-    pub fn remove(name: impl Into<String>) -> Self {
-        Self { name: name.into(), value: None, keeps_others: false }
-    }
-
-    fn new(name: String, value: String, keeps_others: bool) -> Result<Self, InvalidField> {
-        if is_of_connection(name.as_bytes()) {
-            return Err(InvalidField::Reserved);
-        }
-        Fields::new().push(&name, &value)?;
-        Ok(Self { name, value: Some(value), keeps_others })
-    }
-
-    fn replaces(&self, name: &[u8]) -> bool {
-        !self.keeps_others && is_same(self.name.as_bytes(), name)
-    }
-}
-
-/// Whether two names are the same for a server that passes fields on in environment variables, where a byte that is neither a
-/// letter nor a digit becomes `_`.
-pub(super) fn is_same(ours: &[u8], theirs: &[u8]) -> bool {
-    ours.len() == theirs.len() && has_prefix(theirs, ours)
-}
-
-/// Whether a name begins with a prefix for such a server.
-pub(super) fn has_prefix(name: &[u8], prefix: &[u8]) -> bool {
-    let is_same = |one: u8, other: u8| {
-        one.eq_ignore_ascii_case(&other) || !(one.is_ascii_alphanumeric() || other.is_ascii_alphanumeric())
-    };
-    name.len() >= prefix.len() && name.iter().zip(prefix).all(|(one, other)| is_same(*one, *other))
-}
-
-/// Whether a field is for one connection alone, or is written by the codec; also for a server that reads it as such a one.
-pub(super) fn is_of_connection(name: &[u8]) -> bool {
-    let is = |other: &[u8]| is_same(other, name);
-    match name.len() {
-        2 => is(b"te"),
-        4 => is(b"host") || is(b"date"),
-        6 => is(b"expect") || is(b"server"),
-        7 => is(b"upgrade"),
-        10 => is(b"connection") || is(b"keep-alive"),
-        14 => is(b"content-length"),
-        16 => is(b"proxy-connection"),
-        17 => is(b"transfer-encoding"),
-        _ => false,
-    }
-}
+use tidegate_http1::{Fields, Headers};
 
 /// The names of fields that `Connection` lists, but for those that are never passed on.
 ///
@@ -244,12 +162,11 @@ pub(super) fn pass_date_on(fields: &mut Fields, mut headers: Headers<'_>, edits:
     }
 }
 
-/// Adds the fields that edits set.
-pub(super) fn add_edits(fields: &mut Fields, edits: &[Edit]) {
+/// Adds the fields that edits set. `values` makes the values of templates.
+#[inline]
+pub(super) fn add_edits<'a>(fields: &mut Fields, edits: &[Edit], values: impl Fn() -> TemplateValues<'a>) {
     for edit in edits {
-        if let Some(value) = &edit.value {
-            push(fields, edit.name.as_bytes(), value.as_bytes());
-        }
+        edit.add_to(fields, &values);
     }
 }
 
@@ -265,7 +182,7 @@ pub(super) fn push(fields: &mut Fields, name: &[u8], value: &[u8]) {
 pub(super) fn trailers(trailers: Headers<'_>, edits: &[Edit], is_dropped: impl Fn(&[u8]) -> bool) -> Fields {
     let mut fields = Fields::new();
     fields.extend_from(trailers, |name| {
-        let is_edited = edits.iter().any(|edit| is_same(edit.name.as_bytes(), name));
+        let is_edited = edits.iter().any(|edit| edit.is_about(name));
         !(is_of_connection(name) || is_edited || is_dropped(name))
     });
     fields
@@ -299,9 +216,10 @@ mod tests {
     }
 
     fn pass(lines: &str, edits: &[Edit]) -> String {
+        let request = crate::test_request("GET", "/", "");
         let head = head(lines);
         let mut fields = passed_on(head.headers(), edits, |_| false);
-        add_edits(&mut fields, edits);
+        add_edits(&mut fields, edits, || TemplateValues::new(&request));
         String::from_utf8(fields.bytes().to_vec()).unwrap()
     }
 
@@ -347,7 +265,7 @@ mod tests {
     fn a_field_that_a_server_reads_as_one_of_the_connection_is_one() {
         for name in ["Content_Length", "transfer_encoding", "Transfer.Encoding", "KEEP_ALIVE", "Proxy+Connection"] {
             assert_eq!(pass(&format!("{name}: 1\r\nX_Other: 2\r\n"), &[]), "X_Other: 2\r\n", "{name}");
-            assert_eq!(Edit::set(name, "1"), Err(InvalidField::Reserved), "{name}");
+            assert_eq!(Edit::set(name, "1"), Err(tidegate_http1::InvalidField::Reserved), "{name}");
         }
         for name in ["Content0Length", "Transfer-Encoding_", "ContentLength", "Keep--Alive"] {
             assert_eq!(pass(&format!("{name}: 1\r\n"), &[]), format!("{name}: 1\r\n"));
@@ -359,15 +277,6 @@ mod tests {
         let edits = [Edit::set("X-A", "new").unwrap(), Edit::add("X-B", "more").unwrap(), Edit::remove("x-c")];
         let lines = "x-a: 1\r\nX_A: 2\r\nX-B: 3\r\nX-C: 4\r\nX-D: 5\r\n";
         assert_eq!(pass(lines, &edits), "X-B: 3\r\nX-D: 5\r\nX-A: new\r\nX-B: more\r\n");
-    }
-
-    #[test]
-    fn an_edit_cannot_set_framing_fields() {
-        for name in ["Content-Length", "transfer-encoding", "Connection", "Keep-Alive", "Upgrade", "TE", "Host"] {
-            assert_eq!(Edit::set(name, "1"), Err(InvalidField::Reserved), "{name}");
-        }
-        assert_eq!(Edit::add("X Y", "1"), Err(InvalidField::Name));
-        assert_eq!(Edit::set("X", "1\r\nY: 2"), Err(InvalidField::Value));
     }
 
     #[test]

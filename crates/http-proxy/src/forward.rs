@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use tidegate_engine::{ConnectError, task};
-use tidegate_http::gateway::{InterimWriter, PipelineSlot, UpstreamNote};
+use tidegate_http::gateway::{self, InterimWriter, PipelineSlot, UpstreamNote, address_key};
 use tidegate_http::{Request, Response};
 use tidegate_http_upstream::{Connected, is_idempotent};
 use tidegate_http1::{ResponseHead, Status};
@@ -22,11 +22,12 @@ use super::error::{Failure, SendFailure};
 use super::forwarded::{Forwarding, client_ip, origin_ip};
 use super::head_wait::{HeadWait, Reuse, Stop};
 use super::lease::Lease;
+use super::mirror::LoopMirror;
 use super::options::{HashKey, Options};
 use super::pipeline::Pipelines;
 use super::pool::Pool;
-use super::rate;
 use super::request_head::ForwardPlan;
+use super::sticky::StickyCookie;
 use super::upload::Upload;
 use super::upstream_response::{ClientSide, UpstreamResponse};
 use super::upstreams::{Shared, Upstream, UpstreamLimits};
@@ -73,11 +74,19 @@ struct RequestContext<'a> {
     plan: &'a ForwardPlan,
     options: &'a Rc<Options>,
     interims: &'a InterimWriter,
+    preference: Preference<'a>,
+    note: Option<UpstreamNote>,
+}
+
+/// The part of a request that decides which upstream it gets.
+#[derive(Clone, Copy)]
+struct Preference<'a> {
     /// The key of the balance.
     key: u64,
     /// The client address whose share of an upstream it takes.
     address: Option<u64>,
-    note: Option<UpstreamNote>,
+    /// The cookie that names an upstream, and the id in it.
+    sticky: Option<(&'a StickyCookie, u64)>,
 }
 
 impl LoopUpstreams {
@@ -99,7 +108,7 @@ impl LoopUpstreams {
     pub(super) async fn forward(
         &self,
         mut request: Request,
-        options: &Rc<Options>,
+        (options, mirror): (&Rc<Options>, Option<&Rc<LoopMirror>>),
         interims: InterimWriter,
     ) -> Response {
         let plan = match ForwardPlan::of(&request, options) {
@@ -111,16 +120,21 @@ impl LoopUpstreams {
         {
             return response;
         }
+        if request.content_length().is_some_and(|length| length > options.request_body_bytes_max) {
+            return Response::of_error(Status::CONTENT_TOO_LARGE);
+        }
         let requester = requester(&request, &options.forwarding);
         let Some(mut admission) = self.cancellations.admit(requester).await else {
             return Response::of_error(Status::TOO_MANY_REQUESTS);
         };
         let body = std::mem::take(request.body_mut());
         let mut upload = if request.head().has_body() { Upload::new(body, options.clone()) } else { Upload::nothing() };
+        if let Some(copy) = mirror.and_then(|mirror| mirror.copy(&request, &plan)) {
+            upload.copy_to(copy);
+        }
         self.shared.budget.earn();
         let context = RequestContext {
-            key: self.key(&request, &options.hash_key),
-            address: self.client(&request),
+            preference: self.preference(&request, options),
             note: request.extensions().get::<UpstreamNote>().cloned(),
             request: &request,
             plan: &plan,
@@ -139,6 +153,27 @@ impl LoopUpstreams {
                 tunnel_idle_timeout: self.shared.limits.tunnel_idle_timeout,
             }),
             Err(response) => response,
+        }
+    }
+
+    /// Sends a copy of a request, and drops the response. Nothing of it is an error of a client.
+    pub(super) async fn send_copy(&self, request: Request, body: Vec<u8>, options: &Rc<Options>) {
+        let interims = gateway::no_interims();
+        let Ok(plan) = ForwardPlan::of(&request, options) else { return };
+        let Some(mut admission) = self.cancellations.admit(None).await else { return };
+        let has_body = request.head().has_body();
+        let mut upload = if has_body { Upload::new(body.into(), options.clone()) } else { Upload::nothing() };
+        self.shared.budget.earn();
+        let context = RequestContext {
+            preference: self.preference(&request, options),
+            note: None,
+            request: &request,
+            plan: &plan,
+            options,
+            interims: &interims,
+        };
+        if let Ok(answer) = self.try_upstreams(&context, &mut upload, &mut admission).await {
+            answer.discard(upload, admission, &self.pool, options).await;
         }
     }
 
@@ -164,7 +199,7 @@ impl LoopUpstreams {
             if let Some(note) = &context.note {
                 note.set(upstream.name.clone(), None);
             }
-            let lease = Lease::new(self.shared.clone(), upstream.clone(), context.address);
+            let lease = Lease::new(self.shared.clone(), upstream.clone(), context.preference.address);
             let pooled = match self.connection_for(place, &lease, &attempts) {
                 ConnectionChoice::Connection(connection) => Some(connection),
                 ConnectionChoice::Own => None,
@@ -212,7 +247,7 @@ impl LoopUpstreams {
         place: Option<&PipelineSlot>,
     ) -> Option<Arc<Upstream>> {
         loop {
-            match self.pick(context.key, attempts, context.address) {
+            match self.pick(context.preference, attempts) {
                 UpstreamChoice::Upstream(upstream) => return Some(upstream),
                 _ if place.is_some_and(|place| !place.is_in_turn()) => {
                     if let Some(place) = place {
@@ -220,7 +255,7 @@ impl LoopUpstreams {
                     }
                 }
                 UpstreamChoice::Full => {
-                    return Box::pin(self.wait_for_room(context.key, attempts, context.address)).await;
+                    return Box::pin(self.wait_for_room(context.preference, attempts)).await;
                 }
                 UpstreamChoice::None if attempts.readmit() => {}
                 UpstreamChoice::None => return None,
@@ -420,6 +455,15 @@ impl LoopUpstreams {
         Err(ConnectError::Failed(upstream.address.clone(), error))
     }
 
+    #[inline]
+    fn preference<'a>(&self, request: &Request, options: &'a Options) -> Preference<'a> {
+        Preference {
+            key: self.key(request, &options.hash_key),
+            address: self.client(request),
+            sticky: options.sticky.as_ref().and_then(|cookie| Some((cookie, cookie.id_in(request)?))),
+        }
+    }
+
     fn key(&self, request: &Request, key: &HashKey) -> u64 {
         if self.shared.balance != Balance::ConsistentHash {
             return 0;
@@ -429,6 +473,7 @@ impl LoopUpstreams {
             HashKey::Client => of_client(),
             HashKey::Target => hash_of(request.target()),
             HashKey::Header(name) => request.header(name).map_or_else(of_client, hash_of),
+            HashKey::Cookie(name) => gateway::cookie(request, name).map_or_else(of_client, hash_of),
         }
     }
 
@@ -436,24 +481,24 @@ impl LoopUpstreams {
     fn client(&self, request: &Request) -> Option<u64> {
         let limits = &self.shared.limits;
         let is_bounded = limits.requests_per_address_max < limits.requests_max;
-        if is_bounded { client_ip(request).map(rate::key) } else { None }
+        if is_bounded { client_ip(request).map(address_key) } else { None }
     }
 
     /// The upstream for an attempt: one that is available and has not failed this request; otherwise, if all of these are
     /// away, one that is.
-    fn pick(&self, key: u64, attempts: &Attempts, client: Option<u64>) -> UpstreamChoice {
+    fn pick(&self, preference: Preference<'_>, attempts: &Attempts) -> UpstreamChoice {
         let mut candidates = self.candidates.take();
         candidates.clear();
-        let picked = self.pick_from(&mut candidates, key, attempts, client);
+        let picked = self.pick_from(&mut candidates, preference, attempts);
         self.candidates.replace(candidates);
         picked
     }
 
     /// Waits until an upstream has room.
     #[cold]
-    async fn wait_for_room(&self, key: u64, attempts: &Attempts, client: Option<u64>) -> Option<Arc<Upstream>> {
+    async fn wait_for_room(&self, preference: Preference<'_>, attempts: &Attempts) -> Option<Arc<Upstream>> {
         let UpstreamLimits { queued_requests_max, queue_timeout, .. } = self.shared.limits;
-        let find = || match self.pick(key, attempts, client) {
+        let find = || match self.pick(preference, attempts) {
             UpstreamChoice::Upstream(upstream) => Some(Some(upstream)),
             UpstreamChoice::Full => None,
             UpstreamChoice::None => Some(None),
@@ -464,10 +509,10 @@ impl LoopUpstreams {
     fn pick_from(
         &self,
         candidates: &mut Vec<Candidate>,
-        key: u64,
+        preference: Preference<'_>,
         attempts: &Attempts,
-        client: Option<u64>,
     ) -> UpstreamChoice {
+        let Preference { key, address: client, sticky } = preference;
         let members = self.members();
         let now = self.shared.millis(task::now());
         let limits = &self.shared.limits;
@@ -481,6 +526,12 @@ impl LoopUpstreams {
                 && (attempts.are_none() || !attempts.leaves_out(member.id))
                 && member.has_room(client, limits),
         }));
+        if let Some((cookie, id)) = sticky {
+            let mut own = members.iter().zip(&*candidates).filter(|(_, candidate)| candidate.is_eligible);
+            if let Some((member, _)) = own.find(|(member, _)| cookie.id_of(member.hash) == id) {
+                return UpstreamChoice::Upstream(member.clone());
+            }
+        }
         if let Some(place) = pick(candidates) {
             return UpstreamChoice::Upstream(members[place].clone());
         }
@@ -512,7 +563,7 @@ impl LoopUpstreams {
 
 /// The client of a request, with its connection unless that is one of a proxy in front.
 fn requester(request: &Request, forwarding: &Forwarding) -> Option<Requester> {
-    let client = rate::key(origin_ip(request, forwarding)?);
+    let client = address_key(origin_ip(request, forwarding)?);
     let port = request.peer().ip().filter(|_| !forwarding.trusts(request)).map_or(0, |address| address.port());
     Some(Requester { client, port })
 }

@@ -28,6 +28,7 @@
 //! |---|---|
 //! | 400 | the path has a dot segment, or the request cannot be passed on |
 //! | 405 | TRACE; CONNECT, unless it is [passed on](Proxy::pass_connect) |
+//! | 413 | the body is longer than [`request_body_bytes_max`](Proxy::request_body_bytes_max) |
 //! | 429 | more requests than a [`RateLimit`] allows, or too many that the client has cancelled before |
 //! | 501 | an HTTP/2 extended CONNECT for another protocol than WebSocket |
 //! | 502 | the upstream cannot be reached, fails before the head of its response, or speaks HTTP/2 without that upgrade |
@@ -54,7 +55,7 @@
 //! | `download.rs` | a response on its way, with the rest of the request |
 //! | `tunnel.rs` | two connections that have left HTTP, joined |
 //! | `request_head.rs` | `ForwardPlan`: the request for an upstream: target, host, fields; which requests are refused |
-//! | `fields.rs` | which fields are for the next hop, and `Edit` |
+//! | `fields.rs` | which fields are for the next hop, after edits |
 //! | `forwarded.rs` | `Forwarding`: fields about the client; `Via`, and how a loop is found |
 //! | `options.rs` | the settings of a route |
 //! | `upstreams.rs` | `Upstreams`: the state that loops share; `UpstreamLimits` |
@@ -67,8 +68,10 @@
 //! | `names.rs` | the names of upstreams, each resolved by itself |
 //! | `resolver.rs` | `Resolver`: resolves names; the first addresses of a set |
 //! | `retry.rs` | `Retries`, and their budget |
-//! | `rate.rs` | `RateLimit`: requests of each client address |
 //! | `cancellations.rs` | `Cancellations`: the budget of each client for requests that it cancels |
+//! | `mirror.rs` | `Mirror`: copies of requests for other upstreams |
+//! | `rewrite.rs` | `Rewrite`: another path for the upstream |
+//! | `sticky.rs` | `StickyCookie`: a client stays with one upstream |
 //! | `lease.rs` | a request that an upstream has in progress |
 //! | `connection.rs` | `Connection`: a connection to an upstream without its type; `connect` makes one |
 //! | `pipeline.rs` | `Pipeline`: a connection with several requests of one client in progress |
@@ -94,16 +97,18 @@ mod health;
 mod lease;
 mod maintenance;
 mod metrics;
+mod mirror;
 mod names;
 mod options;
 mod pipeline;
 mod pool;
-mod rate;
 mod request_head;
 mod resolver;
 mod retry;
+mod rewrite;
 mod session;
 mod shares;
+mod sticky;
 mod tunnel;
 mod upload;
 mod upstream_response;
@@ -120,18 +125,22 @@ use tidegate_http::{BoxResponseFuture, Endpoint, RequestFunction, gateway};
 
 pub use self::balance::Balance;
 pub use self::check::HealthCheck;
-pub use self::fields::Edit;
 use self::forward::LoopUpstreams;
 pub use self::forwarded::Forwarding;
 use self::forwarded::Pseudonym;
 pub use self::health::Ejection;
 pub use self::maintenance::Maintenance;
+use self::mirror::LoopMirror;
+pub use self::mirror::Mirror;
 pub use self::options::HashKey;
 use self::options::{HostRule, Options};
-pub use self::rate::RateLimit;
 pub use self::retry::Retries;
+pub use self::rewrite::{InvalidRewrite, Rewrite};
+pub use self::sticky::StickyCookie;
 pub use self::upstreams::{UpstreamLimits, Upstreams, UpstreamsBuilder, UpstreamsError, WEIGHT_MAX};
 pub use self::url::{InvalidUrl, UpstreamUrl};
+#[doc(inline)]
+pub use tidegate_http::{Edit, RateLimit};
 
 /// Passes requests on to upstreams: a function for a [`Router`](tidegate_http::Router).
 ///
@@ -201,8 +210,39 @@ impl Proxy {
         self
     }
 
+    /// Changes the path that upstreams get, after [`strip_prefix`](Self::strip_prefix) and earlier rewrites. A path that is
+    /// none then gets a 400.
+    pub fn rewrite(mut self, rewrite: Rewrite) -> Self {
+        self.options.rewrites.push(rewrite);
+        self
+    }
+
+    /// Keeps a client at the upstream that has answered it first, as long as that one is available and has room, whichever
+    /// [`Balance`] there is. Then the client gets another one, and its cookie.
+    pub fn sticky(mut self, cookie: StickyCookie) -> Self {
+        self.options.sticky = Some(cookie);
+        self
+    }
+
+    /// Sends copies of a share of the requests to other upstreams, with the same changes, and drops their responses.
+    pub fn mirror(mut self, mirror: Mirror) -> Self {
+        self.options.mirror = Some(mirror);
+        self
+    }
+
+    /// The longest body of a request, in bytes: a longer one gets a 413. One whose length is not known before is passed on
+    /// as far as that.
+    pub fn request_body_bytes_max(mut self, bytes_max: u64) -> Self {
+        self.options.request_body_bytes_max = bytes_max;
+        self
+    }
+
     /// Changes the fields of requests.
+    ///
+    /// # Panics
+    /// If the value has parts of a response: [`Edit::needs_response`].
     pub fn edit_request(mut self, edit: Edit) -> Self {
+        assert!(!edit.needs_response(), "`{}` of a request has no part of its response", edit.name());
         self.options.request_edits.push(edit);
         self
     }
@@ -233,7 +273,7 @@ impl Proxy {
         self
     }
 
-    /// Bounds the requests of each client address, for this proxy; as middleware a [`RateLimit`] bounds those of a router.
+    /// Bounds the requests of each client for this proxy, which costs less than a [`RateLimit`] as middleware.
     pub fn rate_limit(mut self, limit: &RateLimit) -> Self {
         self.options.rate = Some(limit.clone());
         self
@@ -254,11 +294,12 @@ pub struct ProxyFunction;
 impl<S> RequestFunction<S, ProxyFunction> for Proxy {
     fn into_endpoint(self, _: Rc<S>) -> Endpoint {
         let Self { upstreams, options } = self;
+        let mirror = options.mirror.clone().map(|mirror| Rc::new(LoopMirror::new(mirror, &options)));
         let options = Rc::new(options);
         let needs_destination = upstreams.sends_proxy_header();
         let call = move |request, interims| -> BoxResponseFuture {
-            let (upstreams, options) = (upstreams.clone(), options.clone());
-            Box::pin(async move { upstreams.forward(request, &options, interims).await })
+            let (upstreams, options, mirror) = (upstreams.clone(), options.clone(), mirror.clone());
+            Box::pin(async move { upstreams.forward(request, (&options, mirror.as_ref()), interims).await })
         };
         gateway::endpoint(call, needs_destination)
     }

@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
-use super::fields::Edit;
+use tidegate_http::{Edit, RateLimit};
+
 use super::forwarded::{Forwarding, Pseudonym};
-use super::rate::RateLimit;
+use super::mirror::Mirror;
+use super::rewrite::Rewrite;
+use super::sticky::StickyCookie;
 
 /// The key that decides which upstream gets a request, with
 /// [`Balance::ConsistentHash`](super::Balance::ConsistentHash).
@@ -18,6 +21,8 @@ pub enum HashKey {
     Target,
     /// The value of a field; the address of the client where it is missing.
     Header(String),
+    /// The value of a cookie; the address of the client where it is missing.
+    Cookie(String),
 }
 
 /// The host of the requests that an upstream gets.
@@ -35,9 +40,15 @@ pub(super) struct Options {
     pub(super) pseudonym: Pseudonym,
     pub(super) host: HostRule,
     pub(super) strip_prefix: Option<String>,
+    /// After the prefix is removed, in their order.
+    pub(super) rewrites: Vec<Rewrite>,
     pub(super) request_edits: Vec<Edit>,
     pub(super) response_edits: Vec<Edit>,
     pub(super) hash_key: HashKey,
+    pub(super) sticky: Option<StickyCookie>,
+    pub(super) mirror: Option<Mirror>,
+    /// The longest body of a request, in bytes.
+    pub(super) request_body_bytes_max: u64,
     /// The protocols that requests may switch to.
     pub(super) upgrades: Vec<String>,
     /// Whether CONNECT is passed on.
@@ -62,9 +73,13 @@ impl Default for Options {
             pseudonym: Pseudonym::of_process(),
             host: HostRule::default(),
             strip_prefix: None,
+            rewrites: Vec::new(),
             request_edits: Vec::new(),
             response_edits: Vec::new(),
             hash_key: HashKey::default(),
+            sticky: None,
+            mirror: None,
+            request_body_bytes_max: u64::MAX,
             upgrades: vec!["websocket".into()],
             connect: false,
             rate: None,

@@ -2,8 +2,7 @@
 
 use std::borrow::Cow;
 
-use tidegate_http::Request;
-use tidegate_http::Response;
+use tidegate_http::{Request, RequestId, Response, TemplateValues};
 use tidegate_http1::client::{InvalidRequest, Outgoing};
 use tidegate_http1::{self as http1, BodyLength, Fields, Method, RequestHead, Status};
 
@@ -128,13 +127,20 @@ impl ForwardPlan {
     fn fields(&self, request: &Request, host: &str, options: &Options, is_http2: bool) -> Fields {
         let head = request.head();
         let is_trusted = options.forwarding.trusts(request);
+        // That of the middleware, which the upstream gets in place of the client's.
+        let id = request.extensions().get::<RequestId>();
+        let id = id.filter(|_| !options.request_edits.iter().any(|edit| edit.replaces(REQUEST_ID)));
         let mut fields = fields::end_to_end_fields(self.present, head.headers(), &options.request_edits, |name| {
             options.forwarding.drops(name, is_trusted)
+                || (id.is_some() && fields::is_same(REQUEST_ID, name))
                 || (self.max_forwards.is_some() && fields::is_same(b"max-forwards", name))
                 || ((self.handshake.is_some() || is_http2) && self.upgrade.is_some() && Handshake::has(name))
         });
         options.forwarding.add(&mut fields, request, host, is_trusted);
         options.pseudonym.add(&mut fields, request, self.present.via);
+        if let Some(id) = id {
+            fields::push(&mut fields, b"X-Request-Id", id.as_str().as_bytes());
+        }
         if let Some(left) = self.max_forwards {
             fields::push(&mut fields, b"Max-Forwards", left.to_string().as_bytes());
         }
@@ -142,7 +148,9 @@ impl ForwardPlan {
         if let Some(handshake) = self.handshake.as_ref().filter(|_| !is_http2) {
             handshake.add(&mut fields);
         }
-        fields::add_edits(&mut fields, &options.request_edits);
+        fields::add_edits(&mut fields, &options.request_edits, || {
+            TemplateValues::new(request).trusting_networks(&options.forwarding.trusted)
+        });
         if is_http2 && self.takes_trailers {
             // The proxy passes trailers on in any case; some gRPC servers insist on the field.
             fields.push_te_trailers();
@@ -218,17 +226,39 @@ fn target<'a>(head: &'a RequestHead, options: &Options) -> Result<Cow<'a, [u8]>,
         None => Vec::new(),
     };
     let path = head.path_bytes();
+    if !options.rewrites.is_empty() {
+        return rewritten(head, options);
+    }
     let Some(prefix) = &options.strip_prefix else {
         return Ok(if is_absolute { [path, &query()].concat().into() } else { target.into() });
     };
+    let rest = stripped(path, prefix)?;
+    Ok([b"/", rest, &query()].concat().into())
+}
+
+/// The path behind the prefix of the route, without the slash between them.
+fn stripped<'a>(path: &'a [u8], prefix: &str) -> Result<&'a [u8], Response> {
     let rest = match path.strip_prefix(prefix.as_bytes()) {
         Some(rest) if rest.is_empty() => Some(rest),
         Some([b'/', rest @ ..]) => Some(rest),
         // The path matches in another form than it was sent.
         _ => tidegate_http::gateway::strip_prefix(path, prefix),
     };
-    let rest = rest.ok_or_else(|| Response::of_error(Status::NOT_FOUND))?;
-    Ok([b"/", rest, &query()].concat().into())
+    rest.ok_or_else(|| Response::of_error(Status::NOT_FOUND))
+}
+
+/// The target with another path.
+#[inline(never)]
+fn rewritten<'a>(head: &'a RequestHead, options: &Options) -> Result<Cow<'a, [u8]>, Response> {
+    let mut path = Cow::Borrowed(head.path_bytes());
+    if let Some(prefix) = &options.strip_prefix {
+        path = [b"/", stripped(&path, prefix)?].concat().into();
+    }
+    let mut query = head.query_bytes().map_or_else(Vec::new, |query| [b"?", query].concat());
+    for rewrite in &options.rewrites {
+        path = rewrite.apply(path, &mut query).ok_or_else(|| Response::of_error(Status::BAD_REQUEST))?;
+    }
+    Ok([&*path, &query].concat().into())
 }
 
 /// The first protocol that a request asks to switch to, if it may (RFC 9110 §7.8).
@@ -245,7 +275,7 @@ fn asked_protocol(head: &RequestHead) -> Option<&str> {
 
 /// Whether a path has a segment `.` or `..`, plain or encoded, also between encoded slashes: two servers would read two
 /// paths in it.
-fn has_dot_segment(path: &[u8]) -> bool {
+pub(super) fn has_dot_segment(path: &[u8]) -> bool {
     if !path.contains(&b'.') && !path.contains(&b'%') {
         return false;
     }
@@ -277,6 +307,9 @@ fn has_dot_segment(path: &[u8]) -> bool {
     }
     matches!(dots, Some(1 | 2))
 }
+
+/// The field with the id of a request, in lower case.
+const REQUEST_ID: &[u8] = b"x-request-id";
 
 #[cfg(test)]
 mod tests {

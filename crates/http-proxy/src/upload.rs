@@ -12,6 +12,7 @@ use tidegate_http1::client::Outgoing;
 use super::connection::Connection;
 use super::error::{Failure, SendFailure};
 use super::fields;
+use super::mirror::RequestCopy;
 use super::options::Options;
 
 /// The body of a request on its way.
@@ -24,6 +25,10 @@ pub(super) struct Upload {
     kept: Option<Box<SentPieces>>,
     /// How the request is passed on; `None` if it has no body.
     options: Option<Rc<Options>>,
+    /// How many bytes may still come from the client.
+    bytes_left: u64,
+    /// Gets the same body.
+    copy: Option<RequestCopy>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,11 +64,36 @@ pub(super) enum UploadError {
 impl Upload {
     /// The upload of a request that has no body.
     pub(super) fn nothing() -> Self {
-        Self { body: Body::empty(), state: UploadState::Done, has_begun: false, kept: None, options: None }
+        Self {
+            body: Body::empty(),
+            state: UploadState::Done,
+            has_begun: false,
+            kept: None,
+            options: None,
+            bytes_left: 0,
+            copy: None,
+        }
     }
 
     pub(super) fn new(body: Body, options: Rc<Options>) -> Self {
-        Self { body, state: UploadState::Sending, has_begun: false, kept: None, options: Some(options) }
+        let bytes_left = options.request_body_bytes_max;
+        Self {
+            body,
+            state: UploadState::Sending,
+            has_begun: false,
+            kept: None,
+            options: Some(options),
+            bytes_left,
+            copy: None,
+        }
+    }
+
+    /// Gives a copy of the request the same body. It is sent when that is there.
+    pub(super) fn copy_to(&mut self, copy: RequestCopy) {
+        match self.options {
+            None => copy.send(),
+            Some(_) => self.copy = Some(copy),
+        }
     }
 
     /// Begins again, on another connection.
@@ -188,6 +218,13 @@ impl Upload {
             return Poll::Ready(next);
         }
         self.has_begun = true;
+        if let Some(Ok(data)) = &next {
+            match self.bytes_left.checked_sub(data.len() as u64) {
+                Some(left) => self.bytes_left = left,
+                None => return Poll::Ready(Some(Err(BodyError::TooLong))),
+            }
+        }
+        self.copy_piece(&next);
         match (&mut self.kept, &next) {
             (Some(kept), Some(Ok(data))) => {
                 kept.bytes += data.len();
@@ -202,6 +239,17 @@ impl Upload {
             (None, _) => {}
         }
         Poll::Ready(next)
+    }
+
+    #[inline]
+    fn copy_piece(&mut self, next: &Option<Result<Data, BodyError>>) {
+        if let Some(mut copy) = self.copy.take() {
+            match next {
+                Some(Ok(data)) if copy.add(data) => self.copy = Some(copy),
+                None => copy.send(),
+                Some(_) => {}
+            }
+        }
     }
 
     /// The upstream takes no more. If it has closed, a response may have come before.

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tidegate_buffer::Slice;
 use tidegate_codec::framing::Raw;
-use tidegate_http::gateway::PipelineSlot;
-use tidegate_http::{Request, Response};
+use tidegate_http::gateway::{self, PipelineSlot};
+use tidegate_http::{Request, Response, StatusCode, TemplateValues};
 use tidegate_http_message::{Body, Data, Upgrade};
 use tidegate_http1::client::Incoming;
 use tidegate_http1::{BodyLength, Fields, Method, ResponseHead, Status};
@@ -23,6 +23,7 @@ use super::pool::Pool;
 use super::request_head::ForwardPlan;
 use super::tunnel::Tunnel;
 use super::upload::Upload;
+use super::upstreams::Upstream;
 use super::websocket::Handshake;
 
 /// A response head, and the exchange that has brought it.
@@ -60,9 +61,13 @@ impl UpstreamResponse {
         let is_success = (200..300).contains(&status.code());
         if status == Status::SWITCHING_PROTOCOLS || ((is_connect || is_extended) && is_success) {
             client.admission.complete();
-            return self.tunnel(plan, client.options, client.tunnel_idle_timeout);
+            return self.tunnel(&client);
         }
-        let mut response = Response::with(status).fields(response_fields(&self.head, client.options, plan));
+        let mut response = gateway::forwarded(Response::with(status)).fields(response_fields(
+            &self.head,
+            &self.lease.upstream,
+            (client.request, client.options, plan),
+        ));
         if client.upload.awaits_continue() {
             // The client keeps its body, and the codec closes the connection.
             response = response.close();
@@ -79,10 +84,26 @@ impl UpstreamResponse {
         }
     }
 
+    /// Receives the response and drops it, so that the connection may serve another request.
+    pub(super) async fn discard(self, upload: Upload, admission: Admission, pool: &Rc<Pool>, options: &Rc<Options>) {
+        let Self { head, connection, lease, .. } = self;
+        if matches!(head.status().code(), 502..=504) {
+            lease.fail();
+        }
+        let (pool, options) = (pool.clone(), options.clone());
+        let download = Download { connection, upload, lease, pool, options, admission };
+        if head.has_body() {
+            download.discard().await;
+        } else if download.upload.is_done() {
+            download.finish();
+        }
+    }
+
     /// The response that switches to another protocol, which goes through the proxy as bytes.
-    fn tunnel(self, plan: &ForwardPlan, options: &Options, idle_timeout: Duration) -> Response {
+    fn tunnel(self, client: &ClientSide<'_>) -> Response {
         let Self { head, connection, lease, handshake_answer } = self;
-        let mut fields = response_fields(&head, options, plan);
+        let (plan, idle_timeout) = (client.plan, client.tunnel_idle_timeout);
+        let mut fields = response_fields(&head, &lease.upstream, (client.request, client.options, plan));
         if let Some(answer) = handshake_answer {
             fields.remove("sec-websocket-accept");
             Handshake::add_answer(&mut fields, &answer);
@@ -179,7 +200,12 @@ fn first_data(download: &mut Download, length: u64, place: Option<&PipelineSlot>
     Some(if place.is_none_or(PipelineSlot::is_in_turn) { data } else { data.detach() })
 }
 
-fn response_fields(head: &ResponseHead, options: &Options, plan: &ForwardPlan) -> Fields {
+/// The fields of the response to the client.
+fn response_fields(
+    head: &ResponseHead,
+    upstream: &Upstream,
+    (request, options, plan): (&Request, &Options, &ForwardPlan),
+) -> Fields {
     let is_dropped = |name: &[u8]| plan.handshake.is_some() && Handshake::has(name);
     let mut fields = fields::passed_on_of_response(head, &options.response_edits, is_dropped);
     if head.status() == Status::UPGRADE_REQUIRED {
@@ -188,11 +214,26 @@ fn response_fields(head: &ResponseHead, options: &Options, plan: &ForwardPlan) -
             fields::push(&mut fields, name, value);
         }
     }
-    fields::add_edits(&mut fields, &options.response_edits);
+    fields::add_edits(&mut fields, &options.response_edits, || {
+        let values = TemplateValues::new(request).trusting_networks(&options.forwarding.trusted);
+        values.with_upstream(address_of(upstream)).with_status(status_code(head.status()))
+    });
+    if let Some(sticky) = &options.sticky {
+        sticky.add_to(&mut fields, request, upstream.hash);
+    }
     fields
+}
+
+fn status_code(status: Status) -> StatusCode {
+    StatusCode::from_u16(status.code()).unwrap_or_default()
 }
 
 /// The `Content-Length` of the response to a HEAD.
 fn length_of(head: &ResponseHead) -> Option<u64> {
     std::str::from_utf8(head.header("content-length")?).ok()?.parse().ok()
+}
+
+/// The address of an upstream, without the scheme.
+fn address_of(upstream: &Upstream) -> &str {
+    upstream.name.split_once("://").map_or(&upstream.name, |(_, address)| address)
 }

@@ -13,9 +13,10 @@ use tidegate_http1::{Interim, Outgoing};
 use tidegate_metrics::RouteMetrics;
 use tidegate_sys::Address;
 
-use crate::extract::{BodyUse, FromRequest};
+use crate::extract::{Argument, BodyUse, FromRequest};
 use crate::request::Request;
 use crate::response::{IntoResponse, Response};
+use crate::route_limits::RouteLimits;
 use crate::serving::order::PipelineSlot;
 
 /// A function of the application, without its type.
@@ -30,12 +31,17 @@ pub struct Endpoint {
     pub(crate) is_gateway: bool,
     /// Whether its requests go on when the client ends its side of the connection: that of the router, or of the listener.
     pub(crate) half_close: Cell<Option<bool>>,
+    /// Its function wants the body whole, and its async middleware comes before that.
+    pub(crate) collects_late: bool,
+    /// The limits of its route.
+    pub(crate) limits: OnceCell<Rc<RouteLimits>>,
 }
 
 impl Endpoint {
     pub(crate) fn new(call: Call, body: BodyUse) -> Self {
         let (label, metrics) = (Cell::new(Label::NONE), OnceCell::new());
-        Self { call, body, label, metrics, is_gateway: false, half_close: Cell::new(None) }
+        let (is_gateway, collects_late, limits) = (false, false, OnceCell::new());
+        Self { call, body, label, metrics, is_gateway, half_close: Cell::new(None), collects_late, limits }
     }
 
     /// Whether its requests go on when the client ends its side of the connection.
@@ -153,7 +159,8 @@ impl Endpoint {
 /// A function from a request to a response. `M` tells the implementations apart, and is inferred.
 ///
 /// It is a closure or a function, async or not, of up to five arguments, and the request behind them. Each argument is a
-/// part of the request that implements [`FromRequest`]; one more, the last, may be the [`Request`] itself. It returns a
+/// part of the request that implements [`FromRequest`], or [`FromRequestAsync`](crate::FromRequestAsync) if the function
+/// is async; one more, the last, may be the [`Request`] itself. It returns a
 /// value that becomes a response: [`IntoResponse`].
 ///
 /// A function that is not async runs within the dispatch of its connection, and must not block. It receives a request
@@ -162,7 +169,9 @@ impl Endpoint {
 /// dropped where it waits; see [`Router::half_close`](crate::Router::half_close).
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a function from a request to a response",
-    note = "its arguments implement `FromRequest`, or the last one is the `Request`; its result implements `IntoResponse`"
+    label = "an argument or the result of this function is not one of a router whose state is `{S}`",
+    note = "its arguments implement `FromRequest`, or the last one is the `Request`; its result implements `IntoResponse`",
+    note = "`#[tidegate::debug_function]` at the function names the argument that is wrong"
 )]
 pub trait RequestFunction<S, M> {
     /// The function, without its type.
@@ -223,7 +232,7 @@ impl<S, M, F: RequestFunction<S, M>> RequestFunction<S, WithHalfClose<M>> for Ha
 }
 
 macro_rules! functions {
-    ($($argument:ident $value:ident)*) => {
+    ($($argument:ident $value:ident $marker:ident)*) => {
         impl<S, F, R, $($argument,)*> RequestFunction<S, SyncFunction<($($argument,)*)>> for F
         where
             S: 'static,
@@ -256,17 +265,29 @@ macro_rules! functions {
             }
         }
 
-        impl<S, F, R, $($argument,)*> RequestFunction<S, AsyncFunction<($($argument,)*)>> for F
+        impl<S, F, R, $($argument, $marker,)*> RequestFunction<S, AsyncFunction<($(($argument, $marker),)*)>> for F
         where
             S: 'static,
             F: AsyncFn($($argument,)*) -> R + 'static,
             R: IntoResponse,
-            $($argument: FromRequest<S> + 'static,)*
+            $($argument: Argument<S, $marker> + 'static,)*
         {
             fn into_endpoint(self, state: Rc<S>) -> Endpoint {
                 let function = Rc::new(self);
                 let call = move |mut request: Request| -> BoxResponseFuture {
-                    match <($($argument,)*)>::from_request(&mut request, &state) {
+                    if !<($($argument,)*) as Argument<S, ($($marker,)*)>>::IS_READY {
+                        let (function, state) = (function.clone(), state.clone());
+                        return Box::pin(async move {
+                            match <($($argument,)*) as Argument<S, ($($marker,)*)>>::receive(&mut request, &state).await {
+                                Ok(($($value,)*)) => {
+                                    drop(request);
+                                    function($($value,)*).await.into_response()
+                                }
+                                Err(response) => response,
+                            }
+                        });
+                    }
+                    match <($($argument,)*) as Argument<S, ($($marker,)*)>>::take(&mut request, &state) {
                         Ok(($($value,)*)) => {
                             let function = function.clone();
                             Box::pin(async move { function($($value,)*).await.into_response() })
@@ -274,21 +295,32 @@ macro_rules! functions {
                         Err(response) => Box::pin(ready(response)),
                     }
                 };
-                Endpoint::new(Call::Async(Box::new(call)), <($($argument,)*) as FromRequest<S>>::BODY)
+                let body = <($($argument,)*) as Argument<S, ($($marker,)*)>>::BODY;
+                Endpoint::new(Call::Async(Box::new(call)), body)
             }
         }
 
-        impl<S, F, R, $($argument,)*> RequestFunction<S, AsyncFunction<WithRequest<($($argument,)*)>>> for F
+        impl<S, F, R, $($argument, $marker,)*> RequestFunction<S, AsyncFunction<WithRequest<($(($argument, $marker),)*)>>>
+            for F
         where
             S: 'static,
             F: AsyncFn($($argument,)* Request) -> R + 'static,
             R: IntoResponse,
-            $($argument: FromRequest<S> + 'static,)*
+            $($argument: Argument<S, $marker> + 'static,)*
         {
             fn into_endpoint(self, state: Rc<S>) -> Endpoint {
                 let function = Rc::new(self);
                 let call = move |mut request: Request| -> BoxResponseFuture {
-                    match <($($argument,)*)>::from_request(&mut request, &state) {
+                    if !<($($argument,)*) as Argument<S, ($($marker,)*)>>::IS_READY {
+                        let (function, state) = (function.clone(), state.clone());
+                        return Box::pin(async move {
+                            match <($($argument,)*) as Argument<S, ($($marker,)*)>>::receive(&mut request, &state).await {
+                                Ok(($($value,)*)) => function($($value,)* request).await.into_response(),
+                                Err(response) => response,
+                            }
+                        });
+                    }
+                    match <($($argument,)*) as Argument<S, ($($marker,)*)>>::take(&mut request, &state) {
                         Ok(($($value,)*)) => {
                             let function = function.clone();
                             Box::pin(async move { function($($value,)* request).await.into_response() })
@@ -296,7 +328,7 @@ macro_rules! functions {
                         Err(response) => Box::pin(ready(response)),
                     }
                 };
-                let body = BodyUse::max(BodyUse::Streamed, <($($argument,)*) as FromRequest<S>>::BODY);
+                let body = BodyUse::max(BodyUse::Streamed, <($($argument,)*) as Argument<S, ($($marker,)*)>>::BODY);
                 Endpoint::new(Call::Async(Box::new(call)), body)
             }
         }
@@ -304,11 +336,11 @@ macro_rules! functions {
 }
 
 functions!();
-functions!(A a);
-functions!(A a B b);
-functions!(A a B b C c);
-functions!(A a B b C c D d);
-functions!(A a B b C c D d E e);
+functions!(A a MA);
+functions!(A a MA B b MB);
+functions!(A a MA B b MB C c MC);
+functions!(A a MA B b MB C c MC D d MD);
+functions!(A a MA B b MB C c MC D d MD E e ME);
 
 impl std::fmt::Debug for Endpoint {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -16,7 +16,11 @@
 //! | send events to a browser | [`Sse`] |
 //! | leave HTTP on a connection, for another protocol or a tunnel | [`Upgrade`] |
 //! | open a WebSocket, by the feature `websocket` | `WebSocketUpgrade` |
-//! | see all requests and responses | [`Middleware`] |
+//! | wait before a function, or after it | [`Router::wrap`], [`Next`] |
+//! | give one route limits of its own | [`route`] |
+//! | see all requests and responses | [`Middleware`]; for one function [`with_middleware`] |
+//! | redirect, or answer with the same response | [`Redirect`], [`FixedResponse`] |
+//! | fill values of a request into a text | [`Template`], [`Edit`] |
 //!
 //! A function that is not async runs within the dispatch of its connection, like a handler of the protocol itself. An
 //! async function begins there as well, and where it waits it goes on as a task on the loop of its connection. While a
@@ -32,13 +36,24 @@
 //! | `limits.rs` | `Limits`, from the socket to the function |
 //! | `line_log.rs` | `LineLog`: lines that a thread of its own writes |
 //! | `app.rs` | the state that the connections of a loop share; `Reload` |
+//! | `debug_function.rs` | the checks of `#[tidegate::debug_function]` |
+//! | `make_router.rs` | `MakeRouter`: the closure that makes the router of each loop |
+//! | `client_address.rs` | `TrustedProxies`: the client of a request behind proxies in front |
+//! | `condition.rs` | `Condition`: a test of a request beside its host and path |
+//! | `conditional.rs` | the routes of a table that have conditions |
+//! | `cookie_value.rs` | one cookie of a request |
 //! | `counting.rs` | counts the requests of a loop |
 //! | `upstream_note.rs` | the upstream of a proxied request, for its access log |
 //! | `request.rs` | `Request` |
 //! | `response.rs` | `Response`, `IntoResponse` |
+//! | `redirect.rs` | `Redirect`, `FixedResponse` |
+//! | `template/` | `Template`: a text with placeholders, parsed once; where their values come from |
 //! | `route.rs` | the pattern that a path matches, and where the values of its parameters are |
+//! | `route_limits.rs` | `route`: the limits of one route |
 //! | `router.rs` | `Router`: hosts, paths, methods; `Slashes` |
 //! | `normal_path.rs` | a path as routes match it, in each of its spellings; the rest of a path behind a prefix |
+//! | `edit.rs` | `Edit`: a field is set, added or removed |
+//! | `field_names.rs` | names of fields that servers read alike; the fields of one connection |
 //! | `endpoint.rs` | `RequestFunction`: functions, async or not, without their types |
 //! | `extract/` | parts of a request as arguments: `Path`, `Query`, `Json`, `Form`, `Cookies`, `Multipart`, `State` and others, one file each; the bodies of refusals (`refusal.rs`) |
 //! | `sse/` | `Sse`, a response that is a stream of events |
@@ -46,39 +61,53 @@
 //! | `event_stream.rs` | the end of any event stream when the server drains |
 //! | `files/` | `Files`: opening safely (`open.rs`, `path.rs`), conditional requests, ranges, listings, precompressed variants |
 //! | `compression/` | content codings of responses and requests |
-//! | `middleware/` | `Middleware`; access log, request ids, trace contexts, basic authentication, error pages |
+//! | `middleware/` | `Middleware`; async middleware (`wrap.rs`), access log, request ids, trace contexts, basic authentication, error pages, CORS (`cors.rs`), fields that protect users (`security_fields.rs`) |
 //! | `serving/` | from the events of a connection to functions, and from their responses back |
 //! | `codec.rs` | `HttpCodec`: the interface of the pipeline below the layer |
 //! | `websocket.rs` | `WebSocketUpgrade`, a request that opens a WebSocket |
+//! | `with_middleware.rs` | a function with middleware of its own |
 
 #![forbid(unsafe_code)]
 
 mod app;
+mod client_address;
 mod codec;
 #[cfg(feature = "compress")]
 mod compression;
+mod condition;
+mod conditional;
+mod cookie_value;
 mod counting;
+#[doc(hidden)]
+pub mod debug_function;
+mod edit;
 mod endpoint;
 mod event_stream;
 mod extract;
+mod field_names;
 #[cfg(feature = "files")]
 mod files;
 #[doc(hidden)]
 pub mod gateway;
 mod limits;
 mod line_log;
+mod make_router;
 mod middleware;
 mod normal_path;
+mod redirect;
 mod request;
 mod response;
 mod route;
+mod route_limits;
 mod router;
 mod server;
 mod serving;
 mod sse;
+mod template;
 mod upstream_note;
 #[cfg(feature = "websocket")]
 mod websocket;
+mod with_middleware;
 
 pub use app::Reload;
 #[cfg(feature = "cookies")]
@@ -88,15 +117,20 @@ pub use cookie::{self, Cookie, SameSite};
 pub use extract::Cookies;
 #[cfg(feature = "json")]
 pub use extract::Json;
-pub use extract::{BodyUse, ConnectionState, Extension, FromRequest, Host, Path, Peer, State};
+pub use extract::{
+    Argument, BodyUse, ConnectionState, Extension, FromRequest, FromRequestAsync, Host, Path, Peer, State,
+};
 #[cfg(feature = "form")]
 pub use extract::{FORM_PAIRS_MAX, Form, Query};
 #[cfg(feature = "multipart")]
 pub use extract::{Field, Multipart, MultipartError, MultipartLimits};
 
+pub use client_address::{ClientAddress, TrustedProxies};
 pub use codec::{HttpCodec, HttpFilter, SessionCodec};
 #[cfg(feature = "compress")]
 pub use compression::{RequestDecompression, ResponseCompression};
+pub use condition::Condition;
+pub use edit::{Edit, EditValue};
 pub use endpoint::{
     AsyncFunction, BoxResponseFuture, Endpoint, HalfClose, RequestFunction, SyncFunction, WithHalfClose, WithRequest,
     half_close,
@@ -106,19 +140,25 @@ pub use files::Files;
 pub use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version, header};
 pub use limits::Limits;
 pub use line_log::LineLog;
+pub use make_router::MakeRouter;
 pub use middleware::{
-    AccessLog, BasicAuth, ErrorPages, LogFormat, Middleware, RefusedRequest, RequestId, RequestIds, RequestInfo,
-    TraceContext, TraceContexts,
+    AccessLog, AsyncMiddleware, BasicAuth, ConcurrencyLimit, Cors, CorsBuilder, CorsError, ErrorPage, ErrorPages,
+    LogFormat, Middleware, NetworkRules, Next, NextResponse, PageText, RateKey, RateLimit, RefusedRequest, RequestId,
+    RequestIds, RequestInfo, ResponseFields, SecurityFields, TraceContext, TraceContexts, Wrapper,
 };
 pub use normal_path::normal_path;
+pub use redirect::{FixedResponse, InvalidRedirect, Redirect, ResponseFunction};
 pub use request::Request;
 pub use response::{IntoResponse, Response};
+pub use route_limits::{RouteFunction, WithRouteLimits, route};
 pub use router::{Router, Slashes};
 pub use server::{Config, Server, serve};
 pub use serving::{HttpHandler, StreamClient};
 pub use sse::{Event, EventWriter, InvalidEvent, LastEventId, Sse};
+pub use template::{InvalidTemplate, Template, TemplateValues};
 #[doc(inline)]
 pub use tidegate_http_message::{Body, BodyError, BodyWriter, Data, Encoding, Upgrade, preferred_encoding};
 pub use tidegate_http1::{ContentType, Fields, InvalidField, Trailers};
 #[cfg(feature = "websocket")]
 pub use websocket::WebSocketUpgrade;
+pub use with_middleware::{InMiddleware, WithMiddleware, with_middleware};

@@ -85,7 +85,9 @@ pub struct Limits {
     pub deadlines: Deadlines,
     /// How fast connections may send and receive; as fast as they can, unless set.
     pub shaping: Shaping,
-    /// How long connections may take to finish requests in progress when the server drains at a signal. 10 seconds.
+    /// How long connections may take to finish requests in progress when the server drains at a signal. 25 seconds:
+    /// Kubernetes kills a process 30 seconds after SIGTERM. Event streams and WebSockets end by themselves at once.
+    /// [`ServerHandle::run_until_signal`](tidegate_engine::ServerHandle::run_until_signal) takes it as its argument.
     pub drain_timeout: Duration,
 }
 
@@ -125,7 +127,7 @@ impl Default for Limits {
             write_rate_min: engine.write_rate_min,
             deadlines: engine.deadlines,
             shaping: engine.shaping,
-            drain_timeout: Duration::from_secs(10),
+            drain_timeout: Duration::from_secs(25),
         }
     }
 }

@@ -83,6 +83,12 @@ pub fn normal_path(path: &str) -> String {
     NormalPath::new(path.as_bytes()).text().to_owned()
 }
 
+/// The same for a path that need not be text.
+#[must_use]
+pub fn normal_path_of(path: &[u8]) -> String {
+    NormalPath::new(path).text().to_owned()
+}
+
 /// The part of a path behind a prefix of whole segments, without the slash between them; `None` if the path, as a route
 /// matches it, does not begin with the prefix.
 #[must_use]

@@ -13,10 +13,11 @@ use tidegate_http_message::BodyError;
 use tidegate_http_message::body::{Body, BodyDecoder, NO_BODY};
 #[cfg(feature = "compress")]
 use tidegate_http_message::body::{BodyKind, Decode};
-use tidegate_http1::{self as http1, RequestHead};
+use tidegate_http1::{self as http1, RequestHead, Status};
 use tidegate_sys::Address;
 
 use crate::normal_path::{self, NormalPath};
+use crate::response::Response;
 use crate::route::Route;
 
 /// A request: a head that is read where it lies, and a body.
@@ -43,6 +44,10 @@ struct Parts {
     connection_state: Option<AnyState>,
     /// Undoes the content coding of the body.
     decoding: Option<Box<BodyDecoder>>,
+    /// The response of the router, which found no function.
+    refusal: Option<Box<Response>>,
+    /// How long a body may be that async middleware passes on to a function that wants it whole.
+    collected_body_bytes_max: Option<usize>,
 }
 
 impl Request {
@@ -267,6 +272,23 @@ impl Request {
         self.parts.get_or_insert_default().connection_state = Some(state);
     }
 
+    pub(crate) fn set_refusal(&mut self, response: Response) {
+        self.parts.get_or_insert_default().refusal = Some(response.into());
+    }
+
+    pub(crate) fn take_refusal(&mut self) -> Response {
+        let refusal = self.parts.as_mut().and_then(|parts| parts.refusal.take());
+        refusal.map_or_else(|| Response::of_error(Status::NOT_FOUND), |refusal| *refusal)
+    }
+
+    pub(crate) fn set_collected_body_bytes_max(&mut self, bytes_max: usize) {
+        self.parts.get_or_insert_default().collected_body_bytes_max = Some(bytes_max);
+    }
+
+    pub(crate) fn collected_body_bytes_max(&self) -> usize {
+        self.parts.as_ref().and_then(|parts| parts.collected_body_bytes_max).unwrap_or(COLLECTED_BYTES_MAX)
+    }
+
     #[doc(hidden)]
     #[must_use]
     pub fn head(&self) -> &RequestHead {
@@ -375,7 +397,6 @@ pub(crate) fn unknown_peer() -> Address {
     Address::from(std::net::SocketAddr::from(([0, 0, 0, 0], 0)))
 }
 
-#[cfg(feature = "compress")]
 /// The bytes that a collected body may have when middleware of a nested router decodes it.
 const COLLECTED_BYTES_MAX: usize = 1024 * 1024;
 
@@ -384,3 +405,33 @@ pub(crate) type AnyState = Rc<dyn Any>;
 
 /// The state of a connection whose requests have a handler each: the streams of a session share it.
 pub(crate) type SharedState = Rc<OnceCell<AnyState>>;
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::time::{Instant, SystemTime};
+
+    use tidegate_buffer::{Outbound, Pool};
+    use tidegate_codec::{Codec, Input, Output, Step, Time};
+
+    use super::*;
+
+    /// A request as the codec yields it, of the client 192.0.2.1 for the host `sea`.
+    pub(crate) fn request(method: &str, target: &str, lines: &str) -> Request {
+        request_to("sea", method, target, lines)
+    }
+
+    pub(crate) fn request_to(host: &str, method: &str, target: &str, lines: &str) -> Request {
+        let (pool, time) = (Pool::new(), Time::new(Instant::now(), SystemTime::UNIX_EPOCH));
+        let (mut input, mut queue) = (Input::new(), Outbound::new(&pool));
+        let text = format!("{method} {target} HTTP/1.1\r\nHost: {host}\r\n{lines}\r\n");
+        input.append(pool.copy(text.as_bytes()), &pool);
+        let mut server = http1::Server::default();
+        match server.decode(&mut input, &mut Output::new(&mut queue, &pool, &time)) {
+            Ok(Step::Message(http1::Incoming::Head(head))) => {
+                let peer = std::net::SocketAddr::from(([192, 0, 2, 1], 50_000));
+                Request::new(head.detach(), peer.into(), false, None)
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}

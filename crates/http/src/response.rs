@@ -31,6 +31,8 @@ pub struct Response {
     pub(crate) content_type: Option<ContentType>,
     pub(crate) status: Status,
     pub(crate) close: bool,
+    /// Another server has made it.
+    pub(crate) is_forwarded: bool,
 }
 
 impl Response {
@@ -73,7 +75,14 @@ impl Response {
     #[must_use]
     #[inline]
     pub const fn with(status: Status) -> Self {
-        Self { body: Body::empty(), fields: Fields::new(), content_type: None, status, close: false }
+        Self {
+            body: Body::empty(),
+            fields: Fields::new(),
+            content_type: None,
+            status,
+            close: false,
+            is_forwarded: false,
+        }
     }
 
     /// A short text for the status.
@@ -194,7 +203,7 @@ impl Response {
     /// The message, if the body is whole.
     #[inline(always)]
     pub(crate) fn into_whole(self) -> Option<http1::Response> {
-        let Self { body, fields, content_type, status, close } = self;
+        let Self { body, fields, content_type, status, close, .. } = self;
         let BodyKind::Whole(body) = body.into_kind() else { return None };
         Some(http1::Response::with_parts(status, content_type, fields, body, close))
     }
@@ -202,7 +211,7 @@ impl Response {
     /// The head, and the body with its trailers, of a body that is [ready](Body::is_ready).
     #[inline]
     pub(crate) fn into_ready(self) -> Option<(Outgoing, BodyWithTrailers)> {
-        let Self { body, fields, content_type, status, close } = self;
+        let Self { body, fields, content_type, status, close, .. } = self;
         let BodyKind::WithTrailers(ready) = body.into_kind() else { return None };
         Some((head(None, fields, content_type, status, close), ready))
     }
@@ -224,7 +233,7 @@ impl Response {
 
     pub(crate) fn into_message(mut self) -> Message {
         self.end_events_at_drain();
-        let Self { body, fields, content_type, status, close } = self;
+        let Self { body, fields, content_type, status, close, .. } = self;
         match body.into_kind() {
             BodyKind::Whole(body) => {
                 let response = http1::Response::with_parts(status, content_type, fields, body, close);

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::rc::Rc;
+use std::time::Duration;
 
 use http::Method;
 use tidegate_engine::activity::Activity;
@@ -10,8 +11,10 @@ use tidegate_http1::{self as http1, Fields, RequestHead, Status};
 use tidegate_metrics::HttpRecorder;
 use tidegate_sys::Address;
 
+use crate::condition::Condition;
+use crate::conditional::{Choice, ConditionalRoutes};
 use crate::endpoint::{Endpoint, RequestFunction};
-use crate::middleware::{self, Middleware, MiddlewareList};
+use crate::middleware::{self, AsyncMiddleware, Middleware, MiddlewareList, Wrapper};
 use crate::normal_path::{self, NormalPath};
 use crate::request::AnyState;
 use crate::response::Response;
@@ -65,21 +68,47 @@ pub(crate) struct Table {
     routes: Vec<PathRoute>,
     fallback: Option<Rc<Endpoint>>,
     pub(crate) middleware: MiddlewareList,
+    /// Async middleware, which is put around the functions when the router is complete.
+    wrappers: Vec<Wrapper>,
+    /// Async middleware around the responses to requests that no route matches, if there is some.
+    pub(crate) unrouted: Option<Rc<Endpoint>>,
     /// Makes the state of each connection.
     pub(crate) connection_state: Option<MakeState>,
     /// Whether requests go on when the client ends its side; unless set, the outer router or the listener decides.
     half_close: Option<bool>,
+    /// Bytes of a body, for routes without a bound of their own.
+    body_bytes_max: Option<u64>,
+    /// The time for a response, for routes without a time of their own.
+    timeout: Option<Duration>,
     /// The routes of some hosts, by name in lower case.
     hosts: HashMap<String, Self>,
     slashes: Slashes,
+    /// The routes that have conditions, if there are some.
+    conditional: Option<Box<ConditionalRoutes>>,
 }
 
 impl Default for Table {
     fn default() -> Self {
         let (paths, exact, routes, fallback, hosts) = Default::default();
         let (middleware, connection_state, slashes) = (Rc::default(), None, Slashes::default());
-        let half_close = None;
-        Self { paths, exact, routes, fallback, middleware, connection_state, half_close, hosts, slashes }
+        let (wrappers, unrouted, half_close, body_bytes_max, timeout) = (Vec::new(), None, None, None, None);
+        let conditional = None;
+        Self {
+            paths,
+            exact,
+            routes,
+            fallback,
+            middleware,
+            wrappers,
+            unrouted,
+            connection_state,
+            half_close,
+            body_bytes_max,
+            timeout,
+            hosts,
+            slashes,
+            conditional,
+        }
     }
 }
 
@@ -175,6 +204,49 @@ impl<S: 'static> Router<S> {
         self
     }
 
+    /// A function for the requests for a path that meet all of these conditions, whichever method they have.
+    ///
+    /// Routes of one path are tried in the order in which they were added, those without conditions last. If there are none
+    /// of these, the next less specific path decides: literal bytes come before parameters, and these before `{*rest}`.
+    ///
+    /// ```
+    /// use tidegate::http::{Condition, Method, Router};
+    ///
+    /// let router = Router::new()
+    ///     .any_if("/files/{*path}", [Condition::methods([Method::PUT, Method::DELETE])], || "a change")
+    ///     .any_if("/files/{*path}", [!Condition::cookie("session")], || "sign in first")
+    ///     .any("/files/{*path}", || "a file");
+    /// # drop(router);
+    /// ```
+    ///
+    /// # Panics
+    /// As [`route`](Self::route); a path may have several functions.
+    #[must_use]
+    pub fn any_if<M>(
+        mut self,
+        path: &str,
+        conditions: impl IntoIterator<Item = Condition>,
+        function: impl RequestFunction<S, M>,
+    ) -> Self {
+        let endpoint = Rc::new(function.into_endpoint(self.state.clone()));
+        let conditions = conditions.into_iter().collect();
+        self.table.add_conditional(path, Choice { conditions, endpoint });
+        self
+    }
+
+    /// A function for the requests that meet all of these conditions, and whose path no route matches.
+    #[must_use]
+    pub fn fallback_if<M>(
+        mut self,
+        conditions: impl IntoIterator<Item = Condition>,
+        function: impl RequestFunction<S, M>,
+    ) -> Self {
+        let endpoint = Rc::new(function.into_endpoint(self.state.clone()));
+        let conditions = conditions.into_iter().collect();
+        self.table.conditional.get_or_insert_default().fallbacks.push(Choice { conditions, endpoint });
+        self
+    }
+
     /// A function for the paths that no route matches.
     #[must_use]
     pub fn fallback<M>(mut self, function: impl RequestFunction<S, M>) -> Self {
@@ -196,7 +268,7 @@ impl<S: 'static> Router<S> {
         );
         assert!(router.table.hosts.is_empty(), "the router behind `{prefix}` has hosts; add them to the outer router");
         assert_makes_no_state(&router.table);
-        self.table.nest(prefix, router.table);
+        self.table.nest(prefix, router.into_table());
         self
     }
 
@@ -227,6 +299,45 @@ impl<S: 'static> Router<S> {
         self
     }
 
+    /// Adds async middleware: an `async fn(Request, Next)` with up to four [arguments](crate::FromRequest) before them. It
+    /// sees the request, passes it on with [`Next::run`](crate::Next::run) or not, and returns the response. It may wait
+    /// before and after. It runs within the [`request_timeout`](crate::Limits::request_timeout) of its request.
+    ///
+    /// Async middleware runs in the order in which it was added, behind all middleware that
+    /// [`with`](Self::with) adds. Requests that no route matches pass as well, and those for nested routers, whose own
+    /// middleware comes behind. A [host](Self::host) has middleware of its own.
+    ///
+    /// Middleware that does not wait costs less as [`Middleware`].
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use tidegate::http::{Extension, IntoResponse, Next, Request, Response, Router, StatusCode};
+    /// use tidegate::task;
+    ///
+    /// #[derive(Clone)]
+    /// struct User(String);
+    ///
+    /// async fn authenticate(mut request: Request, next: Next) -> Response {
+    ///     let Some(token) = request.header_str("authorization").map(str::to_owned) else {
+    ///         return StatusCode::UNAUTHORIZED.into_response();
+    ///     };
+    ///     task::sleep(Duration::from_millis(1)).await; // asks another service
+    ///     request.extensions_mut().insert(User(token));
+    ///     next.run(request).await
+    /// }
+    ///
+    /// let router = Router::new().get("/", |Extension(User(name)): Extension<User>| name).wrap(authenticate);
+    /// # drop(router);
+    /// ```
+    #[must_use]
+    #[doc(alias = "layer")]
+    #[doc(alias = "from_fn")]
+    pub fn wrap<M>(mut self, middleware: impl AsyncMiddleware<S, M>) -> Self {
+        self.table.wrappers.push(middleware.into_wrapper(self.state.clone()));
+        self
+    }
+
     /// Keeps a state for each connection, which its requests share, those for nested routers and hosts included: an
     /// argument of the type [`ConnectionState`](crate::ConnectionState), or
     /// [`Request::connection_state`](crate::Request::connection_state). `make` makes it from the address of the client,
@@ -250,6 +361,26 @@ impl<S: 'static> Router<S> {
         self
     }
 
+    /// Bytes of a request body, for the routes that have no [limit of their own](crate::route), those of nested routers
+    /// included; beyond it 413. [`Limits::body_bytes_max`](crate::Limits::body_bytes_max), the limit of the server, is the
+    /// most that counts: raise that one for the route with the largest bodies, and set this one for all others. Hosts have
+    /// their own.
+    #[must_use]
+    pub fn body_bytes_max(mut self, bytes: u64) -> Self {
+        self.table.body_bytes_max = Some(bytes);
+        self
+    }
+
+    /// From the last piece of a request that was received to the head of its response, for the routes that have no
+    /// [time of their own](crate::route), those of nested routers included; beyond it 503. It takes the place of
+    /// [`Limits::request_timeout`](crate::Limits::request_timeout), and includes async middleware. A function that is not
+    /// async runs to its end. Hosts have their own.
+    #[must_use]
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.table.timeout = Some(timeout);
+        self
+    }
+
     /// The routes of a host: requests that name it are for `router` alone. Those that name another host are for this
     /// router. Case and a port do not matter.
     ///
@@ -259,12 +390,19 @@ impl<S: 'static> Router<S> {
     pub fn host<T: 'static>(mut self, host: &str, router: Router<T>) -> Self {
         assert_makes_no_state(&router.table);
         let name = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
-        let before = self.table.hosts.insert(name, router.table);
+        let before = self.table.hosts.insert(name, router.into_table());
         assert!(before.is_none(), "the host `{host}` has two routers");
         self
     }
 
-    pub(crate) fn into_table(self) -> Table {
+    pub(crate) fn into_table(mut self) -> Table {
+        if let Some(bytes) = self.table.body_bytes_max {
+            self.table.endpoints().for_each(|endpoint| endpoint.settle_body_bytes_max(bytes));
+        }
+        if let Some(timeout) = self.table.timeout {
+            self.table.endpoints().for_each(|endpoint| endpoint.settle_timeout(timeout));
+        }
+        self.table.wrap();
         self.table
     }
 }
@@ -301,9 +439,13 @@ impl Table {
         route.allow = route.allowed();
     }
 
+    fn add_conditional(&mut self, path: &str, choice: Choice) {
+        let (pattern, normal) = pattern_of(path);
+        self.conditional.get_or_insert_default().add(pattern, normal, choice);
+    }
+
     fn route_of(&mut self, path: &str) -> &mut PathRoute {
-        assert!(path.starts_with('/'), "the path `{path}` has to begin with a slash");
-        let normal = normal_path::normal_pattern(path);
+        let (pattern, normal) = pattern_of(path);
         if let Some(at) = self.routes.iter().position(|route| *route.normal == *normal) {
             return &mut self.routes[at];
         }
@@ -315,10 +457,8 @@ impl Table {
             let place = self.exact.partition_point(|(other, _)| order(other, normal.as_bytes()).is_lt());
             self.exact.insert(place, (normal.as_bytes().into(), at));
         }
-        let names = names(path);
-        assert!(names.len() <= PARAMETERS_MAX, "the path `{path}` has more than {PARAMETERS_MAX} parameters");
         self.routes.push(PathRoute {
-            pattern: Rc::new(Pattern { text: path.into(), names }),
+            pattern: Rc::new(pattern),
             normal: normal.into(),
             methods: Vec::new(),
             extensions: Vec::new(),
@@ -334,9 +474,21 @@ impl Table {
             [] => endpoint,
             _ => Rc::new(middleware::around(endpoint, other.middleware.clone())),
         };
+        let behind = |text: &str| if text == "/" { prefix.to_owned() } else { format!("{prefix}{text}") };
+        if let Some(conditional) = other.conditional {
+            let layered = |choice: Choice| Choice { endpoint: layered(choice.endpoint), ..choice };
+            for route in conditional.routes() {
+                let choices = route.choices.iter().cloned().map(layered);
+                choices.for_each(|choice| self.add_conditional(&behind(&route.pattern.text), choice));
+            }
+            for choice in conditional.fallbacks.into_iter().map(layered) {
+                for path in [prefix.to_owned(), format!("{prefix}/"), format!("{prefix}/{{*rest}}")] {
+                    self.add_conditional(&path, choice.clone());
+                }
+            }
+        }
         for route in other.routes {
-            let text = &*route.pattern.text;
-            let path = if text == "/" { prefix.to_owned() } else { format!("{prefix}{text}") };
+            let path = behind(&route.pattern.text);
             for (method, endpoint) in route.methods {
                 let method =
                     Method::from_bytes(method.name().unwrap_or_default().as_bytes()).expect("it is registered");
@@ -364,6 +516,25 @@ impl Table {
         }
     }
 
+    /// Puts the async middleware around the functions.
+    fn wrap(&mut self) {
+        let wrappers = std::mem::take(&mut self.wrappers);
+        if wrappers.is_empty() {
+            return;
+        }
+        self.unrouted = Some(Rc::new(Wrapper::function_of_unrouted()));
+        let of_routes = self.routes.iter_mut().flat_map(|route| {
+            let named = route.methods.iter_mut().map(|(_, endpoint)| endpoint);
+            named.chain(route.extensions.iter_mut().map(|(_, endpoint)| endpoint)).chain(&mut route.any)
+        });
+        let conditional = self.conditional.iter_mut().flat_map(|conditional| conditional.endpoints_mut());
+        for endpoint in of_routes.chain(&mut self.fallback).chain(&mut self.unrouted).chain(conditional) {
+            for wrapper in wrappers.iter().rev() {
+                *endpoint = Rc::new(wrapper.around(endpoint.clone()));
+            }
+        }
+    }
+
     /// Whether requests go on when the client ends its side, for the functions for which that is not decided yet.
     pub(crate) fn settle_half_close(&self, outer: Option<bool>) {
         let settled = self.half_close.or(outer);
@@ -378,7 +549,8 @@ impl Table {
             let named = route.methods.iter().map(|(_, endpoint)| endpoint);
             named.chain(route.extensions.iter().map(|(_, endpoint)| endpoint)).chain(&route.any)
         });
-        of_routes.chain(&self.fallback)
+        let conditional = self.conditional.iter().flat_map(|conditional| conditional.endpoints());
+        of_routes.chain(&self.fallback).chain(conditional)
     }
 
     /// Gives every function the label that names it for the watchdog of the loop.
@@ -395,6 +567,14 @@ impl Table {
                 endpoint.label.set(activity.label(path));
             }
         }
+        if let Some(conditional) = &self.conditional {
+            for route in conditional.routes() {
+                let label = activity.label(&route.pattern.text);
+                route.choices.iter().for_each(|choice| choice.endpoint.label.set(label));
+            }
+            let fallbacks = conditional.fallbacks.iter();
+            fallbacks.for_each(|choice| choice.endpoint.label.set(activity.label("the function for some requests")));
+        }
         if let Some(endpoint) = &self.fallback {
             let paths =
                 if self.routes.is_empty() { "the function for all paths" } else { "the function for other paths" };
@@ -410,6 +590,14 @@ impl Table {
             let named = route.methods.iter().map(|(_, endpoint)| endpoint);
             let named = named.chain(route.extensions.iter().map(|(_, endpoint)| endpoint)).chain(&route.any);
             named.for_each(|endpoint| drop(endpoint.metrics.set(metrics.clone())));
+        }
+        if let Some(conditional) = &self.conditional {
+            for route in conditional.routes() {
+                let metrics = recorder.route(&route.pattern.text);
+                route.choices.iter().for_each(|choice| drop(choice.endpoint.metrics.set(metrics.clone())));
+            }
+            let fallbacks = conditional.fallbacks.iter();
+            fallbacks.for_each(|choice| drop(choice.endpoint.metrics.set(recorder.route(OTHER_PATHS))));
         }
         if let Some(endpoint) = &self.fallback {
             let _ = endpoint.metrics.set(recorder.route(OTHER_PATHS));
@@ -433,9 +621,56 @@ impl Table {
         self.hosts.get(name).or_else(|| self.hosts.get(&name.to_ascii_lowercase())).unwrap_or(self)
     }
 
-    /// The function for a request.
+    /// The function for a request from a peer.
     #[inline]
-    pub(crate) fn find(&self, head: &RequestHead) -> Found<'_> {
+    pub(crate) fn find_for(&self, head: &RequestHead, peer: impl Fn() -> Address) -> Found<'_> {
+        if let Some(conditional) = &self.conditional
+            && let Some(found) = self.find_conditional(conditional, head, &peer)
+        {
+            return found;
+        }
+        self.find(head)
+    }
+
+    /// The function for a request, if it is one that has conditions.
+    #[inline(never)]
+    fn find_conditional<'t>(
+        &'t self,
+        conditional: &'t ConditionalRoutes,
+        head: &RequestHead,
+        peer: &dyn Fn() -> Address,
+    ) -> Option<Found<'t>> {
+        let path = head.path_bytes();
+        if self.slashes == Slashes::Refuse && normal_path::has_ambiguous_slash(path) {
+            return None;
+        }
+        let unconditional = |text: &str| self.paths.at(text).ok().map(|found| &*self.routes[*found.value].normal);
+        let in_form = |normal: &NormalPath| {
+            let text = normal.text();
+            conditional.find(text, unconditional(text), (head, peer), |at| normal.place(at))
+        };
+        if !head.has_irregular_target() && !normal_path::has_folds(path) {
+            let text = head.path();
+            return conditional.find(text, unconditional(text), (head, peer), same_place).map(Ok);
+        }
+        let found = match self.slashes {
+            Slashes::Merge => in_form(&NormalPath::folded(path)),
+            _ => in_form(&NormalPath::new(path)),
+        }?;
+        match found {
+            (endpoint, _) if endpoint.is_gateway && self.slashes == Slashes::MergeForProxies => {
+                in_form(&NormalPath::folded(path)).map(Ok)
+            }
+            (endpoint, _) if !endpoint.is_gateway && std::str::from_utf8(path).is_err() => {
+                Some(Err(Response::of_error(Status::BAD_REQUEST).into()))
+            }
+            found => Some(Ok(found)),
+        }
+    }
+
+    /// The function for a request that no condition of a route has chosen.
+    #[inline]
+    fn find(&self, head: &RequestHead) -> Found<'_> {
         if head.has_irregular_target() || self.slashes == Slashes::Refuse {
             return self.find_irregular(head);
         }
@@ -604,6 +839,14 @@ fn assert_makes_no_state(inner: &Table) {
 
 fn known(method: &Method) -> http1::Method {
     http1::Method::from_name(method.as_str())
+}
+
+/// The pattern of a path, and the form in which paths are matched.
+fn pattern_of(path: &str) -> (Pattern, String) {
+    assert!(path.starts_with('/'), "the path `{path}` has to begin with a slash");
+    let names = names(path);
+    assert!(names.len() <= PARAMETERS_MAX, "the path `{path}` has more than {PARAMETERS_MAX} parameters");
+    (Pattern { text: path.into(), names }, normal_path::normal_pattern(path))
 }
 
 /// The names of the parameters in a pattern: the texts between braces, without doubled braces.

@@ -1,5 +1,7 @@
 //! `Server` and `Config`: from an address and functions to a running server.
 
+use std::fmt;
+use std::future::Future;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -17,12 +19,13 @@ use tidegate_proxy_protocol::ProxyHeaderFilter;
 use tidegate_proxy_protocol::{Policy, ReceivesHeader};
 use tidegate_sys::{Address, ListenOptions};
 #[cfg(feature = "tls")]
-use tidegate_tls::ServerConfig;
+use tidegate_tls::{Certificates, ConfigError, Provider, ServerConfig};
 
 use crate::app::{App, Reload};
 use crate::codec::HttpCodec;
 use crate::endpoint::RequestFunction;
 use crate::limits::Limits;
+use crate::make_router::MakeRouter;
 use crate::router::{Router, Table};
 use crate::serving::HttpHandler;
 use crate::serving::sessions::Sessions;
@@ -110,6 +113,37 @@ impl Server {
     #[cfg(feature = "tls")]
     pub fn tls(mut self, tls: ServerConfig) -> Self {
         self.config = self.config.tls(tls);
+        self
+    }
+
+    /// Encrypts connections with the certificate in two PEM files: a chain, the certificate of the server first, and its
+    /// private key. [`tls`](Self::tls) has more: several certificates, reloads, client certificates.
+    ///
+    /// ```no_run
+    /// use tidegate::http::{Router, Server};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let server = Server::bind("0.0.0.0:443")?.tls_files("/etc/tide/chain.pem", "/etc/tide/key.pem")?;
+    /// server.start(|| Router::new().get("/", || "hello"))?.wait();
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// The first file that cannot be used, and why.
+    #[cfg(feature = "tls")]
+    pub fn tls_files(self, chain: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Result<Self, ConfigError> {
+        let provider = Provider::of_features().ok_or(ConfigError::NoProvider)?;
+        let certificates = Certificates::from_files(&provider, [(chain, key)])?;
+        Ok(self.tls(ServerConfig::builder(&provider, certificates).build()?))
+    }
+
+    /// Runs a task on each loop, from its start until the server drains; see [`Config::background`].
+    pub fn background<F>(mut self, task: impl Fn(usize) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = ()> + 'static,
+    {
+        self.config = self.config.background(task);
         self
     }
 
@@ -221,12 +255,9 @@ impl Server {
     ///
     /// # Panics
     /// If `router` does: it is called once here before the loops start.
-    pub fn start<S: 'static>(
-        self,
-        router: impl Fn() -> Router<S> + Send + Sync + 'static,
-    ) -> Result<ServerHandle, StartError> {
-        drop(router());
-        self.run(Arc::new(move || router().into_table()))
+    pub fn start<S: 'static>(self, router: impl MakeRouter<S>) -> Result<ServerHandle, StartError> {
+        drop(router.make_router());
+        self.run(Arc::new(move || router.make_router().into_table()))
     }
 
     /// Starts the loops with one function for all requests.
@@ -272,6 +303,7 @@ pub struct Config {
     denies_extended_connect: bool,
     reload: Option<Reload>,
     metrics: Option<HttpMetrics>,
+    background: BackgroundTasks,
 }
 
 impl Config {
@@ -358,14 +390,40 @@ impl Config {
         self
     }
 
+    /// Runs a task on each loop, from its start until the server drains: it is dropped then, where it waits. `task` gets
+    /// the number of the loop, so that a task which the process needs once can return at once on all loops but the first.
+    /// Several tasks may be added. A panic ends only the task.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use tidegate::http::{Router, Server};
+    /// use tidegate::task;
+    ///
+    /// let refresh = async |number: usize| {
+    ///     while number == 0 {
+    ///         // .. reads the list of harbours again
+    ///         task::sleep(Duration::from_secs(60)).await;
+    ///     }
+    /// };
+    /// let server = Server::bind("127.0.0.1:0")?.background(refresh).start(|| Router::new().get("/", || "hello"))?;
+    /// server.drain(Duration::from_secs(1));
+    /// # Ok::<(), tidegate::StartError>(())
+    /// ```
+    pub fn background<F>(mut self, task: impl Fn(usize) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = ()> + 'static,
+    {
+        self.background
+            .0
+            .push(Arc::new(move |number| drop(engine::task::spawn(engine::task::until_drain(task(number))))));
+        self
+    }
+
     /// Serves a listener with the router that `router` makes for each loop.
-    pub fn serve<S: 'static>(
-        self,
-        listener: Listener,
-        router: impl Fn() -> Router<S> + Send + Sync + 'static,
-    ) -> ServedListener {
+    pub fn serve<S: 'static>(self, listener: Listener, router: impl MakeRouter<S>) -> ServedListener {
         let limits = self.limits.engine();
-        self.served(listener.limits(limits), Arc::new(move || router().into_table()))
+        self.served(listener.limits(limits), Arc::new(move || router.make_router().into_table()))
     }
 
     /// The service of one connection without TLS and PROXY headers: a codec and a handler, for a test without a network
@@ -440,18 +498,19 @@ impl Config {
             };
             LoopApp::new(app, http2.clone())
         };
+        let loop_start = LoopStart { app, background: self.background };
         #[cfg(feature = "tls")]
         if let Some(tls) = self.tls {
             return match self.proxy {
-                None => handled(listener, app, move |_| Over::new(tls.accept(), http())),
-                Some(policy) => handled(listener, app, move |peer| {
+                None => handled(listener, loop_start, move |_| Over::new(tls.accept(), http())),
+                Some(policy) => handled(listener, loop_start, move |peer| {
                     Filters::default().with(ProxyHeaderFilter::new(&policy, ip(peer))).with(tls.accept()).stack(http())
                 }),
             };
         }
         match self.proxy {
-            None => handled(listener, app, move |_| http()),
-            Some(policy) => handled(listener, app, move |peer| ReceivesHeader::new(&policy, ip(peer), http())),
+            None => handled(listener, loop_start, move |_| http()),
+            Some(policy) => handled(listener, loop_start, move |peer| ReceivesHeader::new(&policy, ip(peer), http())),
         }
     }
 }
@@ -462,13 +521,32 @@ type MakeTable = Arc<dyn Fn() -> Table + Send + Sync>;
 
 fn handled<C: HttpCodec>(
     listener: Listener,
-    app: impl Fn() -> LoopApp + Send + Sync + 'static,
+    start: LoopStart<impl Fn() -> LoopApp + Send + Sync + 'static>,
     codec: impl Fn(&Address) -> C + Clone + Send + Sync + 'static,
 ) -> ServedListener {
-    listener.handle_each(move |_| {
-        let (app, codec) = (app(), codec.clone());
+    listener.handle_each(move |number| {
+        let (app, codec) = ((start.app)(), codec.clone());
+        start.background.0.iter().for_each(|spawn| spawn(number));
         move |peer: &Address| (codec(peer), HttpHandler::new(app.0.clone()))
     })
+}
+
+/// The start of a loop: the application of its connections, and tasks beside them.
+struct LoopStart<A> {
+    app: A,
+    background: BackgroundTasks,
+}
+
+/// Spawns the background tasks of a loop, by its number.
+#[derive(Default, Clone)]
+struct BackgroundTasks(Vec<SpawnBackground>);
+
+type SpawnBackground = Arc<dyn Fn(usize) + Send + Sync>;
+
+impl fmt::Debug for BackgroundTasks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} tasks", self.0.len())
+    }
 }
 
 /// The application of a loop, as its listener has it. The service of streams has it too, so a listener that closes lets

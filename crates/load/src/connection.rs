@@ -22,9 +22,11 @@ pub(crate) struct LoadConnection {
     /// When the requests in flight were sent, or were due with a rate.
     begun: Instant,
     owed: u32,
+    /// The server closes the connection before it answers the rest.
+    is_announced: bool,
     /// It is counted as an idle or never-reading connection.
     is_held: bool,
-    /// The handshake of its WebSocket is not complete.
+    /// The handshake of its WebSocket, or the first commands of Redis, are not complete.
     is_opening: bool,
     /// Set at the first wait for a scheduled time, so only with a rate.
     remote: Option<Remote<Instant>>,
@@ -45,6 +47,7 @@ impl LoadConnection {
             connector,
             begun: Instant::now(),
             owed: 0,
+            is_announced: false,
             is_held: false,
             is_opening: false,
             remote: None,
@@ -56,7 +59,7 @@ impl LoadConnection {
         self.owed = match batch {
             Batch::Opening => 0,
             Batch::One => 1,
-            Batch::Run => self.worker.exchange.encoded.depth,
+            Batch::Run(count) => count,
         };
         if self.role != Role::NeverRead {
             cx.deadline_after(self.worker.timeout);
@@ -64,11 +67,23 @@ impl LoadConnection {
         cx.send(batch).into()
     }
 
+    /// Sends as many requests as are pipelined, or as are left.
+    fn send_run<P: Requests>(&mut self, begun: Instant, cx: &mut Cx<'_, P>) -> Outcome<P> {
+        match self.worker.budget.take(self.worker.depth) {
+            0 => {
+                self.owed = 0;
+                cx.deadline(None);
+                Outcome::Continue
+            }
+            count => self.send_batch(Batch::Run(count), begun, cx),
+        }
+    }
+
     /// All requests are answered: sends the next ones, or waits until they are due.
     fn continue_load<P: Requests>(&mut self, now: Instant, cx: &mut Cx<'_, P>) -> Outcome<P> {
-        let Some(schedule) = &self.worker.schedule else { return self.send_batch(Batch::Run, now, cx) };
+        let Some(schedule) = &self.worker.schedule else { return self.send_run(now, cx) };
         if let Some(due) = schedule.take_due(now) {
-            return self.send_batch(Batch::Run, due, cx);
+            return self.send_run(due, cx);
         }
         let remote = self.remote.get_or_insert_with(|| cx.remote());
         schedule.wait_for_turn(remote.clone());
@@ -87,7 +102,7 @@ impl<P: Requests> Handler<P> for LoadConnection {
     type Post = Instant;
 
     fn open(&mut self, cx: &mut Cx<'_, P>) -> Outcome<P> {
-        if self.worker.exchange.encoded.message.is_some() {
+        if self.worker.traffic.opens() {
             self.is_opening = true;
             return self.send_batch(Batch::Opening, Instant::now(), cx);
         }
@@ -97,7 +112,9 @@ impl<P: Requests> Handler<P> for LoadConnection {
     fn message(&mut self, responses: Responses, cx: &mut Cx<'_, P>) -> Outcome<P> {
         if std::mem::take(&mut self.is_opening) {
             cx.deadline(None);
-            self.worker.exchange.stats.opened();
+            if self.role == Role::Listener {
+                self.worker.exchange.stats.opened();
+            }
             return self.begin(cx);
         }
         self.answered(responses, cx)
@@ -105,9 +122,10 @@ impl<P: Requests> Handler<P> for LoadConnection {
 
     fn event(&mut self, event: Event<Instant>, cx: &mut Cx<'_, P>) -> Outcome<P> {
         match event {
-            Event::Posted(due) => self.send_batch(Batch::Run, due, cx),
+            Event::Posted(due) => self.send_run(due, cx),
             Event::Deadline if self.owed > 0 || self.is_opening => {
                 self.worker.exchange.stats.timed_out(self.owed.max(1));
+                self.worker.budget.finish(self.owed);
                 (self.owed, self.is_opening) = (0, false);
                 Outcome::fail("not answered in time")
             }
@@ -126,7 +144,7 @@ impl<P: Requests> Handler<P> for LoadConnection {
         }
         let stats = &self.worker.exchange.stats;
         match reason {
-            CloseReason::Broken(error) if self.owed > 0 && !self.is_held => {
+            CloseReason::Broken(error) if (self.owed > 0 || self.role == Role::Listener) && !self.is_held => {
                 stats.broken(error.kind() == ErrorKind::BrokenPipe);
             }
             CloseReason::WriteTimeout => stats.broken(true),
@@ -134,6 +152,11 @@ impl<P: Requests> Handler<P> for LoadConnection {
         }
         if self.is_held {
             stats.lost(self.role);
+        }
+        if self.is_announced {
+            self.worker.budget.give_back(self.owed);
+        } else {
+            self.worker.budget.finish(self.owed);
         }
         self.owed = 0;
         self.connector.open();
@@ -154,7 +177,7 @@ impl LoadConnection {
                 cx.pause();
                 self.worker.never_reads(cx.local().ok().and_then(|local| local.ip()), cx.peer().ip());
                 self.mark_held();
-                self.send_batch(Batch::Run, Instant::now(), cx)
+                self.send_run(Instant::now(), cx)
             }
         }
     }
@@ -173,11 +196,14 @@ impl LoadConnection {
         }
         // The codec has counted the broadcasts.
         if !self.worker.exchange.broadcasts {
-            self.worker.exchange.stats.count_responses(responses.good, now.saturating_duration_since(self.begun));
+            let after = now.saturating_duration_since(self.begun);
+            self.worker.exchange.stats.count_responses(responses.all, responses.good, after);
         }
+        self.worker.budget.finish(responses.all);
         self.connector.has_served.set(true);
+        self.is_announced = cx.codec().status().is_finished;
         // After `Connection: close` the next requests go out on a new connection.
-        if self.owed > 0 || cx.codec().status().is_finished { Outcome::Continue } else { self.continue_load(now, cx) }
+        if self.owed > 0 || self.is_announced { Outcome::Continue } else { self.continue_load(now, cx) }
     }
 }
 

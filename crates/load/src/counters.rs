@@ -1,9 +1,10 @@
 //! `WorkerStats`: the counts of one loop, and `SharedStats`: those that all loops share.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::hash::{BuildHasher as _, RandomState};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
@@ -15,7 +16,12 @@ use super::role::Role;
 #[derive(Debug)]
 pub(crate) struct WorkerStats {
     shared: Arc<SharedStats>,
+    /// All complete responses.
     requests: Cell<u64>,
+    /// Those that were good.
+    good: Cell<u64>,
+    /// Responses by status.
+    statuses: RefCell<Vec<u64>>,
     bytes_read: Cell<u64>,
     errors: Cell<Errors>,
     unanswered: Cell<u64>,
@@ -45,11 +51,25 @@ pub(crate) struct SharedStats {
     length: AtomicU64,
     /// Whether responses may differ in their lengths.
     any_length: bool,
+    /// The requests that are left to send, if their number is given.
+    left: Option<AtomicU64>,
     /// Broadcasts are stamped with the time since then.
     epoch: Instant,
     author: u64,
-    /// WebSockets that are open.
+    /// Connections that receive messages.
     opened: AtomicU64,
+    /// A live table is shown.
+    is_watched: AtomicBool,
+    /// The figures so far, by the number of the loop.
+    live: Mutex<BTreeMap<usize, LiveFigures>>,
+}
+
+/// The figures so far, for the live table.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct LiveFigures {
+    pub(crate) latency: Option<Histogram<u64>>,
+    pub(crate) statuses: BTreeMap<u16, u64>,
+    pub(crate) errors: Errors,
 }
 
 /// The verdict on a response.
@@ -61,11 +81,15 @@ pub(crate) enum Verdict {
     Status,
     /// Its body is longer or shorter than that of the first.
     Length,
+    /// It is an error reply of Redis.
+    Reply,
 }
 
 impl SharedStats {
-    pub(crate) fn new(any_length: bool) -> Self {
+    /// `total` is the number of requests of all loops, if it is given.
+    pub(crate) fn new(any_length: bool, total: Option<u64>) -> Self {
         Self {
+            left: total.map(AtomicU64::new),
             requests: AtomicU64::new(0),
             errors: AtomicU64::new(0),
             connected: AtomicU64::new(0),
@@ -75,15 +99,64 @@ impl SharedStats {
             epoch: Instant::now(),
             author: RandomState::new().hash_one(0),
             opened: AtomicU64::new(0),
+            is_watched: AtomicBool::new(false),
+            live: Mutex::default(),
         }
     }
 
-    /// How many WebSockets have been opened.
+    /// How many connections that receive messages have been opened.
     pub(crate) fn opened(&self) -> u64 {
         self.opened.load(Ordering::Relaxed)
     }
 
-    /// Good responses so far, and errors.
+    /// Whether the number of requests is given.
+    pub(crate) fn has_total(&self) -> bool {
+        self.left.is_some()
+    }
+
+    /// The requests that are left to send, if their number is given.
+    pub(crate) fn left(&self) -> Option<u64> {
+        self.left.as_ref().map(|left| left.load(Ordering::Relaxed))
+    }
+
+    /// Takes up to `count` of the requests that are left.
+    pub(crate) fn take_requests(&self, count: u32) -> u32 {
+        let Some(left) = &self.left else { return count };
+        let taken = |left: u64| Some(left - left.min(count.into()));
+        let before = left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, taken).unwrap_or(0);
+        before.min(count.into()) as u32
+    }
+
+    /// Gives requests back that the server has not processed.
+    pub(crate) fn return_requests(&self, count: u32) {
+        if let Some(left) = &self.left {
+            left.fetch_add(count.into(), Ordering::Relaxed);
+        }
+    }
+
+    /// Whether loops publish their figures for a live table.
+    pub(crate) fn set_watched(&self, is_watched: bool) {
+        self.is_watched.store(is_watched, Ordering::Relaxed);
+    }
+
+    /// The figures that the loops have published last.
+    pub(crate) fn live(&self) -> LiveFigures {
+        let mut sum = LiveFigures::default();
+        for one in self.live.lock().unwrap_or_else(PoisonError::into_inner).values() {
+            match (&mut sum.latency, &one.latency) {
+                // Both have the same precision, so that one can be added to the other.
+                (Some(latency), Some(other)) => drop(latency.add(other)),
+                (latency, other) => *latency = other.clone(),
+            }
+            for (status, count) in &one.statuses {
+                *sum.statuses.entry(*status).or_default() += count;
+            }
+            sum.errors += one.errors;
+        }
+        sum
+    }
+
+    /// Responses so far, and errors.
     pub(crate) fn read(&self) -> (u64, u64) {
         (self.requests.load(Ordering::Relaxed), self.errors.load(Ordering::Relaxed))
     }
@@ -104,6 +177,8 @@ impl WorkerStats {
         Self {
             shared,
             requests: Cell::default(),
+            good: Cell::default(),
+            statuses: RefCell::default(),
             bytes_read: Cell::default(),
             errors: Cell::default(),
             unanswered: Cell::default(),
@@ -125,7 +200,7 @@ impl WorkerStats {
         self.shared.author
     }
 
-    /// Counts a WebSocket that is open.
+    /// Counts a connection that is open to receive messages.
     pub(crate) fn opened(&self) {
         self.shared.opened.fetch_add(1, Ordering::Relaxed);
     }
@@ -133,6 +208,21 @@ impl WorkerStats {
     /// Counts received bytes.
     pub(crate) fn received(&self, bytes: usize) {
         self.bytes_read.set(self.bytes_read.get() + bytes as u64);
+    }
+
+    /// Counts complete responses with this status.
+    pub(crate) fn count_status(&self, status: u16, count: u32) {
+        let (mut statuses, index) = (self.statuses.borrow_mut(), usize::from(status));
+        if statuses.len() <= index {
+            statuses.resize(index + 1, 0);
+        }
+        statuses[index] += u64::from(count);
+    }
+
+    /// The complete responses by status, without zeros.
+    pub(crate) fn statuses(&self) -> BTreeMap<u16, u64> {
+        let statuses = self.statuses.borrow();
+        (0..).zip(statuses.iter().copied()).filter(|(_, count)| *count > 0).collect()
     }
 
     /// The verdict on a response with this status, and with this length if it is known.
@@ -165,13 +255,15 @@ impl WorkerStats {
             Verdict::Good => {}
             Verdict::Status => self.count(|errors| errors.status += u64::from(count)),
             Verdict::Length => self.count(|errors| errors.length += u64::from(count)),
+            Verdict::Reply => self.count(|errors| errors.reply += u64::from(count)),
         }
     }
 
-    /// Counts good responses, each with this latency.
-    pub(crate) fn count_responses(&self, count: u32, after: Duration) {
-        self.requests.set(self.requests.get() + u64::from(count));
-        self.took(count.into(), nanoseconds(after));
+    /// Counts complete responses, each with this latency, and how many of them are good.
+    pub(crate) fn count_responses(&self, all: u32, good: u32, after: Duration) {
+        self.requests.set(self.requests.get() + u64::from(all));
+        self.good.set(self.good.get() + u64::from(good));
+        self.took(all.into(), nanoseconds(after));
     }
 
     /// Counts requests that had waited for this long when the load ended. A wait below the shortest latency is not
@@ -296,6 +388,10 @@ impl WorkerStats {
         self.requests.get()
     }
 
+    pub(crate) fn good(&self) -> u64 {
+        self.good.get()
+    }
+
     pub(crate) fn bytes_read(&self) -> u64 {
         self.bytes_read.get()
     }
@@ -306,6 +402,15 @@ impl WorkerStats {
         self.shared.requests.fetch_add(now.0 - shown.0, Ordering::Relaxed);
         self.shared.errors.fetch_add(now.1 - shown.1, Ordering::Relaxed);
         *shown = now;
+    }
+
+    /// Publishes the figures of the loop with this number, if a live table is shown.
+    pub(crate) fn show_live(&self, index: usize) {
+        if self.shared.is_watched.load(Ordering::Relaxed) {
+            let (latency, errors) = (Some(self.latency.borrow().clone()), self.errors.get());
+            let live = LiveFigures { latency, statuses: self.statuses(), errors };
+            self.shared.live.lock().unwrap_or_else(PoisonError::into_inner).insert(index, live);
+        }
     }
 
     /// Ends an interval.
@@ -347,7 +452,7 @@ mod tests {
 
     #[test]
     fn the_server_is_unreachable_only_if_no_thread_has_connected() {
-        let shared = Arc::new(SharedStats::new(false));
+        let shared = Arc::new(SharedStats::new(false, None));
         let (one, other) = (WorkerStats::new(shared.clone()), WorkerStats::new(shared.clone()));
         one.unconnected();
         assert!(!shared.is_hopeless(2), "the other thread has not tried");
@@ -358,9 +463,19 @@ mod tests {
     }
 
     #[test]
+    fn the_requests_that_are_left_are_taken_once() {
+        let shared = SharedStats::new(false, Some(10));
+        assert_eq!([8, 8, 8].map(|count| shared.take_requests(count)), [8, 2, 0]);
+        shared.return_requests(3);
+        assert_eq!((shared.take_requests(2), shared.take_requests(2), shared.left()), (2, 1, Some(0)));
+        let endless = SharedStats::new(false, None);
+        assert_eq!((endless.take_requests(8), endless.left()), (8, None));
+    }
+
+    #[test]
     fn an_unanswered_request_counts_if_it_waited_as_long_as_a_response_took() {
-        let stats = WorkerStats::new(Arc::new(SharedStats::new(false)));
-        stats.count_responses(3, Duration::from_millis(5));
+        let stats = WorkerStats::new(Arc::new(SharedStats::new(false, None)));
+        stats.count_responses(3, 3, Duration::from_millis(5));
         stats.count_unanswered(2, Duration::from_millis(1));
         stats.count_unanswered(4, Duration::from_secs(1));
         assert_eq!(stats.requests(), 3);
@@ -368,7 +483,7 @@ mod tests {
         assert_eq!((latency.len(), latency.min() / 1_000_000), (7, 4));
         assert!(latency.max() >= 1_000_000_000);
         // Without any response, all waits count.
-        let stats = WorkerStats::new(Arc::new(SharedStats::new(false)));
+        let stats = WorkerStats::new(Arc::new(SharedStats::new(false, None)));
         stats.count_unanswered(1, Duration::from_secs(2));
         stats.count_unanswered(1, Duration::from_secs(1));
         assert_eq!(stats.take_latency().len(), 2);

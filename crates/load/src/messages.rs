@@ -9,7 +9,7 @@
 
 use std::fmt;
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tidegate::codec::{Blame, Codec, CodecStatus, Fault, Input, Lifecycle, Output, Step};
 use tidegate::http1::client::{Incoming, Outgoing};
@@ -21,11 +21,14 @@ use tidegate::{Bytes, http1, websocket};
 use super::counters::Verdict;
 use super::frames;
 use super::pipeline::{Batch, Exchange, Responses};
+use super::request::EncodedRequest;
+use super::stamp;
 
 /// The codec of a load on a WebSocket, on one connection.
 #[derive(Debug)]
 pub(crate) struct Messages {
     exchange: Rc<Exchange>,
+    encoded: Rc<EncodedRequest>,
     state: UpgradeState,
     /// Messages that have not come back. In a broadcast, those of this connection.
     owed: u32,
@@ -39,15 +42,15 @@ enum UpgradeState {
 }
 
 impl Messages {
-    pub(crate) fn new(exchange: Rc<Exchange>) -> Self {
-        let opening = (Client::new(exchange.encoded.config.clone()), Handshake::new(frames::config()));
-        Self { exchange, state: UpgradeState::Opening(Box::new(opening)), owed: 0 }
+    pub(crate) fn new(exchange: Rc<Exchange>, encoded: Rc<EncodedRequest>) -> Self {
+        let opening = (Client::new(encoded.config.clone()), Handshake::new(frames::config()));
+        Self { exchange, encoded, state: UpgradeState::Opening(Box::new(opening)), owed: 0 }
     }
 
     fn send_handshake(&mut self, out: &mut Output<'_>) -> Result<(), Error> {
         let UpgradeState::Opening(opening) = &mut self.state else { return Ok(()) };
         let (client, handshake) = &mut **opening;
-        let mut request = self.exchange.encoded.request.clone();
+        let mut request = self.encoded.request.clone();
         for (name, value) in handshake.fields() {
             request = request.field(name, value).map_err(|_| Error::Handshake(HandshakeError::Key))?;
         }
@@ -78,7 +81,9 @@ impl Messages {
         if matches!(self.state, UpgradeState::Opening(_)) {
             return self.next_of_handshake(input, reply, ended);
         }
-        let Self { exchange, state: UpgradeState::Open(codec), owed } = self else { return Ok(Step::NeedMore) };
+        let Self { exchange, encoded, state: UpgradeState::Open(codec), owed } = self else {
+            return Ok(Step::NeedMore);
+        };
         let mut responses = Responses { all: 0, good: 0 };
         loop {
             let before = input.len();
@@ -102,7 +107,7 @@ impl Messages {
             }
             *owed -= 1;
             responses.all += 1;
-            match judge(exchange, message) {
+            match judge(exchange, encoded, message) {
                 Verdict::Good => responses.good += 1,
                 verdict => exchange.stats.bad(verdict, 1),
             }
@@ -132,8 +137,8 @@ impl Messages {
 }
 
 /// Whether a message is as it was sent. In a broadcast the server may write around it.
-fn judge(exchange: &Exchange, message: &[u8]) -> Verdict {
-    let is_equal = exchange.encoded.message.as_deref() == Some(message);
+fn judge(exchange: &Exchange, encoded: &EncodedRequest, message: &[u8]) -> Verdict {
+    let is_equal = encoded.message.as_deref() == Some(message);
     let is_good = is_equal || exchange.broadcasts || exchange.stats.accepts_any_length();
     if is_good { Verdict::Good } else { Verdict::Length }
 }
@@ -141,26 +146,12 @@ fn judge(exchange: &Exchange, message: &[u8]) -> Verdict {
 /// Counts a message of a broadcast, and returns whether this connection has sent it.
 fn is_own_delivery(exchange: &Exchange, owed: u32, message: &[u8]) -> bool {
     // Other messages of a room have no stamp: its history, and joins and leaves.
-    let Some((author, sent)) = stamp_in(message) else { return false };
+    let Some((author, sent)) = stamp::find(message) else { return false };
     if author != exchange.author() {
         return false;
     }
-    exchange.stats.count_responses(1, exchange.stats.since_epoch().saturating_sub(sent));
+    exchange.stats.count_responses(1, 1, exchange.stats.since_epoch().saturating_sub(sent));
     owed > 0
-}
-
-/// How a message of a broadcast begins: its author, which is a thread of the load, and its time.
-fn stamp(author: u64, time: Duration) -> String {
-    format!("{MARK}{author:016x}{:016x} ", u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
-}
-
-/// The stamp in a message: its author, and when it was sent.
-fn stamp_in(message: &[u8]) -> Option<(u64, Duration)> {
-    let at = message.windows(MARK.len()).position(|bytes| bytes == MARK.as_bytes())? + MARK.len();
-    let digits = str::from_utf8(message.get(at..at + 32)?).ok()?;
-    let (author, time) = digits.split_at_checked(16)?;
-    let number = |digits| u64::from_str_radix(digits, 16).ok();
-    Some((number(author)?, Duration::from_nanos(number(time)?)))
 }
 
 impl Codec for Messages {
@@ -173,21 +164,21 @@ impl Codec for Messages {
     }
 
     fn encode(&mut self, batch: Batch, out: &mut Output<'_>) -> Result<(), Error> {
-        let encoded = &self.exchange.encoded;
+        let encoded = &self.encoded;
         let (bytes, count) = match batch {
             Batch::Opening => return self.send_handshake(out),
-            Batch::One => (&encoded.one, 1),
-            Batch::Run => (&encoded.run, encoded.depth),
+            Batch::One => (encoded.one.clone(), 1),
+            Batch::Run(count) => (encoded.of_run(count), count),
         };
         self.owed += count;
         if !self.exchange.broadcasts {
-            out.link_bytes(bytes.clone());
+            out.link_bytes(bytes);
             return Ok(());
         }
         let UpgradeState::Open(codec) = &mut self.state else { return Ok(()) };
         let length = encoded.message.as_ref().map_or(0, Bytes::len);
         for _ in 0..count {
-            let mut text = stamp(self.exchange.author(), self.exchange.stats.since_epoch());
+            let mut text = stamp::write(self.exchange.author(), self.exchange.stats.since_epoch());
             text.extend(std::iter::repeat_n('x', length.saturating_sub(text.len())));
             codec.encode(Message::from(text), out)?;
         }
@@ -286,25 +277,5 @@ impl From<http1::Error> for Error {
 impl From<websocket::Error> for Error {
     fn from(error: websocket::Error) -> Self {
         Self::WebSocket(error)
-    }
-}
-
-/// The prefix of a message's stamp.
-const MARK: &str = "tidegate:";
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_stamp_is_found_in_whatever_a_server_writes_around_it() {
-        let text = stamp(7, Duration::from_nanos(123_456_789));
-        for message in [text.clone(), format!("{{\"text\":\"{text}xxx\"}}"), format!("tide tidegate: {text}")] {
-            let expected = (!message.starts_with("tide ")).then_some((7, Duration::from_nanos(123_456_789)));
-            assert_eq!(stamp_in(message.as_bytes()), expected, "{message}");
-        }
-        for message in ["", "tidegate:", "tidegate:00", "tidegate:zzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzz"] {
-            assert_eq!(stamp_in(message.as_bytes()), None, "{message}");
-        }
     }
 }

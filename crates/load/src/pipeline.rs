@@ -1,10 +1,10 @@
-//! `Pipeline`: the codec of a load. It sends batches of the same request, and checks every response.
+//! `Pipeline`: the codec of a load. It sends batches of the same request, or of several in turn, and checks every response.
 //!
-//! The responses are mostly equal as well, to the byte. The codec therefore caches the last head that the HTTP client
+//! The responses to one request are mostly equal as well, to the byte. The codec therefore caches the last head that the HTTP client
 //! codec has decoded, once for all connections of a loop, and compares input with it. A response whose head differs by
 //! a byte goes through the client codec, which is as strict as for any client, and its head replaces the cached one.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use tidegate::codec::{Codec, CodecStatus, Input, Outbound, Output, Step};
@@ -12,15 +12,19 @@ use tidegate::http1::client::{Incoming, Outgoing};
 use tidegate::http1::{BodyLength, Client, Error, Violation};
 
 use super::counters::{Verdict, WorkerStats};
+use super::redis::RedisCounts;
 use super::request::EncodedRequest;
 
-/// Shared state of a loop's connections: the request, the cached head, and the counts.
+/// Shared state of a loop's connections: the cached head, and the counts.
 #[derive(Debug)]
 pub(crate) struct Exchange {
-    pub(crate) encoded: EncodedRequest,
     pub(crate) stats: WorkerStats,
-    /// The messages of a WebSocket are delivered to all connections.
+    /// The messages of a WebSocket or of a channel are delivered to other connections.
     pub(crate) broadcasts: bool,
+    /// Replies to commands of Redis.
+    pub(crate) redis: RefCell<RedisCounts>,
+    /// The number of the next connection.
+    connections: Cell<u64>,
     known: RefCell<CachedHead>,
 }
 
@@ -30,34 +34,45 @@ struct CachedHead {
     /// Empty before the first response.
     head: Vec<u8>,
     body_bytes: usize,
+    judged: Judged,
+}
+
+/// The status of a response, and the verdict on it.
+#[derive(Debug, Clone, Copy, Default)]
+struct Judged {
+    status: u16,
     verdict: Verdict,
 }
 
 impl Exchange {
-    pub(crate) fn new(encoded: EncodedRequest, stats: WorkerStats) -> Self {
-        Self { encoded, stats, broadcasts: false, known: RefCell::default() }
-    }
-
-    /// The exchange of a load whose messages are delivered to all connections.
-    pub(crate) fn of_broadcast(encoded: EncodedRequest, stats: WorkerStats) -> Self {
-        Self { broadcasts: true, ..Self::new(encoded, stats) }
+    /// The exchange of the loop with this number.
+    pub(crate) fn new(stats: WorkerStats, index: usize) -> Self {
+        let connections = Cell::new((index as u64) << 32);
+        Self { stats, broadcasts: false, redis: RefCell::default(), connections, known: RefCell::default() }
     }
 
     /// A number that no other load has at the same time, as far as chance goes: the author of its broadcasts.
     pub(crate) fn author(&self) -> u64 {
         self.stats.author()
     }
+
+    /// A number for a new connection. The numbers of two loops differ.
+    pub(crate) fn next_connection(&self) -> u64 {
+        let number = self.connections.get();
+        self.connections.set(number + 1);
+        number
+    }
 }
 
 /// How many requests to send at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Batch {
-    /// The handshake that opens a WebSocket.
+    /// The handshake that opens a WebSocket, or the first command of Redis.
     Opening,
     /// One: the request of an idle connection.
     One,
-    /// The number given with `--pipeline`.
-    Run,
+    /// So many: those given with `--pipeline`, or what is left of `-n`.
+    Run(u32),
 }
 
 /// Consecutive responses: how many have arrived, and how many of them were good.
@@ -71,6 +86,11 @@ pub(crate) struct Responses {
 #[derive(Debug)]
 pub(crate) struct Pipeline {
     exchange: Rc<Exchange>,
+    /// The requests, which are sent in turn.
+    requests: Rc<[EncodedRequest]>,
+    /// The places of the next request to send, and of the one whose response comes next.
+    next_sent: usize,
+    next_answered: usize,
     client: Client,
     /// Outstanding responses, the one in progress included.
     owed: u32,
@@ -82,24 +102,31 @@ pub(crate) struct Pipeline {
     ended: bool,
     /// Outstanding body bytes of a response with the cached head.
     rest: usize,
-    /// The verdict on the response in progress.
-    verdict: Verdict,
+    /// The status of the response in progress, and the verdict on it.
+    judged: Judged,
     /// The body bytes of it that the client codec has decoded.
     body_bytes: u64,
 }
 
 impl Pipeline {
-    pub(crate) fn new(exchange: Rc<Exchange>) -> Self {
-        let client = Client::new(exchange.encoded.config.clone());
+    /// # Panics
+    /// If there is no request.
+    pub(crate) fn new(exchange: Rc<Exchange>, requests: Rc<[EncodedRequest]>) -> Self {
+        let client = Client::new(requests[0].config.clone());
+        // Connections begin at different requests, so that the server gets all of them from the start.
+        let first = (exchange.next_connection() % requests.len() as u64) as usize;
         Self {
             exchange,
+            requests,
+            next_sent: first,
+            next_answered: first,
             client,
             owed: 0,
             reading: false,
             stray: false,
             ended: false,
             rest: 0,
-            verdict: Verdict::Good,
+            judged: Judged::default(),
             body_bytes: 0,
         }
     }
@@ -112,7 +139,7 @@ impl Pipeline {
             at = self.rest.min(bytes.len());
             self.rest -= at;
             if self.rest == 0 {
-                self.count(self.verdict, 1, &mut responses);
+                self.count(self.judged, 1, &mut responses);
             }
         }
         if self.rest == 0 && !known.head.is_empty() {
@@ -121,14 +148,14 @@ impl Pipeline {
                 at += known.head.len();
                 let there = bytes.len() - at;
                 if there < known.body_bytes {
-                    (self.rest, self.verdict) = (known.body_bytes - there, known.verdict);
+                    (self.rest, self.judged) = (known.body_bytes - there, known.judged);
                     at = bytes.len();
                     break;
                 }
                 at += known.body_bytes;
                 whole += 1;
             }
-            self.count(known.verdict, whole, &mut responses);
+            self.count(known.judged, whole, &mut responses);
         }
         self.owed -= responses.all;
         self.exchange.stats.received(at);
@@ -137,11 +164,14 @@ impl Pipeline {
         responses
     }
 
-    fn count(&self, verdict: Verdict, count: u32, responses: &mut Responses) {
+    fn count(&self, judged: Judged, count: u32, responses: &mut Responses) {
         responses.all += count;
-        match verdict {
+        if count > 0 {
+            self.exchange.stats.count_status(judged.status, count);
+        }
+        match judged.verdict {
             Verdict::Good => responses.good += count,
-            _ => self.exchange.stats.bad(verdict, count),
+            verdict => self.exchange.stats.bad(verdict, count),
         }
     }
 
@@ -154,7 +184,8 @@ impl Pipeline {
     fn register_requests(&mut self, reply: &Output<'_>) -> Result<(), Error> {
         while self.client.unanswered() < self.owed.min(2) as usize {
             let mut unsent = Outbound::new(reply.pool());
-            let request = Outgoing::Request(self.exchange.encoded.request.clone());
+            let index = (self.next_answered + self.client.unanswered()) % self.requests.len();
+            let request = Outgoing::Request(self.requests[index].request.clone());
             self.client.encode(request, &mut reply.with_queue(&mut unsent))?;
         }
         Ok(())
@@ -177,15 +208,19 @@ impl Pipeline {
                         BodyLength::Known(length) => Some(length),
                         BodyLength::Chunked | BodyLength::UntilClose => None,
                     };
-                    (self.body_bytes, self.verdict) = (0, self.exchange.stats.judge(head.status().code(), length));
-                    if let Some(length) = length
+                    let status = head.status().code();
+                    let verdict = self.exchange.stats.judge(status, length);
+                    (self.body_bytes, self.judged) = (0, Judged { status, verdict });
+                    // With several requests the next response may be to HEAD, and have no body behind the same head.
+                    if self.requests.len() == 1
+                        && let Some(length) = length
                         && let Ok(body_bytes) = usize::try_from(length)
                         && head.keeps_alive()
                     {
                         let mut known = self.exchange.known.borrow_mut();
                         known.head.clear();
                         known.head.extend_from_slice(head.bytes());
-                        (known.body_bytes, known.verdict) = (body_bytes, self.verdict);
+                        (known.body_bytes, known.judged) = (body_bytes, self.judged);
                     }
                     !head.has_body()
                 }
@@ -194,8 +229,8 @@ impl Pipeline {
                     false
                 }
                 Step::Message(Incoming::End) => {
-                    if self.verdict == Verdict::Good {
-                        self.verdict = self.exchange.stats.judge_length(self.body_bytes);
+                    if self.judged.verdict == Verdict::Good {
+                        self.judged.verdict = self.exchange.stats.judge_length(self.body_bytes);
                     }
                     true
                 }
@@ -204,10 +239,11 @@ impl Pipeline {
             };
             if is_complete {
                 self.reading = false;
+                self.next_answered = (self.next_answered + 1) % self.requests.len();
                 self.owed -= 1;
                 self.stray = self.owed == 0 && !input.is_empty() && !self.client.status().is_finished;
                 let mut responses = Responses { all: 0, good: 0 };
-                self.count(self.verdict, 1, &mut responses);
+                self.count(self.judged, 1, &mut responses);
                 return Ok(Some(responses));
             }
         }
@@ -253,14 +289,20 @@ impl Codec for Pipeline {
     }
 
     fn encode(&mut self, batch: Batch, out: &mut Output<'_>) -> Result<(), Error> {
-        let EncodedRequest { one, run, depth, .. } = &self.exchange.encoded;
-        let (bytes, count) = match batch {
+        let count = match batch {
             Batch::Opening => return Ok(()),
-            Batch::One => (one, 1),
-            Batch::Run => (run, *depth),
+            Batch::One => 1,
+            Batch::Run(count) => count,
         };
         self.owed += count;
-        out.link_bytes(bytes.clone());
+        if let [request] = &*self.requests {
+            out.link_bytes(request.of_run(count));
+            return Ok(());
+        }
+        for _ in 0..count {
+            out.link_bytes(self.requests[self.next_sent].one.clone());
+            self.next_sent = (self.next_sent + 1) % self.requests.len();
+        }
         Ok(())
     }
 
@@ -297,13 +339,12 @@ mod tests {
         let url = "http://a/".parse().expect("a URL");
         let template =
             RequestTemplate { url, method: method.into(), headers: vec![], body: vec![], depth, is_http2: false };
-        let exchange =
-            Exchange::new(template.encode().expect("it is good"), WorkerStats::new(Arc::new(SharedStats::new(false))));
-        let mut codec = Pipeline::new(Rc::new(exchange));
+        let exchange = Exchange::new(WorkerStats::new(Arc::new(SharedStats::new(false, None))), 0);
+        let mut codec = Pipeline::new(Rc::new(exchange), [template.encode().expect("it is good")].into());
         let (pool, time) = (Pool::new(), Time::new(Instant::now(), SystemTime::UNIX_EPOCH));
         let (mut queue, mut input) = (Outbound::new(&pool), Input::new());
         let mut out = Output::new(&mut queue, &pool, &time);
-        codec.encode(Batch::Run, &mut out).expect("it is sent");
+        codec.encode(Batch::Run(depth), &mut out).expect("it is sent");
         let (mut all, mut good, mut failure) = (0, 0, None);
         for piece in pieces {
             input.append(pool.copy(piece), &pool);

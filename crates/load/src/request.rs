@@ -12,6 +12,7 @@ use tidegate::http1::{Client, Request};
 use tidegate::http2::{self, ClientStream};
 
 use super::frames;
+use super::results::Protocol;
 use super::url::Url;
 
 /// The request of a load: for the codec that decodes responses, and as encoded bytes.
@@ -25,13 +26,18 @@ pub(crate) struct EncodedRequest {
     pub(crate) one: Bytes,
     /// `depth` encoded requests.
     pub(crate) run: Bytes,
-    /// The number of requests in `run`.
-    pub(crate) depth: u32,
     /// The message of a WebSocket. `one` and `run` are frames with it then, and `request` is the handshake without its
     /// key.
     pub(crate) message: Option<Bytes>,
     /// The same request on an HTTP/2 stream, if the load uses HTTP/2.
     pub(crate) http2: Option<Rc<StreamRequest>>,
+}
+
+impl EncodedRequest {
+    /// The first `count` requests of `run`.
+    pub(crate) fn of_run(&self, count: u32) -> Bytes {
+        self.run.slice(..self.run.len().min(self.one.len() * count as usize))
+    }
 }
 
 /// The request of a load over HTTP/2.
@@ -99,7 +105,7 @@ impl RequestTemplate {
             request.host(host).map_err(|error| BadRequest(format!("cannot ask the host '{host}': {error}")))?;
         let config =
             Arc::new(Config::new(Limits { pipeline_max: 2, body_bytes_max: u64::MAX / 2, ..Limits::default() }));
-        if url.is_websocket() {
+        if url.protocol() == Protocol::WebSocket {
             return self.messages(request.upgrade("websocket"), config);
         }
         let request = if body.is_empty() { request } else { request.body(body.clone()) };
@@ -118,7 +124,7 @@ impl RequestTemplate {
             )));
         }
         let run = one.repeat(*depth as usize).into();
-        Ok(EncodedRequest { request, config, one: one.into(), run, depth: *depth, message: None, http2 })
+        Ok(EncodedRequest { request, config, one: one.into(), run, message: None, http2 })
     }
 
     /// Encodes the messages of a load on a WebSocket that this request opens.
@@ -142,7 +148,7 @@ impl RequestTemplate {
             Ok::<_, BadRequest>(Bytes::from(drained(&mut queue)))
         };
         let (one, run) = (encode(1)?, encode(depth)?);
-        Ok(EncodedRequest { request, config, one, run, depth, message: Some(message), http2: None })
+        Ok(EncodedRequest { request, config, one, run, message: Some(message), http2: None })
     }
 }
 

@@ -1,9 +1,13 @@
 //! `LoadResults`: the results of a load. The threads of the load count, `report/` prints.
 
+use std::collections::BTreeMap;
 use std::ops::AddAssign;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
+
+use super::redis::RedisCounts;
+use super::report::baseline::Baseline;
 
 /// The results of a load, over all its threads.
 #[derive(Debug)]
@@ -12,8 +16,14 @@ pub(crate) struct LoadResults {
     pub(crate) parameters: Parameters,
     /// The duration of the load, from its start to the last sample.
     pub(crate) elapsed: Duration,
-    /// Responses that were complete and good.
+    /// Complete responses, whatever their status. With Redis replies, with broadcasts deliveries.
     pub(crate) requests: u64,
+    /// Those that were good.
+    pub(crate) good: u64,
+    /// Responses of HTTP by status.
+    pub(crate) statuses: BTreeMap<u16, u64>,
+    /// Replies of Redis.
+    pub(crate) redis: RedisCounts,
     /// Bytes received, heads included.
     pub(crate) bytes_read: u64,
     /// From the request to the end of its response, in nanoseconds. With a rate, latency starts at the scheduled send
@@ -39,6 +49,8 @@ pub(crate) struct LoadResults {
     pub(crate) connecting: u64,
     /// With a rate: requests that were due before the end and not sent, since every connection waited for responses.
     pub(crate) unsent: u64,
+    /// The results of an earlier load to compare with.
+    pub(crate) baseline: Option<Baseline>,
 }
 
 impl LoadResults {
@@ -48,6 +60,9 @@ impl LoadResults {
             parameters,
             elapsed: Duration::ZERO,
             requests: 0,
+            good: 0,
+            statuses: BTreeMap::new(),
+            redis: RedisCounts::default(),
             bytes_read: 0,
             latency: Histogram::new(3).expect("HdrHistogram takes up to five digits"),
             errors: Errors::default(),
@@ -60,6 +75,7 @@ impl LoadResults {
             unanswered: 0,
             connecting: 0,
             unsent: 0,
+            baseline: None,
         }
     }
 }
@@ -79,13 +95,38 @@ pub(crate) struct Parameters {
     pub(crate) streams: Option<u32>,
     /// Requests per second over all connections, if the load has a rate.
     pub(crate) rate: Option<f64>,
+    /// How long it lasts, unless the number of requests is given and comes first.
     pub(crate) duration: Duration,
+    /// The number of requests, if it is given.
+    pub(crate) total: Option<u64>,
     /// Whether connections never read.
     pub(crate) never_read: bool,
-    /// Requests are messages of a WebSocket.
-    pub(crate) is_websocket: bool,
-    /// Responses are deliveries of such messages.
+    pub(crate) protocol: Protocol,
+    /// Responses are deliveries of messages.
     pub(crate) broadcast: bool,
+    /// With Redis: connections that subscribe.
+    pub(crate) subscribers: usize,
+}
+
+/// The protocol of a load.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    Http,
+    /// Requests are messages of a WebSocket.
+    WebSocket,
+    /// Requests are commands.
+    Redis,
+}
+
+impl Protocol {
+    /// The name in the output of `--json`.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::WebSocket => "websocket",
+            Self::Redis => "redis",
+        }
+    }
 }
 
 /// Failed requests and failed connection attempts, by kind.
@@ -109,13 +150,15 @@ pub(crate) struct Errors {
     pub(crate) closed: u64,
     /// With HTTP/2: streams that the server has reset, or has not processed before GOAWAY.
     pub(crate) reset: u64,
+    /// Error replies of Redis.
+    pub(crate) reply: u64,
 }
 
 impl Errors {
     /// The sum over all kinds.
     pub(crate) fn total(&self) -> u64 {
-        let Self { connect, read, write, timeout, status, length, invalid, closed, reset } = self;
-        connect + read + write + timeout + status + length + invalid + closed + reset
+        let Self { connect, read, write, timeout, status, length, invalid, closed, reset, reply } = self;
+        connect + read + write + timeout + status + length + invalid + closed + reset + reply
     }
 }
 
@@ -130,6 +173,7 @@ impl AddAssign for Errors {
         self.invalid += other.invalid;
         self.closed += other.closed;
         self.reset += other.reset;
+        self.reply += other.reply;
     }
 }
 

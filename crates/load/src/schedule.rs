@@ -17,6 +17,8 @@ use tidegate::{Remote, task};
 pub(crate) struct Schedule {
     /// Batches per second. An interval in whole nanoseconds would be wrong by a thousandth at millions per second.
     per_second: f64,
+    /// Until then the rate grows evenly from zero, in seconds.
+    ramp: f64,
     begun: Cell<Instant>,
     /// Batches sent so far.
     sent: Cell<u64>,
@@ -25,10 +27,11 @@ pub(crate) struct Schedule {
 }
 
 impl Schedule {
-    /// A schedule of `per_second` batches per second.
-    pub(crate) fn new(per_second: f64) -> Self {
+    /// A schedule of `per_second` batches per second, which are reached after the time `ramp`.
+    pub(crate) fn new(per_second: f64, ramp: Duration) -> Self {
         Self {
             per_second,
+            ramp: ramp.as_secs_f64(),
             begun: Cell::new(Instant::now()),
             sent: Cell::new(0),
             free: RefCell::default(),
@@ -49,7 +52,22 @@ impl Schedule {
 
     /// The scheduled time of the batch with this number.
     fn due_of(&self, number: u64) -> Instant {
-        self.begun.get() + Duration::from_secs_f64(number as f64 / self.per_second)
+        let (number, of_ramp) = (number as f64, self.per_second * self.ramp / 2.0);
+        let seconds = if number < of_ramp {
+            (2.0 * self.ramp * number / self.per_second).sqrt()
+        } else {
+            number / self.per_second + self.ramp / 2.0
+        };
+        self.begun.get() + Duration::from_secs_f64(seconds)
+    }
+
+    /// How many batches are due within these seconds.
+    fn due_within(&self, seconds: f64) -> f64 {
+        if seconds < self.ramp {
+            self.per_second * seconds * seconds / (2.0 * self.ramp)
+        } else {
+            self.per_second * (seconds - self.ramp / 2.0)
+        }
     }
 
     /// Takes the next batch if it is due by `now`, and returns its scheduled time. The batch counts as sent.
@@ -119,7 +137,7 @@ impl Schedule {
 
     /// Batches that were due by `now` and were not sent, since no connection was free.
     pub(crate) fn unsent(&self, now: Instant) -> u64 {
-        let due = now.saturating_duration_since(self.begun.get()).as_secs_f64() * self.per_second;
+        let due = self.due_within(now.saturating_duration_since(self.begun.get()).as_secs_f64());
         (due as u64).saturating_sub(self.sent.get())
     }
 
@@ -158,7 +176,7 @@ mod tests {
     use super::*;
 
     fn begun(per_second: f64) -> (Schedule, Instant) {
-        let (schedule, now) = (Schedule::new(per_second), Instant::now());
+        let (schedule, now) = (Schedule::new(per_second, Duration::ZERO), Instant::now());
         schedule.begin(now);
         (schedule, now)
     }
@@ -170,6 +188,17 @@ mod tests {
             assert_eq!(schedule.unsent(begun + Duration::from_secs(100)), 100 * per_second as u64);
             let due = schedule.due_of(100 * per_second as u64);
             assert!(due.saturating_duration_since(begun + Duration::from_secs(100)) < Duration::from_nanos(100));
+        }
+    }
+
+    #[test]
+    fn the_rate_grows_evenly_until_the_end_of_the_ramp() {
+        let (schedule, begun) = (Schedule::new(100.0, Duration::from_secs(10)), Instant::now());
+        schedule.begin(begun);
+        for (seconds, expected) in [(0, 0), (1, 5), (5, 125), (10, 500), (11, 600), (20, 1500)] {
+            let (at, grain) = (begun + Duration::from_secs(seconds), Duration::from_millis(1));
+            assert_eq!(schedule.unsent(at + grain), expected, "{seconds}");
+            assert!(schedule.due_of(expected).max(at) - schedule.due_of(expected).min(at) < grain, "{seconds}");
         }
     }
 

@@ -6,7 +6,10 @@ use std::str::FromStr;
 
 use tidegate::sys::parse_zoned;
 
-/// `http://HOST[:PORT][/TARGET]` or the same with `https`, `ws` or `wss`, parsed.
+use super::results::Protocol;
+
+/// `http://HOST[:PORT][/TARGET]` or the same with `https`, `ws` or `wss`, parsed; or
+/// `redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE]`, or `rediss`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Url {
     text: String,
@@ -17,7 +20,23 @@ pub(crate) struct Url {
     port: u16,
     target: String,
     is_secure: bool,
-    is_websocket: bool,
+    protocol: Protocol,
+    login: Login,
+    database: u32,
+}
+
+/// The user and the password in a URL of Redis.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub(crate) struct Login {
+    pub(crate) user: Option<String>,
+    pub(crate) password: Option<String>,
+}
+
+impl fmt::Debug for Login {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Not the password.
+        f.debug_struct("Login").field("user", &self.user).finish_non_exhaustive()
+    }
 }
 
 impl Url {
@@ -26,9 +45,24 @@ impl Url {
         self.is_secure
     }
 
-    /// Whether the load is one of messages: `ws` and `wss`.
-    pub(crate) fn is_websocket(&self) -> bool {
-        self.is_websocket
+    /// The protocol that the scheme names.
+    pub(crate) fn protocol(&self) -> Protocol {
+        self.protocol
+    }
+
+    /// The user and password of Redis.
+    pub(crate) fn login(&self) -> &Login {
+        &self.login
+    }
+
+    /// The database of Redis.
+    pub(crate) fn database(&self) -> u32 {
+        self.database
+    }
+
+    /// The scheme's security, the host and the port: requests of one load go to one server.
+    pub(crate) fn server(&self) -> (bool, &str, u16) {
+        (self.is_secure, &self.host, self.port)
     }
 
     /// The name or address of the server, without brackets and zone.
@@ -44,6 +78,14 @@ impl Url {
     /// Path and query.
     pub(crate) fn target(&self) -> &str {
         &self.target
+    }
+
+    /// The same server with this target, which begins with `/`.
+    pub(crate) fn with_target(&self, target: &str) -> Self {
+        let start = self.text.find("://").map_or(0, |at| at + 3);
+        let end = self.text[start..].find(['/', '?', '#']).map_or(self.text.len(), |at| start + at);
+        let target = target.split('#').next().unwrap_or_default().to_owned();
+        Self { text: format!("{}{target}", &self.text[..end]), target, ..self.clone() }
     }
 
     /// Resolves the host with the system's resolver.
@@ -62,30 +104,48 @@ impl FromStr for Url {
     type Err = BadUrl;
 
     fn from_str(text: &str) -> Result<Self, BadUrl> {
-        let bad =
-            |why: &str| Err(BadUrl(format!("'{text}' {why}; write http://HOST[:PORT]/PATH, or https, ws or wss")));
+        let bad = |why: &str| {
+            Err(BadUrl(format!(
+                "'{}' {why}; write http://HOST[:PORT]/PATH, or https, ws or wss; or redis://HOST[:PORT]/, or rediss",
+                without_password(text)
+            )))
+        };
         let Some((scheme, rest)) = text.split_once("://") else { return bad("has no scheme") };
-        let (is_secure, is_websocket) = match &*scheme.to_ascii_lowercase() {
-            "http" => (false, false),
-            "https" => (true, false),
-            "ws" => (false, true),
-            "wss" => (true, true),
-            _ => return bad("has a scheme other than http, https, ws and wss"),
+        let (protocol, is_secure, usual_port) = match &*scheme.to_ascii_lowercase() {
+            "http" => (Protocol::Http, false, USUAL_PORT),
+            "https" => (Protocol::Http, true, USUAL_TLS_PORT),
+            "ws" => (Protocol::WebSocket, false, USUAL_PORT),
+            "wss" => (Protocol::WebSocket, true, USUAL_TLS_PORT),
+            "redis" => (Protocol::Redis, false, USUAL_REDIS_PORT),
+            "rediss" => (Protocol::Redis, true, USUAL_REDIS_PORT),
+            _ => return bad("has a scheme other than http, https, ws, wss, redis and rediss"),
         };
         let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
         let (authority, target) = rest.split_at(end);
         // A fragment is not sent (RFC 9110 §4.2.5).
         let target = target.split('#').next().unwrap_or_default();
-        if authority.contains('@') {
-            return bad("names a user, which is not sent in HTTP");
-        }
+        let (login, authority) = match authority.rsplit_once('@') {
+            None => (Login::default(), authority),
+            Some((login, host)) if protocol == Protocol::Redis => match login_in(login) {
+                Some(login) => (login, host),
+                None => return bad("has a user or password with a wrong %"),
+            },
+            Some(_) => return bad("names a user, which is not sent in HTTP"),
+        };
+        let database = target.trim_start_matches('/');
+        let database = match protocol {
+            Protocol::Redis if !database.is_empty() => match database.parse() {
+                Ok(database) => database,
+                Err(_) => return bad("has a path that is no number of a database"),
+            },
+            _ => 0,
+        };
         let (host, port) = match authority.rsplit_once(':') {
             Some((host, port)) if !port.ends_with(']') => (host, port),
             _ => (authority, ""),
         };
         // Rust's integer parser accepts a sign.
         let is_number = port.bytes().all(|byte| byte.is_ascii_digit());
-        let usual_port = if is_secure { USUAL_TLS_PORT } else { USUAL_PORT };
         let Some(port) = (if port.is_empty() { Some(usual_port) } else { port.parse().ok().filter(|_| is_number) })
         else {
             return bad("has a bad port");
@@ -101,14 +161,46 @@ impl FromStr for Url {
         let seen = unzoned.as_deref().unwrap_or(host);
         let authority = if port == usual_port { seen.to_owned() } else { format!("{seen}:{port}") };
         let target = if target.starts_with('/') { target.to_owned() } else { format!("/{target}") };
-        let (text, host) = (text.to_owned(), bare.unwrap_or(host).to_owned());
-        Ok(Self { text, authority, host, port, target, is_secure, is_websocket })
+        let (text, host) = (without_password(text), bare.unwrap_or(host).to_owned());
+        Ok(Self { text, authority, host, port, target, is_secure, protocol, login, database })
     }
 }
 
 impl fmt::Display for Url {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
+    }
+}
+
+/// `USER:PASSWORD` or `:PASSWORD`, with percent-encoded bytes.
+fn login_in(text: &str) -> Option<Login> {
+    let (user, password) = text.split_once(':').map_or((text, None), |(user, password)| (user, Some(password)));
+    let password = password.map(decoded).map_or(Some(None), |password| password.map(Some))?;
+    let user = decoded(user)?;
+    Some(Login { user: Some(user).filter(|user| !user.is_empty()), password })
+}
+
+/// Decodes `%XX`. `None` if that is no text.
+fn decoded(text: &str) -> Option<String> {
+    let mut parts = text.split('%');
+    let mut bytes = parts.next()?.as_bytes().to_vec();
+    for part in parts {
+        bytes.push(u8::from_str_radix(part.get(..2).filter(|hex| !hex.starts_with('+'))?, 16).ok()?);
+        bytes.extend_from_slice(part.get(2..)?.as_bytes());
+    }
+    String::from_utf8(bytes).ok()
+}
+
+/// The text of a URL as reports show it.
+fn without_password(text: &str) -> String {
+    let start = text.find("://").map_or(0, |at| at + 3);
+    let end = text[start..].find(['/', '?', '#']).map_or(text.len(), |at| start + at);
+    match text[start..end].rsplit_once('@').map(|(login, _)| login.split_once(':').map_or(login, |(user, _)| user)) {
+        Some(user) => {
+            let host = start + text[start..end].rfind('@').unwrap_or(0);
+            format!("{}{user}:***{}", &text[..start], &text[host..])
+        }
+        None => text.to_owned(),
     }
 }
 
@@ -127,6 +219,8 @@ impl std::error::Error for BadUrl {}
 const USUAL_PORT: u16 = 80;
 
 const USUAL_TLS_PORT: u16 = 443;
+
+const USUAL_REDIS_PORT: u16 = 6379;
 
 #[cfg(test)]
 mod tests {
@@ -159,6 +253,34 @@ mod tests {
             ("WSS://localhost", "localhost", "localhost", 443, "/"),
         ] {
             assert_eq!(parts(text), expected(authority, host, port, target), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_url_has_other_targets_on_the_same_server() {
+        let url: Url = "https://[::1]:81/a?b".parse().expect("a URL");
+        let other = url.with_target("/c?d#e");
+        assert_eq!((&*other.to_string(), other.target()), ("https://[::1]:81/c?d", "/c?d"));
+        assert_eq!(other.server(), url.server());
+    }
+
+    #[test]
+    fn a_url_of_redis_has_a_login_and_a_database() {
+        for (text, port, user, password, database, shown) in [
+            ("redis://a", 6379, None, None, 0, "redis://a"),
+            ("redis://a/", 6379, None, None, 0, "redis://a/"),
+            ("rediss://a:1/3", 1, None, None, 3, "rediss://a:1/3"),
+            ("redis://:se%40cret@[::1]/2", 6379, None, Some("se@cret"), 2, "redis://:***@[::1]/2"),
+            ("redis://me:a:b@a", 6379, Some("me"), Some("a:b"), 0, "redis://me:***@a"),
+        ] {
+            let url: Url = text.parse().expect(text);
+            let login = url.login();
+            assert_eq!((url.port, login.user.as_deref(), login.password.as_deref()), (port, user, password), "{text}");
+            assert_eq!((url.database(), &*url.to_string()), (database, shown), "{text}");
+        }
+        for text in ["redis://a/x", "redis://a/-1", "redis://:secret%zz@a/", "redis://:secret@a:0/"] {
+            let error = text.parse::<Url>().expect_err(text).to_string();
+            assert!(!error.contains("secret"), "{error}");
         }
     }
 

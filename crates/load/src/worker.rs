@@ -2,7 +2,7 @@
 //! the idle connections before the load begins.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -16,32 +16,41 @@ use tidegate::codec::{DynOver, Filters};
 use tidegate::tls::{ClientConfig, Tls};
 use tidegate::{Address, Backend, Client, ConnectError, EventLoop, Limits, Over, WaterMarks, task};
 
+use super::budget::RequestBudget;
 use super::connection::{Connector, LoadConnection};
 use super::counters::{SharedStats, WorkerStats};
 use super::http2::{Http2Codec, StreamsConnection};
 use super::idle;
 use super::messages::Messages;
 use super::pipeline::{Exchange, Pipeline};
-use super::request::{BadRequest, RequestTemplate};
+use super::redis::{CommandCodec, RedisCounts};
+use super::request::BadRequest;
 use super::results::{Errors, HeldConnections, Interval};
 use super::role::Role;
 use super::schedule::Schedule;
 use super::sockets::{AddressPair, established};
 use super::start_barrier::Runner;
+use super::traffic::{Traffic, TrafficPlan};
 
 /// The configuration of all threads of a load.
 #[derive(Debug)]
 pub(crate) struct WorkerConfig {
-    pub(crate) template: RequestTemplate,
+    pub(crate) traffic: TrafficPlan,
+    /// Requests that a connection sends at once.
+    pub(crate) depth: u32,
     /// With the name of the server; `None` for plain HTTP.
     pub(crate) tls: Option<(ClientConfig, String)>,
     pub(crate) addresses: Vec<SocketAddr>,
     pub(crate) backend: Backend,
     pub(crate) duration: Duration,
+    /// The time within which the rate is reached, or the connections are opened.
+    pub(crate) ramp: Duration,
     pub(crate) timeout: Duration,
     pub(crate) never_read: bool,
-    /// One connection sends messages, and all others receive them.
+    /// One connection sends messages on WebSockets, and all others receive them.
     pub(crate) broadcast: bool,
+    /// Connections that receive messages and send none, over all threads.
+    pub(crate) listeners: usize,
     /// Streams that an HTTP/2 connection keeps open.
     pub(crate) streams: u32,
     /// Connections that send requests, over all threads.
@@ -63,6 +72,10 @@ pub(crate) struct Part {
     /// The number of the thread.
     pub(crate) index: usize,
     pub(crate) connections: usize,
+    /// Such connections of the threads before this one.
+    pub(crate) connections_before: usize,
+    /// Connections that receive messages and send none.
+    pub(crate) listeners: usize,
     pub(crate) idle: usize,
     /// Idle connections of the threads before this one: they determine the next source address.
     pub(crate) idle_before: usize,
@@ -76,6 +89,9 @@ pub(crate) struct Count {
     pub(crate) backend: &'static str,
     pub(crate) elapsed: Duration,
     pub(crate) requests: u64,
+    pub(crate) good: u64,
+    pub(crate) statuses: BTreeMap<u16, u64>,
+    pub(crate) redis: RedisCounts,
     pub(crate) bytes_read: u64,
     pub(crate) latency: Histogram<u64>,
     pub(crate) errors: Errors,
@@ -98,6 +114,9 @@ pub(crate) struct Count {
 #[derive(Debug)]
 pub(crate) struct Worker {
     pub(crate) exchange: Rc<Exchange>,
+    pub(crate) traffic: Traffic,
+    pub(crate) depth: u32,
+    pub(crate) budget: RequestBudget,
     pub(crate) schedule: Option<Schedule>,
     pub(crate) timeout: Duration,
     /// Streams that an HTTP/2 connection keeps open.
@@ -152,13 +171,16 @@ impl Worker {
         };
         let addresses = config.addresses.iter().copied().map(Address::from);
         let client = Client::at_each(addresses).connect_timeout(config.timeout).limits(limits);
+        let traffic = config.traffic.encode()?;
+        let mut exchange = Exchange::new(WorkerStats::new(config.shared.clone()), part.index);
+        exchange.broadcasts = config.broadcast || config.listeners > 0;
+        exchange.redis.replace(traffic.redis_counts());
         Ok(Self {
-            exchange: Rc::new(if config.broadcast {
-                Exchange::of_broadcast(config.template.encode()?, WorkerStats::new(config.shared.clone()))
-            } else {
-                Exchange::new(config.template.encode()?, WorkerStats::new(config.shared.clone()))
-            }),
-            schedule: part.rate.map(|rate| Schedule::new(rate / f64::from(config.template.depth))),
+            exchange: Rc::new(exchange),
+            traffic,
+            depth: config.depth,
+            budget: RequestBudget::new(config.shared.clone()),
+            schedule: part.rate.map(|rate| Schedule::new(rate / f64::from(config.depth), config.ramp)),
             timeout: config.timeout,
             streams: config.streams,
             client,
@@ -180,7 +202,7 @@ impl Worker {
             if is_made {
                 connector.pass().await;
             }
-            if is_made && role == Role::NeverRead {
+            if is_made && role == Role::NeverRead || self.budget.is_used_up() {
                 return;
             }
             if connector.has_served.get() {
@@ -196,8 +218,8 @@ impl Worker {
     }
 
     /// Keeps the connection that sends broadcasts open, from when all others can receive them.
-    async fn keep_author(self: Rc<Self>, shared: Arc<SharedStats>, connections: usize) {
-        while shared.opened() + 1 < connections as u64 {
+    async fn keep_author(self: Rc<Self>, shared: Arc<SharedStats>, listeners: usize) {
+        while shared.opened() < listeners as u64 {
             task::sleep(LISTENERS_GRAIN).await;
         }
         self.keep(Role::Active).await;
@@ -206,8 +228,7 @@ impl Worker {
     /// Opens the connections that receive broadcasts, before the measured time begins. A server that opens no more of
     /// them for the time limit of a request does not hold the load up for longer.
     async fn open_listeners(self: &Rc<Self>, config: &WorkerConfig, part: Part) {
-        let author = usize::from(part.index == 0);
-        for _ in author..part.connections {
+        for _ in 0..part.listeners {
             task::spawn(self.clone().keep(Role::Listener));
         }
         let (mut opened, mut since) = (0, Instant::now());
@@ -216,7 +237,7 @@ impl Worker {
             if count > opened {
                 (opened, since) = (count, Instant::now());
             }
-            if count + 1 >= config.connections as u64 || since.elapsed() >= self.timeout {
+            if count >= config.listeners as u64 || since.elapsed() >= self.timeout {
                 return;
             }
             task::sleep(LISTENERS_GRAIN).await;
@@ -228,19 +249,25 @@ impl Worker {
         self.connecting.set(self.connecting.get() + 1);
         let tls = self.tls.as_ref().map(|(config, name)| config.connect(name).expect("the name was checked"));
         let exchange = self.exchange.clone();
-        let connected = match &self.exchange.encoded.http2 {
-            None => {
-                let connection = LoadConnection::new(self.clone(), role, connector);
-                match (tls, exchange.encoded.message.is_some()) {
-                    (None, false) => client.connect_with(Pipeline::new(exchange), connection).await.map(drop),
-                    (Some(tls), false) => {
-                        client.connect_with(Over::new(tls, Pipeline::new(exchange)), connection).await.map(drop)
-                    }
-                    (tls, true) => client.connect_with(stack(tls, Messages::new(exchange)), connection).await.map(drop),
+        let connection = LoadConnection::new(self.clone(), role, connector.clone());
+        let connected = match &self.traffic {
+            Traffic::Requests(requests) => {
+                let pipeline = Pipeline::new(exchange, requests.clone());
+                match tls {
+                    None => client.connect_with(pipeline, connection).await.map(drop),
+                    Some(tls) => client.connect_with(Over::new(tls, pipeline), connection).await.map(drop),
                 }
             }
-            Some(request) => {
-                let requests = Http2Codec::new(exchange, request.clone());
+            Traffic::Messages(message) => {
+                let messages = Messages::new(exchange, message.clone());
+                client.connect_with(stack(tls, messages), connection).await.map(drop)
+            }
+            Traffic::Commands(plan) => {
+                let commands = CommandCodec::new(exchange, plan.clone(), role);
+                client.connect_with(stack(tls, commands), connection).await.map(drop)
+            }
+            Traffic::Streams(requests) => {
+                let requests = Http2Codec::new(exchange, requests.clone());
                 let connection = StreamsConnection::new(self.clone(), role, connector);
                 client.connect_with(stack(tls, requests), connection).await.map(drop)
             }
@@ -270,7 +297,7 @@ impl Worker {
         let Some(ended) = self.ended.get() else { return };
         self.exchange.stats.left(count);
         // Without a rate there are no scheduled send times, and only responses have a latency.
-        if self.schedule.is_some() {
+        if self.schedule.is_some() && !self.exchange.broadcasts {
             self.exchange.stats.count_unanswered(count.into(), ended.saturating_duration_since(since));
         }
     }
@@ -284,9 +311,11 @@ impl Worker {
         {
             stats.still_stuck(stuck.intersection(&all).count() as u64);
         }
-        let Some(schedule) = &self.schedule else { return 0 };
-        let depth = u64::from(self.exchange.encoded.depth);
-        for (batches, so_far) in schedule.waits(now) {
+        // With a number of requests, those that are due after the last one are none of the load.
+        let Some(schedule) = self.schedule.as_ref().filter(|_| !self.budget.is_used_up()) else { return 0 };
+        let depth = u64::from(self.depth);
+        // The latency of a broadcast is that of a delivery.
+        for (batches, so_far) in schedule.waits(now).filter(|_| !self.exchange.broadcasts) {
             stats.count_unanswered(batches * depth, so_far);
         }
         schedule.unsent(now) * depth
@@ -301,6 +330,9 @@ impl Worker {
             backend,
             elapsed,
             requests: stats.requests(),
+            good: stats.good(),
+            statuses: stats.statuses(),
+            redis: self.exchange.redis.take(),
             bytes_read,
             latency: stats.take_latency(),
             errors: stats.errors(),
@@ -320,7 +352,7 @@ impl Worker {
 async fn work(worker: Rc<Worker>, config: &WorkerConfig, part: Part, runner: Runner) -> RunResult {
     let stats = &worker.exchange.stats;
     idle::open_all(&worker, config, part).await;
-    if config.broadcast && !config.is_stopped() {
+    if (config.broadcast || config.listeners > 0) && !config.is_stopped() {
         worker.open_listeners(config, part).await;
     }
     let begun = runner.ready().await;
@@ -338,29 +370,28 @@ async fn work(worker: Rc<Worker>, config: &WorkerConfig, part: Part, runner: Run
             }
         });
     }
-    for index in 0..connections {
-        if !config.broadcast {
-            task::spawn(worker.clone().keep(if config.never_read { Role::NeverRead } else { Role::Active }));
-        } else if index == 0 && part.index == 0 {
-            task::spawn(worker.clone().keep_author(config.shared.clone(), config.connections));
-        }
-    }
+    start_connections(&worker, config, part, connections, begun);
 
     let ticks_per_interval = (config.duration.as_millis() / TICK.as_millis()).div_ceil(INTERVALS_MAX).max(1);
     let (mut over_time, mut rates, mut shown) = (Vec::new(), Vec::new(), (0, 0));
     let (mut ticks, mut last, mut last_requests) = (0, begun, 0);
     loop {
         ticks += 1;
-        task::sleep_until((begun + TICK * ticks).min(end)).await;
-        let now = Instant::now();
-        let is_over = now >= end || config.is_stopped() || config.shared.is_hopeless(config.connections);
-        let (requests, passed) = (stats.requests(), now - last);
+        let tick = (begun + TICK * ticks).min(end).saturating_duration_since(Instant::now());
+        let used_up = task::timeout(tick, worker.budget.used_up()).await;
+        let (is_used_up, over_at) = (used_up.is_ok(), used_up.ok().flatten());
+        let now = over_at.map_or_else(Instant::now, |at| at.max(begun));
+        let is_over = is_used_up || now >= end || config.is_stopped() || config.shared.is_hopeless(config.connections);
+        let (requests, passed) = (stats.requests(), now.saturating_duration_since(last));
         // A thread with idle connections only has no rate.
         if passed >= TICK / 2 && part.connections > 0 {
             rates.push((requests - last_requests) as f64 / passed.as_secs_f64());
             (last, last_requests) = (now, requests);
         }
         stats.show(&mut shown);
+        if ticks % LIVE_TICKS == 0 {
+            stats.show_live(part.index);
+        }
         if is_over {
             let (elapsed, bytes_read) = (now.saturating_duration_since(begun), stats.bytes_read() - bytes_before);
             let (connecting, unsent) = (worker.connecting.get(), worker.end(now));
@@ -369,6 +400,30 @@ async fn work(worker: Rc<Worker>, config: &WorkerConfig, part: Part, runner: Run
         if u128::from(ticks) % ticks_per_interval == 0 {
             over_time.push(stats.take_interval(now - begun));
         }
+    }
+}
+
+/// Opens the connections that send requests: at once, or evenly over the ramp if no rate has it.
+fn start_connections(worker: &Rc<Worker>, config: &WorkerConfig, part: Part, connections: usize, begun: Instant) {
+    let ramp = if part.rate.is_some() { Duration::ZERO } else { config.ramp };
+    for index in 0..connections {
+        let worker = worker.clone();
+        if config.broadcast {
+            if index == 0 && part.index == 0 {
+                task::spawn(worker.keep_author(config.shared.clone(), config.listeners));
+            }
+            continue;
+        }
+        let role = if config.never_read { Role::NeverRead } else { Role::Active };
+        if ramp.is_zero() {
+            task::spawn(worker.keep(role));
+            continue;
+        }
+        let share = (part.connections_before + index) as f64 / config.connections as f64;
+        task::spawn(async move {
+            task::sleep_until(begun + ramp.mul_f64(share)).await;
+            worker.keep(role).await;
+        });
     }
 }
 
@@ -414,6 +469,9 @@ pub(crate) const CONNECTING_MAX: usize = 64;
 
 /// The sampling interval, which is wrk's.
 pub(crate) const TICK: Duration = Duration::from_millis(100);
+
+/// The live table is updated after so many ticks.
+const LIVE_TICKS: u32 = 5;
 
 /// The maximum number of intervals in the charts over time.
 const INTERVALS_MAX: u128 = 100;

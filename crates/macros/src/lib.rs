@@ -1,5 +1,6 @@
 //! The attributes `#[tidegate::main]` and `#[tidegate::test]`: an async function without arguments becomes a function that
-//! runs it on an event loop. The derive `Fault`: an enum of errors, sorted by blame, with its texts.
+//! runs it on an event loop. The attribute `#[tidegate::debug_function]`, which has the compiler name the wrong argument of
+//! a router's function. The derive `Fault`: an enum of errors, sorted by blame, with its texts.
 //!
 //! The function keeps its attributes, its name and its result. The async function that was written stands within it, so
 //! the compiler reports errors where they are. Read next: `arguments.rs` for the arguments of an attribute,
@@ -11,12 +12,14 @@
 //! |---|---|
 //! | `function.rs` | the async function at which an attribute stands, and the function that runs it |
 //! | `arguments.rs` | the arguments of an attribute |
+//! | `debug.rs` | a router's function, and the checks of its arguments and its result |
 //! | `fault.rs` | the derive `Fault`: an enum of errors, and the implementations that it gets |
 //! | `mistake.rs` | a wrong use of an attribute, as a compiler error |
 
 #![forbid(unsafe_code)]
 
 mod arguments;
+mod debug;
 mod fault;
 mod function;
 mod mistake;
@@ -24,6 +27,7 @@ mod mistake;
 use proc_macro::TokenStream;
 
 use crate::arguments::Arguments;
+use crate::debug::DebugFunction;
 use crate::fault::FaultEnum;
 use crate::function::{AttributeKind, Function};
 
@@ -121,6 +125,33 @@ pub fn fault(item: TokenStream) -> TokenStream {
     match FaultEnum::read(item) {
         Ok(errors) => errors.expand(),
         Err(mistake) => mistake.into_tokens(),
+    }
+}
+
+/// Has the compiler name the argument or the result that keeps a function from being one of a router, or from being async
+/// middleware. Without it the error is at the call of the router, and names the whole function. It costs nothing at run
+/// time.
+///
+/// ```
+/// use tidegate::http::{Path, Router, State};
+///
+/// struct Harbours(Vec<String>);
+///
+/// #[tidegate::debug_function]
+/// async fn name(State(harbours): State<Harbours>, Path(number): Path<usize>) -> Option<String> {
+///     harbours.0.get(number).cloned()
+/// }
+///
+/// let router = Router::with_state(Harbours(vec!["Bremen".into()])).get("/{number}", name);
+/// # drop(router);
+/// ```
+///
+/// The state is that of the first argument `State<T>`, or `()`; `#[tidegate::debug_function(state = T)]` names another.
+#[proc_macro_attribute]
+pub fn debug_function(arguments: TokenStream, item: TokenStream) -> TokenStream {
+    match DebugFunction::read(arguments, item.clone()) {
+        Ok(function) => [item, function.checks()].into_iter().collect(),
+        Err(mistake) => [mistake.into_tokens(), item].into_iter().collect(),
     }
 }
 

@@ -6,7 +6,7 @@
 //! | a client | [`ClientCodec`]: [`IncomingReply`]s in, [`OutgoingCommand`]s out |
 //! | a command, a reply | [`Command`] and [`Reply`]: views of the received bytes; [`OwnedValue`], a copy as a tree |
 //! | a server's connection | [`Handler`], and a [`Service`] that executes commands; [`Channels`] of all loops |
-//! | a connection to a server | [`Client`], from any thread; [`FromReply`] converts replies; [`Subscriber`] has messages of channels |
+//! | a connection to a server, a cluster, a master with sentinels | [`Client`], from any thread; [`FromReply`] converts replies; [`Subscriber`] has messages of channels |
 //! | bounds | [`ProtocolLimits`], [`ClientLimits`] |
 //! | errors | [`RedisError`], sorted by blame; [`ClientError`], which says whether a command may have been executed |
 //!
@@ -33,7 +33,7 @@
 //! | `outgoing_reply.rs` | `OutgoingReply`: a server's messages, checked and written |
 //! | `outgoing_command.rs` | `OutgoingCommand`: a client's messages |
 //! | `error.rs` | errors by blame |
-//! | `client/` | `Client`: its handles and calls: `handle.rs`, how it starts: `builder.rs`, configuration and bounds: `config.rs`; the queue that threads share: `queue.rs`; one connection: `connection.rs`, its first commands: `startup.rs`; connecting again: `supervisor.rs`; connections of their own: `dedicated.rs`; transactions: `transaction.rs`; scripts: `script.rs`; iterators: `scan.rs`; a method for each usual command: `typed.rs`; values that the client keeps: `cache.rs`; replies in pieces: `reply_stream.rs`, `long_reply.rs`, `reply_budget.rs`; a subscriber: `subscriber.rs`, its connection: `subscription.rs`; results: `slot.rs`, `error.rs`, `from_reply.rs` |
+//! | `client/` | `Client`: its handles and calls: `handle.rs`, how it starts: `builder.rs`, configuration and bounds: `config.rs`; the queue that threads share: `queue.rs`; a command until it has its reply: `pending.rs`; one connection: `connection.rs`, its first commands: `startup.rs`; connecting again: `supervisor.rs`; connections of their own: `dedicated.rs`; transactions: `transaction.rs`; scripts: `script.rs`; iterators: `scan.rs`; a method for each usual command: `typed.rs`; values that the client keeps: `cache.rs`; replies in pieces: `reply_stream.rs`, `long_reply.rs`, `reply_budget.rs`; a subscriber: `subscriber.rs`, its names and events: `subscriber_queue.rs`, its connection: `subscription.rs`, sharded channels: `sharded.rs`; several servers: which one a command goes to: `router.rs`, one of them: `node.rs`, `servers.rs`, how they are found: `topology.rs`, `sentinel.rs`; slots: `slots.rs`; keys of commands: `command_keys.rs`; MOVED and ASK: `redirect.rs`; numbers for metrics: `counts.rs`; results: `slot.rs`, `error.rs`, `error_kind.rs`, `from_reply.rs` |
 //! | `server/` | the application on one connection: `handler.rs`, its state: `session.rs`; commands of the connection: `connection_commands.rs`, `subcommands.rs`; the order of replies: `queue.rs`; MULTI: `transaction.rs`; channels: `channels.rs`, `subscriptions.rs`, `glob.rs`; the trait of applications: `service.rs` |
 
 #![forbid(unsafe_code)]
@@ -57,9 +57,10 @@ mod token;
 mod value;
 
 pub use client::{
-    Argument, BulkStream, Call, ChannelMessage, Client, ClientBuilder, ClientError, ClientLimits, Dedicated, ErrorReply, Failure,
-    FromReply, ReplyBudget, ReplyFuture, ReplyPipeline, Scan, Script, Subscriber, SubscriberEvent, TypedCall, TypedReply, WireReply,
-    WrongType,
+    Argument, BulkStream, Call, ChannelMessage, Client, ClientBuilder, ClientCounts, ClientError, ClientLimits,
+    ClientMetric, Dedicated, ErrorKind, ErrorReply, Failure, FromReply, ReplyBudget, ReplyFuture, ReplyPipeline, Scan,
+    Script, Subscriber, SubscriberCounts, SubscriberEvent, Subscriptions, TypedCall, TypedReply, WireReply, WrongType,
+    slot_of,
 };
 pub use client_codec::{ClientCodec, IncomingReply, ReplyPiece};
 pub use command::{Arguments, Command};

@@ -87,6 +87,27 @@ impl CommandBuffer {
         self.count
     }
 
+    /// Its arguments, the name included.
+    pub(crate) fn arguments(&self) -> impl Iterator<Item = &[u8]> {
+        let (mut at, mut linked) = (0, self.linked.iter());
+        let mut next_linked = linked.next();
+        std::iter::from_fn(move || {
+            let head = self.wire.get(at..).filter(|rest| !rest.is_empty())?;
+            let digits = head.iter().skip(1).take_while(|byte| byte.is_ascii_digit());
+            let (digits, bytes) =
+                digits.fold((0, 0_usize), |(count, bytes), digit| (count + 1, bytes * 10 + usize::from(digit - b'0')));
+            // A dollar sign, the digits, and a line break stand before the bytes.
+            let from = at + 1 + digits + 2;
+            if let Some((_, argument)) = next_linked.filter(|(place, _)| *place == from) {
+                next_linked = linked.next();
+                at = from + 2;
+                return Some(&**argument);
+            }
+            at = from + bytes + 2;
+            self.wire.get(from..from + bytes)
+        })
+    }
+
     /// The bytes that it keeps in memory.
     pub(crate) fn memory(&self) -> usize {
         self.wire.len() + self.linked.iter().map(|(_, bytes)| bytes.len()).sum::<usize>()

@@ -69,6 +69,7 @@
 //! | `proxy_protocol`, by the feature `proxy-protocol` | the PROXY protocol: the address of a client behind a proxy |
 //! | `redis`, by the feature of that name | the protocol of Redis in both roles, and a server handler |
 //! | `socks`, by the feature of that name | SOCKS 4, 4a and 5: clients of a proxy, and the proxy |
+//! | `memcached`, by the feature of that name | memcached, text and meta commands, both sides |
 //! | [`sniff`] | several protocols on one port: rules that recognise them by the first bytes |
 //! | `bytelog` | by the feature `bytelog`: the bytes of any stage, as hex dumps in the log and as a file for Wireshark |
 //! | `tls` | TLS 1.2 and 1.3, server and client, with the feature `tls` |
@@ -123,9 +124,9 @@ pub use tidegate_engine::TokioRuntime;
 pub use tidegate_engine::{
     Account, Admission, Backend, BlockingError, Channel, ChannelError, Client, CloseReason, ConnectError,
     ConnectionCharge, ConnectionRate, Context, Deadlines, Event, EventLoop, Group, Handler, IpNet, Limits, Listener,
-    LoadBalancing, Member, Outcome, PostError, Protocol, ProtocolIndex, Protocols, PublishError, Rate, ReadHalf,
-    Remote, Room, RoomError, RoomLimits, Rooms, SendError, Server, ServerHandle, Session, Shaping, Slow, StartError,
-    Visit, WriteHalf, blocking, task,
+    LoadBalancing, Member, Outcome, PortableError, PostError, Protocol, ProtocolIndex, Protocols, PublishError, Rate,
+    ReadHalf, Remote, Room, RoomError, RoomLimits, Rooms, SendError, Server, ServerEnd, ServerHandle, ServiceManager,
+    Session, Shaping, Slow, StartError, Supervisor, Visit, WriteHalf, blocking, task,
 };
 /// HTTP/1.1.
 #[cfg(feature = "http1")]
@@ -134,8 +135,15 @@ pub use tidegate_http1 as http1;
 #[cfg(feature = "http2")]
 #[doc(inline)]
 pub use tidegate_http2 as http2;
+/// The compiler names the wrong argument of a router's function.
+#[cfg(feature = "http")]
+pub use tidegate_macros::debug_function;
 /// An async `main`, and async tests, on an event loop.
 pub use tidegate_macros::{main, test};
+/// The memcached protocol: text and meta commands, client and server.
+#[cfg(feature = "memcached")]
+#[doc(inline)]
+pub use tidegate_memcached as memcached;
 /// The counts of a server's loops, and the HTTP requests that they answer, as text for Prometheus.
 #[cfg(feature = "metrics")]
 #[doc(inline)]

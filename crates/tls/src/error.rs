@@ -97,6 +97,8 @@ pub enum ConfigError {
     ProtocolName,
     /// The name of the server is neither a DNS name nor an IP address.
     ServerName,
+    /// This build has no cryptography.
+    NoProvider,
     /// rustls refuses the configuration.
     Tls(rustls::Error),
 }
@@ -134,6 +136,9 @@ impl fmt::Display for ConfigError {
             }
             Self::ProtocolName => f.write_str("an ALPN protocol name has 1 to 255 bytes"),
             Self::ServerName => f.write_str("the name of the server is neither a DNS name nor an IP address"),
+            Self::NoProvider => {
+                f.write_str("there is no cryptography: turn on the feature `tls-ring` or `tls-aws-lc-rs`")
+            }
             Self::Tls(error) => write!(f, "cannot configure TLS: {error}"),
         }
     }

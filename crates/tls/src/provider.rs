@@ -70,6 +70,17 @@ impl Provider {
         }
     }
 
+    /// The one of the features of this build: AWS-LC if it is there, else ring; `None` without either.
+    #[must_use]
+    pub fn of_features() -> Option<Self> {
+        #[cfg(feature = "aws-lc-rs")]
+        return Some(Self::aws_lc_rs());
+        #[cfg(all(feature = "ring", not(feature = "aws-lc-rs")))]
+        return Some(Self::ring());
+        #[cfg(not(any(feature = "ring", feature = "aws-lc-rs")))]
+        None
+    }
+
     /// Another implementation. It has no session tickets of its own, so a server without
     /// [`TicketKeys`](crate::TicketKeys) remembers sessions for resumption instead; and received bytes are copied once more,
     /// since where it puts them is not known.

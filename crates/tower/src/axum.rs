@@ -269,5 +269,5 @@ impl<S, F> fmt::Debug for WithGracefulShutdown<S, F> {
     }
 }
 
-/// How long connections may go on after the signal to end.
-const DRAIN_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long connections may go on after the signal to end: Kubernetes kills a process 30 seconds after SIGTERM.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(25);

@@ -10,7 +10,6 @@ use std::error::Error;
 use std::path::Path;
 use std::sync::Arc;
 
-use signal_hook::consts::SIGHUP;
 use tidegate::{Server, StartError, http};
 
 use self::config::Config;
@@ -30,8 +29,7 @@ pub(crate) fn run(options: &ProxyOptions) -> Result<(), Box<dyn Error>> {
     log_to_stderr(options.server.quiet, false);
     // Before this process opens descriptors of its own.
     let inherited = Server::from_environment()?;
-    let signals = signals()?;
-    signals.handle().add_signal(SIGHUP).map_err(StartError::System)?;
+    let signals = signals()?.with_hangup().map_err(StartError::System)?;
     let tls = options.server.tls()?;
     let access_log = options.server.access_log.open()?;
     let routes = Arc::new(options.routes(access_log.lines())?);
@@ -70,7 +68,8 @@ pub(crate) fn run(options: &ProxyOptions) -> Result<(), Box<dyn Error>> {
         routes.reload();
         access_log.reopen();
     };
-    if supervise(&server, &admin, signals, on_hangup)? {
+    let signals = signals.on_hangup(on_hangup).map_err(StartError::System)?;
+    if supervise(&server, &admin, signals)? {
         log::exit(CUT_SHORT_STATUS);
     }
     Ok(())

@@ -64,7 +64,7 @@ fn flags_that_do_not_fit_are_refused() {
         (&["http://localhost/", "--message-bytes", "5"], "URL of ws or wss"),
         (&["ws://localhost/", "--never-read"], "--never-read is for HTTP"),
         (&["ws://localhost/", "--method", "POST"], "opened by GET"),
-        (&["gopher://localhost/"], "http, https, ws and wss"),
+        (&["gopher://localhost/"], "http, https, ws, wss, redis and rediss"),
     ] {
         let (code, _, log) = run(&[&["load", "-d", "1s"], arguments].concat());
         assert!(matches!(code, Some(1 | 2)) && log.concat().contains(part), "{arguments:?}: {code:?} {log:?}");

@@ -18,6 +18,21 @@ pub enum FramingError {
         /// The value of the length field.
         declared: u64,
     },
+    /// A byte of the frame cannot stand where it does: a length that does not end, a bracket that closes no other.
+    Unexpected {
+        /// The position of the byte in the frame.
+        at: usize,
+    },
+    /// The message is not exactly one frame.
+    NotOneFrame {
+        /// The position up to which it is.
+        at: usize,
+    },
+    /// Values of the frame are nested more deeply than the limit.
+    TooDeep {
+        /// The limit, in values within each other.
+        depth_max: usize,
+    },
     /// The message contains its own end, or its last bytes would be read as a part of its end.
     EndWithin {
         /// The position of that end.
@@ -45,9 +60,12 @@ pub enum FramingError {
 impl Fault for FramingError {
     fn blame(&self) -> Blame {
         match self {
-            Self::Truncated { .. } | Self::DeclaredTooShort { .. } => Blame::Peer,
-            Self::EndWithin { .. } | Self::WrongLength { .. } | Self::Undeclarable { .. } => Blame::Caller,
-            Self::TooLong { .. } => Blame::Limit,
+            Self::Truncated { .. } | Self::DeclaredTooShort { .. } | Self::Unexpected { .. } => Blame::Peer,
+            Self::EndWithin { .. }
+            | Self::NotOneFrame { .. }
+            | Self::WrongLength { .. }
+            | Self::Undeclarable { .. } => Blame::Caller,
+            Self::TooLong { .. } | Self::TooDeep { .. } => Blame::Limit,
         }
     }
 }
@@ -57,6 +75,9 @@ impl fmt::Display for FramingError {
         match self {
             Self::Truncated { bytes } => write!(f, "the peer ended after {bytes} bytes of a frame"),
             Self::DeclaredTooShort { declared } => write!(f, "a declared length of {declared} is too short"),
+            Self::Unexpected { at } => write!(f, "byte {at} of a frame cannot stand there"),
+            Self::NotOneFrame { at } => write!(f, "the message is not exactly one frame, from byte {at} on"),
+            Self::TooDeep { depth_max } => write!(f, "a frame is nested more than {depth_max} deep"),
             Self::EndWithin { at } => write!(f, "the message contains its own end at byte {at}"),
             Self::WrongLength { bytes, expected } => write!(f, "a message of {bytes} bytes instead of {expected}"),
             Self::Undeclarable { bytes } => write!(f, "the length field cannot declare a message of {bytes} bytes"),

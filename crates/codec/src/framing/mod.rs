@@ -6,6 +6,8 @@
 //! | [`Delimiter`] | ended by any byte string | 64 KiB |
 //! | [`Fixed`] | always as long | its length |
 //! | [`LengthField`] | preceded by its length | 1 MiB |
+//! | [`VarintLength`] | preceded by its length as a varint, as protocol buffers are | 1 MiB |
+//! | [`Json`] | a JSON object, array or string | 1 MiB, 64 within each other |
 //! | [`Raw`] | whatever has arrived | none, and needs none |
 //!
 //! All yield [`Slice`]s, views of the received bytes, and take [`Payload`]s. A framing refuses a message that it would
@@ -20,19 +22,23 @@
 mod delimiter;
 mod error;
 mod fixed;
+mod json;
 mod length_field;
 mod lines;
 mod payload;
 mod raw;
+mod varint;
 
 pub use delimiter::{DELIMITED_BYTES_MAX, Delimiter};
 pub use error::FramingError;
 pub use fixed::Fixed;
+pub use json::Json;
 pub use length_field::{FRAME_BYTES_MAX, HEADER_BYTES_MAX, LengthField, LengthFieldBuilder};
 pub use lines::{LINE_BYTES_MAX, Lines};
 pub use payload::Payload;
 pub use raw::Raw;
 use tidegate_buffer::{Input, Slice};
+pub use varint::VarintLength;
 
 use crate::codec::Step;
 

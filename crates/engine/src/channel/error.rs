@@ -6,11 +6,13 @@ use std::rc::Rc;
 
 use crate::close_reason::CloseReason;
 use crate::context::SendError;
+use crate::portable_error::PortableError;
 
 /// Why an operation on a channel has failed.
 ///
 /// It stays on its loop: it is not `Send`, because [`CloseReason::Failed`] keeps the application's own error as it is.
-/// For another thread take a part of it: the text, or the match of [`closed`](Self::closed).
+/// For another thread, or for an error type that has to be `Send`, as that of `anyhow`, there is
+/// [`into_send`](Self::into_send).
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum ChannelError {
@@ -35,6 +37,28 @@ impl ChannelError {
             Self::Closed(reason) => Some(reason),
             Self::Deadline | Self::Full | Self::Codec(_) | Self::Busy => None,
         }
+    }
+
+    /// The same error with its text and the texts of its sources, as one that is `Send` and `Sync`.
+    ///
+    /// ```
+    /// use tidegate::framing::Lines;
+    /// use tidegate::{Channel, ChannelError, PortableError};
+    ///
+    /// /// `anyhow::Result<()>` converts a `PortableError` by `?` as well.
+    /// async fn echo(mut channel: Channel<Lines>) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    ///     while let Some(line) = channel.recv().await.map_err(ChannelError::into_send)? {
+    ///         channel.send(line.into()).map_err(|error| error.into_send())?;
+    ///     }
+    ///     Ok(())
+    /// }
+    /// # let _ = echo;
+    /// # let _: Option<PortableError> = None;
+    /// ```
+    #[must_use]
+    pub fn into_send(self) -> PortableError {
+        let blame = self.closed().and_then(CloseReason::blame);
+        PortableError::new(&self, blame)
     }
 }
 

@@ -20,6 +20,7 @@ mod serve;
 mod split;
 
 use std::fmt;
+use std::marker::PhantomData;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
@@ -76,12 +77,20 @@ use crate::slots::connection_id;
 /// # Ok::<(), tidegate::StartError>(())
 /// ```
 pub struct Channel<C: Pipeline> {
+    /// Not `Send`, as the rest: the compiler names the first part that is not.
+    stays: PhantomData<*const SpawnWithTaskSpawn>,
     handle: Handle<C>,
 }
 
+/// A connection stays on the thread of its loop. A future that has it is spawned there, by
+/// [`task::spawn`](crate::task::spawn): `tokio::spawn` and threads need futures that are `Send`. The compiler names this type
+/// in its error about such a future.
+#[derive(Debug)]
+pub(crate) enum SpawnWithTaskSpawn {}
+
 impl<C: Pipeline> Channel<C> {
     pub(crate) fn new(handle: Handle<C>) -> Self {
-        Self { handle }
+        Self { stays: PhantomData, handle }
     }
 
     /// Waits for the next message; `None` when no further one will come, because the peer has ended its stream or the

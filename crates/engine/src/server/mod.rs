@@ -12,6 +12,8 @@ mod handle;
 mod listener;
 pub(crate) mod make;
 mod serve;
+mod service_manager;
+mod supervisor;
 mod takeover;
 mod watchdog;
 
@@ -31,6 +33,8 @@ use self::handle::ServerState;
 pub use self::handle::{RunningListener, ServerHandle, Superseded};
 use self::listener::Listen;
 pub use self::listener::{Listener, ServedListener};
+pub use self::service_manager::ServiceManager;
+pub use self::supervisor::{ServerEnd, Supervisor};
 use self::takeover::Takeover;
 use crate::admission::{Admission, AdmissionControl};
 use crate::backend::Backend;

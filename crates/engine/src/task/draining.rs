@@ -1,8 +1,8 @@
 //! `draining`: waits until the loop drains.
 
 use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
@@ -56,6 +56,36 @@ impl Drop for DrainWait {
             self.local.drain_waiters.forget(place);
         }
     }
+}
+
+/// Runs a future until it is complete, or until the event loop of this thread begins to drain: `None` then, and the future
+/// is dropped where it waits. For background tasks, such as one that refreshes a cache every minute.
+///
+/// ```
+/// use std::time::Duration;
+/// use tidegate::{Backend, EventLoop, task};
+///
+/// let mut event_loop = EventLoop::on(Backend::Auto)?;
+/// event_loop.drain(Duration::ZERO);
+/// let refreshing = async {
+///     loop {
+///         task::sleep(Duration::from_secs(60)).await;
+///     }
+/// };
+/// let output: Option<()> = event_loop.block_on(async { task::until_drain(refreshing).await })?;
+/// assert_eq!(output, None);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Panics
+/// If no event loop runs on this thread.
+pub async fn until_drain<F: Future>(future: F) -> Option<F::Output> {
+    let (mut future, mut draining) = (pin!(future), draining());
+    poll_fn(|cx| match future.as_mut().poll(cx) {
+        Poll::Ready(output) => Poll::Ready(Some(output)),
+        Poll::Pending => Pin::new(&mut draining).poll(cx).map(|()| None),
+    })
+    .await
 }
 
 impl fmt::Debug for DrainWait {

@@ -26,7 +26,7 @@ use std::task::{Context, Poll, Waker};
 use tidegate_sys::Token;
 
 pub(crate) use self::drain_waiters::DrainWaiters;
-pub use self::draining::{DrainWait, draining};
+pub use self::draining::{DrainWait, draining, until_drain};
 pub use self::handler_task::HandlerTask;
 pub use self::join::{TryJoin, try_join};
 pub use self::long_work::{LongWork, long_work, may_work_long, yield_if_long};

@@ -18,6 +18,7 @@ mod server;
 mod shaping;
 mod stream_memory;
 mod streams;
+mod supervisor;
 mod task;
 
 use tidegate_testkit::allocations::CountingAllocator;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tidegate::ConnectionRate;
 use tidegate::http::proxy::{Edit, HealthCheck, Proxy, RateLimit, UpstreamLimits, Upstreams};
-use tidegate::http::{Limits, Router, Server};
+use tidegate::http::{Limits, Next, RequestIds, Router, Server, StatusCode};
 use tidegate::proxy_protocol::{Builder, Header, Networks, Policy};
 
 use crate::support::proxy_peers::{self, Upstream, accept_any, client, proxy_of, upstreams};
@@ -663,4 +663,50 @@ fn a_request_body_beyond_the_limit_is_refused() {
     client.send("6\r\nfghijk\r\n0\r\n\r\n");
     assert!(client.head().starts_with("HTTP/1.1 413 "));
     assert!(!server.rest().0.ends_with(b"0\r\n\r\n"));
+}
+
+#[test]
+fn the_id_of_a_request_goes_to_the_upstream_in_place_of_the_clients() {
+    let upstream = Upstream::new();
+    let address = upstream.url();
+    let proxy = start(move || {
+        let upstreams = Upstreams::new([&*address]).unwrap();
+        Router::new().fallback(Proxy::new(&upstreams)).with(RequestIds::new().ignoring_peers())
+    });
+    let mut client = client(&proxy);
+    client.send("GET / HTTP/1.1\r\nHost: a\r\nX-Request-Id: of-the-client\r\nX_Request_Id: other\r\n\r\n");
+    let mut server = upstream.accept();
+    let head = server.head();
+    let ids: Vec<&str> = head.lines().filter_map(|line| line.strip_prefix("X-Request-Id: ")).collect();
+    assert!(ids.len() == 1 && ids[0].len() == 32, "{head}");
+    assert!(!head.contains("of-the-client") && !head.contains("other"), "{head}");
+    server.send("HTTP/1.1 204 No Content\r\n\r\n");
+    let response = client.head();
+    assert!(response.contains(&format!("\r\nX-Request-Id: {}\r\n", ids[0])), "{response}");
+}
+
+#[test]
+fn async_middleware_runs_before_a_request_is_passed_on() {
+    let upstream = Upstream::new();
+    let address = upstream.url();
+    let proxy = start(move || {
+        let upstreams = Upstreams::new([&*address]).unwrap();
+        Router::new().fallback(Proxy::new(&upstreams)).wrap(async |request: tidegate::http::Request, next: Next| {
+            tidegate::task::sleep(Duration::from_millis(1)).await;
+            if request.header("authorization").is_none() {
+                return Err(StatusCode::UNAUTHORIZED);
+            }
+            Ok(next.run(request).await)
+        })
+    });
+    let mut client = client(&proxy);
+    client.send("GET /refused HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert!(client.head().starts_with("HTTP/1.1 401 "));
+    client.until("401 Unauthorized\n");
+    client.send("POST /passed HTTP/1.1\r\nHost: a\r\nAuthorization: b\r\nContent-Length: 3\r\n\r\nebb");
+    let mut server = upstream.accept();
+    assert!(server.head().starts_with("POST /passed HTTP/1.1\r\n"));
+    assert_eq!(server.until("ebb"), "ebb");
+    server.send("HTTP/1.1 204 No Content\r\n\r\n");
+    assert!(client.head().starts_with("HTTP/1.1 204 "));
 }

@@ -13,6 +13,7 @@ mod interims;
 mod names;
 mod network;
 mod pipelines;
+mod routes;
 mod rules;
 mod smuggling;
 mod support;

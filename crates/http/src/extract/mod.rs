@@ -5,6 +5,7 @@
 //! | file | holds |
 //! |---|---|
 //! | `mod.rs` | `FromRequest`: a part of a request as an argument; tuples of them |
+//! | `argument.rs` | `FromRequestAsync`: a part that is awaited; `Argument`, either kind |
 //! | `body_use.rs` | `BodyUse`, the part of the body that a function needs |
 //! | `connection_state.rs` | `ConnectionState`: a value that the requests of one connection share |
 //! | `path.rs` | `Path`, the parameters of the route |
@@ -21,6 +22,7 @@
 //! | `media_type.rs` | the media type of a body |
 //! | `refusal.rs` | the responses to requests that lack a part |
 
+mod argument;
 mod body_use;
 mod connection_state;
 #[cfg(feature = "cookies")]
@@ -43,6 +45,7 @@ mod refusal;
 mod state;
 mod whole_body;
 
+pub use argument::{Argument, FromRequestAsync};
 pub use body_use::BodyUse;
 pub use connection_state::ConnectionState;
 #[cfg(feature = "cookies")]
@@ -110,7 +113,8 @@ use crate::response::Response;
 /// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no part of a request with the state `{S}`",
-    note = "arguments are `Path`, `Query`, `Json`, `Form`, `State` and others that implement `FromRequest`; `Request` may only be the last"
+    note = "arguments are `Path`, `Query`, `Json`, `Form`, `State` and others that implement `FromRequest`; `Request` may only be the last",
+    note = "one that implements `FromRequestAsync` is for async functions"
 )]
 pub trait FromRequest<S>: Sized {
     /// Whether the body is collected first, or read.
@@ -137,6 +141,7 @@ fn has_no_body(request: &Request) -> bool {
 /// Several parts, in their order.
 macro_rules! tuples {
     ($($part:ident)*) => {
+        #[diagnostic::do_not_recommend]
         impl<S, $($part: FromRequest<S>,)*> FromRequest<S> for ($($part,)*) {
             const BODY: BodyUse = {
                 let mut most = BodyUse::Unused;

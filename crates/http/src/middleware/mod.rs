@@ -2,9 +2,16 @@
 
 mod access_log;
 mod basic_auth;
+mod concurrency_limit;
+mod cors;
 mod error_pages;
+mod network_rules;
+mod rate_limit;
 mod request_id;
+mod response_fields;
+mod security_fields;
 mod trace_context;
+mod wrap;
 
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -16,16 +23,24 @@ use tidegate_sys::Address;
 
 pub use self::access_log::{AccessLog, LogFormat};
 pub use self::basic_auth::BasicAuth;
-pub use self::error_pages::ErrorPages;
+pub use self::concurrency_limit::ConcurrencyLimit;
+pub use self::cors::{Cors, CorsBuilder, CorsError};
+pub use self::error_pages::{ErrorPage, ErrorPages, PageText};
+pub use self::network_rules::NetworkRules;
+pub use self::rate_limit::{RateKey, RateLimit, address_key};
 pub use self::request_id::{RequestId, RequestIds};
+pub use self::response_fields::ResponseFields;
+pub use self::security_fields::SecurityFields;
 pub use self::trace_context::{TraceContext, TraceContexts};
+pub use self::wrap::{AsyncMiddleware, Next, NextResponse, Wrapper};
 
 use crate::counting::{RequestCount, RequestCounter};
 use crate::endpoint::{BoxResponseFuture, Call, Endpoint, InterimHandler};
 use crate::request::Request;
 use crate::response::Response;
 
-/// Code that all requests of a router, and their responses, pass through; see [`Router::with`](crate::Router::with).
+/// Code that all requests of a router, and their responses, pass through; see [`Router::with`](crate::Router::with). It is
+/// not async; [`Router::wrap`](crate::Router::wrap) adds middleware that waits.
 ///
 /// ```
 /// use tidegate::http::{Middleware, Request, RequestInfo, Response, Router, StatusCode, IntoResponse};
@@ -243,13 +258,14 @@ impl MiddlewareRun {
 /// An endpoint with middleware of its own.
 pub(crate) fn around(endpoint: Rc<Endpoint>, middleware: MiddlewareList) -> Endpoint {
     let (body, half_close, is_gateway) = (endpoint.body, endpoint.half_close.get(), endpoint.is_gateway);
+    let (collects_late, limits) = (endpoint.collects_late, endpoint.limits.clone());
     let call = match endpoint.call {
         Call::Sync(_) => sync_around(endpoint, middleware),
         Call::Async(_) => async_around(endpoint, middleware),
         Call::Polled(_) => polled_around(endpoint, middleware),
         Call::Interim(_) => interim_around(endpoint, middleware),
     };
-    let around = Endpoint { is_gateway, ..Endpoint::new(call, body) };
+    let around = Endpoint { is_gateway, collects_late, limits, ..Endpoint::new(call, body) };
     around.half_close.set(half_close);
     around
 }

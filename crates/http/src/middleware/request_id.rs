@@ -4,6 +4,8 @@ use std::cell::Cell;
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 
+use tidegate_proxy_protocol::Networks;
+
 use super::{Middleware, RequestInfo};
 use crate::request::Request;
 use crate::response::Response;
@@ -11,12 +13,22 @@ use crate::response::Response;
 /// Gives each request an id: that of its field `X-Request-Id`, or a new one. The response carries it in the same field.
 /// Functions find it among the request's [`extensions`](crate::Request::extensions), as a [`RequestId`].
 ///
-/// A value of a peer is taken if it is 1 to 128 letters, digits, `-`, `_`, `.`, `:`, `/`, `+` or `=`. Behind no proxy of
-/// your own, use [`ignoring_peers`](Self::ignoring_peers).
+/// A reverse proxy passes it on to its upstreams.
+///
+/// A value of a peer is taken if it is 1 to 128 letters, digits, `-`, `_`, `.`, `:`, `/`, `+` or `=`. Behind proxies of
+/// your own, use [`trusting`](Self::trusting); behind none, [`ignoring_peers`](Self::ignoring_peers).
 pub struct RequestIds {
-    takes_from_peers: bool,
+    trusted: Trusted,
     seed: RandomState,
     next: Cell<u64>,
+}
+
+/// The peers whose ids are taken.
+#[derive(Debug)]
+enum Trusted {
+    All,
+    Some(Networks),
+    None,
 }
 
 /// The id of a request.
@@ -41,13 +53,36 @@ impl RequestIds {
     /// Takes the ids of peers.
     #[must_use]
     pub fn new() -> Self {
-        Self { takes_from_peers: true, seed: RandomState::new(), next: Cell::new(0) }
+        Self { trusted: Trusted::All, seed: RandomState::new(), next: Cell::new(0) }
     }
 
     /// Gives each request a new id, whatever the peer has sent.
     #[must_use]
     pub fn ignoring_peers(self) -> Self {
-        Self { takes_from_peers: false, ..self }
+        Self { trusted: Trusted::None, ..self }
+    }
+
+    /// Takes the ids of peers in these networks alone, and gives the requests of all others new ones.
+    ///
+    /// ```
+    /// use tidegate::http::{RequestIds, Router};
+    /// use tidegate::proxy_protocol::Networks;
+    ///
+    /// let ids = RequestIds::new().trusting(Networks::local());
+    /// let router = Router::new().get("/", || "hello").with(ids);
+    /// # drop(router);
+    /// ```
+    #[must_use]
+    pub fn trusting(self, networks: Networks) -> Self {
+        Self { trusted: Trusted::Some(networks), ..self }
+    }
+
+    fn trusts(&self, request: &Request) -> bool {
+        match &self.trusted {
+            Trusted::All => true,
+            Trusted::Some(networks) => networks.contains(request.peer().ip().map(|address| address.ip())),
+            Trusted::None => false,
+        }
     }
 
     /// 128 bits that no other request has: a keyed hash of a number.
@@ -67,7 +102,7 @@ impl Default for RequestIds {
 
 impl Middleware for RequestIds {
     fn before(&self, request: &mut Request) -> Result<(), Response> {
-        let given = request.header_str(FIELD).filter(|id| self.takes_from_peers && is_id(id));
+        let given = request.header_str(FIELD).filter(|id| is_id(id) && self.trusts(request));
         let id = given.map_or_else(|| self.generate(), |id| RequestId(id.into()));
         request.extensions_mut().insert(id);
         Ok(())
@@ -89,7 +124,7 @@ fn is_id(text: &str) -> bool {
 
 impl fmt::Debug for RequestIds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RequestIds").field("takes_from_peers", &self.takes_from_peers).finish_non_exhaustive()
+        f.debug_struct("RequestIds").field("trusted", &self.trusted).finish_non_exhaustive()
     }
 }
 

@@ -28,9 +28,9 @@ pub(crate) struct RouteMatch<'t> {
 
 impl<'t> RouteMatch<'t> {
     #[inline(always)]
-    pub(crate) fn of(table: &'t Table, head: &RequestHead) -> Self {
+    pub(crate) fn of(table: &'t Table, head: &RequestHead, peer: impl Fn() -> Address) -> Self {
         let table = table.of_host(head);
-        Self { table, function: table.find(head) }
+        Self { table, function: table.find_for(head, peer) }
     }
 
     /// The function of the route, if there is one.
@@ -50,7 +50,7 @@ impl<'t> RouteMatch<'t> {
 pub(crate) enum Begin<'t> {
     /// The function of the route is to be called.
     Call { request: Request, endpoint: &'t Rc<Endpoint>, middleware: MiddlewareState },
-    /// No route matches, or middleware has refused the request: the response goes back through the middleware.
+    /// No route matches, or middleware or a limit of the route has refused the request: the response goes back through the middleware.
     Refuse { response: Response, middleware: MiddlewareState, is_head: bool },
 }
 
@@ -88,6 +88,11 @@ pub(crate) fn begin<'t>(
         }
     }
     middleware.count(app.counting.as_ref(), Some(endpoint), request.head().method(), now);
+    if let Some(limits) = endpoint.limits.get()
+        && let Err(response) = limits.check(&mut request)
+    {
+        return Begin::Refuse { response, middleware, is_head: is_head(&request) };
+    }
     Begin::Call { request, endpoint, middleware }
 }
 
@@ -95,7 +100,7 @@ pub(crate) fn begin<'t>(
 #[cold]
 fn refuse<'t>(
     app: &App,
-    table: &Table,
+    table: &'t Table,
     mut request: Request,
     state: Option<AnyState>,
     response: Response,
@@ -106,6 +111,12 @@ fn refuse<'t>(
     }
     let (mut middleware, result) = middleware::before(&table.middleware, &mut request, now);
     middleware.count(app.counting.as_ref(), None, request.head().method(), now);
+    if let Some(endpoint) = &table.unrouted
+        && result.is_ok()
+    {
+        request.set_refusal(response);
+        return Begin::Call { request, endpoint, middleware };
+    }
     Begin::Refuse { response: result.err().unwrap_or(response), middleware, is_head: is_head(&request) }
 }
 

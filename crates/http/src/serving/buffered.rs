@@ -108,7 +108,14 @@ pub(crate) fn may_buffer(request: &Request, endpoint: &Endpoint) -> bool {
         && head.method() != Method::Connect
         && !head.expects_continue()
         && request.content_length().is_none_or(|length| length <= BUFFERED_BYTES_MAX as u64)
+        && (request.content_length().is_some() || endpoint.body_bytes_max().is_none())
         && !request.has_decoding()
+}
+
+/// Whether the body of a request is collected before the async middleware of its function is called, which is cheaper than
+/// a task: one that is short, and whose length is known.
+pub(crate) fn may_collect_early(request: &Request, endpoint: &Endpoint) -> bool {
+    endpoint.collects_late && request.content_length().is_some() && may_buffer(request, endpoint)
 }
 
 /// Bodies up to this length are held.

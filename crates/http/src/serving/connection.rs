@@ -69,7 +69,7 @@ impl HttpHandler {
             return self.on_head_ahead(head, cx);
         }
         let table = self.app.table();
-        let route = RouteMatch::of(&table, &head);
+        let route = RouteMatch::of(&table, &head, || peer_of(cx).0);
         if route.keeps_half_closed() {
             cx.codec_mut().keep_half_closed();
         }
@@ -102,12 +102,17 @@ impl HttpHandler {
         pending: PendingResponse,
         cx: &mut Context<'_, C>,
     ) -> Outcome<C> {
-        let PendingResponse { mut task, middleware, is_head, charge } = pending;
+        let PendingResponse { mut task, middleware, is_head, charge, timeout } = pending;
         let response = match task.take_output() {
             Some(TaskOutput::Response(response)) => response,
             Some(TaskOutput::Interims(progress)) => {
                 let (interims, caught) = *progress;
-                return self.on_interims(interims, caught, PendingResponse { task, middleware, is_head, charge }, cx);
+                return self.on_interims(
+                    interims,
+                    caught,
+                    PendingResponse { task, middleware, is_head, charge, timeout },
+                    cx,
+                );
             }
             None => panicked(),
         };

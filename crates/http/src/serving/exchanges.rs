@@ -13,7 +13,6 @@ use tidegate_http1::{Incoming, Outgoing, Refusal, Status};
 use tidegate_sys::Address;
 
 use crate::codec::HttpCodec;
-use crate::limits::Limits;
 use crate::serving::retained::{Framing, RetainedBytes};
 
 /// The exchanges of one connection, one after the other, while a task serves them.
@@ -101,9 +100,9 @@ impl<C: HttpCodec> Exchanges<C> {
     }
 
     /// When the request in progress is late, and whether the peer is to blame.
-    pub(crate) fn deadline(&self, limits: &Limits) -> (Instant, TimeoutKind) {
-        let by_function = later(self.received.get(), limits.request_timeout);
-        let by_peer = later(self.began.get(), limits.receive_timeout);
+    pub(crate) fn deadline(&self, receive_timeout: Duration, request_timeout: Duration) -> (Instant, TimeoutKind) {
+        let by_function = later(self.received.get(), request_timeout);
+        let by_peer = later(self.began.get(), receive_timeout);
         match self.inbound.get() {
             Inbound::Body | Inbound::AwaitsContinue if by_peer < by_function => (by_peer, TimeoutKind::Peer),
             Inbound::Body if self.waiting.borrow()[BODY].is_some() => (by_function, TimeoutKind::Peer),

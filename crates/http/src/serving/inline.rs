@@ -7,7 +7,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::task::{self as future, Poll, Waker};
 
-use tidegate_engine::activity::Label;
 use tidegate_engine::{Context, Outcome};
 use tidegate_http_message::body::{self, Body, BodyWithTrailers};
 use tidegate_http1::Outgoing;
@@ -49,6 +48,10 @@ impl HttpHandler {
             }
             Call::Polled(call) if !request.head().has_body() && self.may_poll(cx) => {
                 self.poll_at_once(endpoint, call, (request, Body::empty()), middleware, cx)
+            }
+            Call::Async(_) if buffered::may_collect_early(&request, endpoint) && self.may_poll(cx) => {
+                let endpoint = endpoint.clone();
+                self.collect(request, endpoint, middleware, cx)
             }
             Call::Async(_) | Call::Polled(_)
                 if C::HOLDS_REQUESTS && buffered::may_buffer(&request, endpoint) && self.may_poll(cx) =>
@@ -113,7 +116,7 @@ impl HttpHandler {
         let body_bytes = request.body().memory_bytes();
         let polled = poll_caught(call, request);
         self.app.activity.end();
-        self.on_polled(polled, middleware, (is_head, endpoint.label.get(), body_bytes), cx)
+        self.on_polled(polled, middleware, (is_head, endpoint, body_bytes), cx)
     }
 
     /// The same for a function that is polled when it is called.
@@ -131,7 +134,7 @@ impl HttpHandler {
         let polled = catch_unwind(AssertUnwindSafe(|| call(request, body, &mut no_waker())));
         self.app.activity.end();
         let polled = polled.unwrap_or_else(|_| Ok(panicked()));
-        self.on_polled(polled, middleware, (is_head, endpoint.label.get(), body_bytes), cx)
+        self.on_polled(polled, middleware, (is_head, endpoint, body_bytes), cx)
     }
 
     #[inline(always)]
@@ -139,14 +142,13 @@ impl HttpHandler {
         &mut self,
         polled: Result<Response, BoxResponseFuture>,
         middleware: MiddlewareState,
-        (is_head, label, body_bytes): (bool, Label, usize),
+        (is_head, endpoint, body_bytes): (bool, &Endpoint, usize),
         cx: &mut Context<'_, C>,
     ) -> Outcome<C> {
         match polled {
             Ok(response) => self.respond(response, &middleware, is_head, cx),
             Err(responding) => {
-                let label = StallLabel::of_last(&self.app.activity, label);
-                self.await_response(responding, label, middleware, (is_head, body_bytes), cx);
+                self.await_response(responding, endpoint, middleware, (is_head, body_bytes), cx);
                 Outcome::Continue
             }
         }
@@ -157,17 +159,19 @@ impl HttpHandler {
     fn await_response<C: HttpCodec>(
         &mut self,
         responding: BoxResponseFuture,
-        label: StallLabel,
+        endpoint: &Endpoint,
         middleware: MiddlewareState,
         (is_head, body_bytes): (bool, usize),
         cx: &mut Context<'_, C>,
     ) {
+        let label = StallLabel::of_last(&self.app.activity, endpoint.label.get());
+        let timeout = endpoint.timeout(&self.app.limits);
         let caught = CaughtResponse { responding, label, activity: self.app.activity.clone() };
         let task = cx.spawn(ResponseFuture::new(caught, self.app.interims.clone()));
-        cx.deadline_after(self.app.limits.request_timeout);
+        cx.deadline_after(timeout);
         let charge = body::charge(&cx.account(), body_bytes);
         cx.watch_end();
-        let pending = PendingResponse { task, middleware: middleware.detach(), is_head, charge };
+        let pending = PendingResponse { task, middleware: middleware.detach(), is_head, charge, timeout };
         self.rare.get_or_insert_default().pending = Some(pending);
     }
 
@@ -183,7 +187,7 @@ impl HttpHandler {
     ) -> Outcome<C> {
         let slot = self.slot_of_first(function, &request, cx);
         let pending = self.begin_interim(function, endpoint, request, middleware, slot, cx);
-        cx.deadline_after(self.app.limits.request_timeout);
+        cx.deadline_after(pending.timeout);
         cx.watch_end();
         self.rare.get_or_insert_default().pending = Some(pending);
         Outcome::Continue
@@ -205,7 +209,8 @@ impl HttpHandler {
         let responding = (function.call)(request.detach(), interims);
         let caught = CaughtResponse { responding, label, activity: self.app.activity.clone() };
         let task = cx.spawn(ResponseFuture::new(caught, self.app.interims.clone()));
-        PendingResponse { task, middleware: middleware.detach(), is_head, charge: None }
+        let timeout = endpoint.timeout(&self.app.limits);
+        PendingResponse { task, middleware: middleware.detach(), is_head, charge: None, timeout }
     }
 
     /// Gives the connection to a task.

@@ -40,3 +40,4 @@ mod task;
 
 pub use self::handler::HttpHandler;
 pub use self::http2::StreamClient;
+pub(crate) use self::refusals::too_long;

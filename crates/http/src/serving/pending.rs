@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use tidegate_engine::ConnectionCharge;
 use tidegate_engine::activity::Activity;
@@ -25,6 +26,8 @@ pub(crate) struct PendingResponse {
     pub(crate) is_head: bool,
     /// Counts the body of the request, which the function may keep.
     pub(crate) charge: Option<Box<ConnectionCharge>>,
+    /// How long the function may take.
+    pub(crate) timeout: Duration,
 }
 
 /// Output of a function's task.

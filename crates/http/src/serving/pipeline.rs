@@ -85,7 +85,7 @@ impl HttpHandler {
 
     fn begin_ahead<C: HttpCodec>(&mut self, head: RequestHead, cx: &mut Context<'_, C>) -> PipelinedRequest {
         let table = self.app.table();
-        let route = RouteMatch::of(&table, &head);
+        let route = RouteMatch::of(&table, &head, || peer_of(cx).0);
         let Some((endpoint, function)) = route.endpoint().and_then(|endpoint| match &endpoint.call {
             Call::Interim(function) if function.is_pipelined && may_precede(&head) => Some((endpoint, function)),
             _ => None,
@@ -122,9 +122,11 @@ impl HttpHandler {
 
     /// Begins the deadline of the request in turn, unless it runs.
     fn begin_deadline<C: HttpCodec>(&mut self, cx: &mut Context<'_, C>) {
-        let Some(pipeline) = self.rare.as_mut().and_then(|rare| rare.pipeline.as_mut()) else { return };
+        let Some(RareState { pipeline: Some(pipeline), pending: Some(pending), .. }) = self.rare.as_deref_mut() else {
+            return;
+        };
         if std::mem::take(&mut pipeline.is_untimed) {
-            cx.deadline_after(self.app.limits.request_timeout);
+            cx.deadline_after(pending.timeout);
         }
     }
 
@@ -188,10 +190,11 @@ impl HttpHandler {
         match pipeline.queue.pop_front() {
             Some(PipelinedRequest::InProgress(pending)) => {
                 pipeline.is_untimed = true;
-                if !pending.task.is_finished() {
+                let is_finished = pending.task.is_finished();
+                self.rare.get_or_insert_default().pending = Some(pending);
+                if !is_finished {
                     self.begin_deadline(cx);
                 }
-                self.rare.get_or_insert_default().pending = Some(pending);
                 self.read_ahead(cx);
                 ControlFlow::Continue(())
             }

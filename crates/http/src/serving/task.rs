@@ -8,7 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tidegate_buffer::Slice;
 use tidegate_codec::work;
@@ -25,10 +25,10 @@ use crate::app::App;
 use crate::codec::HttpCodec;
 use crate::endpoint::{Call, Endpoint, InterimWriter};
 use crate::extract::BodyUse;
-use crate::limits::Limits;
 use crate::middleware::{self, MiddlewareState};
 use crate::request::{AnyState, Request};
 use crate::response::{IntoResponse, Message, Response, Source};
+use crate::route_limits::BoundedExchange;
 use crate::serving::begin::{Begin, RouteMatch, begin, is_head};
 use crate::serving::exchanges::{Exchanges, Inbound, TimeoutKind};
 use crate::serving::handler::HttpHandler;
@@ -161,7 +161,7 @@ async fn serve(
 /// The exchanges of a connection, without its type: the code that serves them is compiled once.
 trait ErasedConnection: Exchange {
     fn begin(&self, inbound: Inbound, framing: Framing) -> u32;
-    fn deadline(&self, limits: &Limits) -> (Instant, TimeoutKind);
+    fn deadline(&self, receive_timeout: Duration, request_timeout: Duration) -> (Instant, TimeoutKind);
     fn has_ended(&self) -> bool;
     fn ask_for_body(&self, number: u32) -> Result<(), BodyError>;
     fn has_late(&self) -> bool;
@@ -190,8 +190,8 @@ impl<C: HttpCodec> ErasedConnection for Exchanges<C> {
         self.begin(inbound, framing)
     }
 
-    fn deadline(&self, limits: &Limits) -> (Instant, TimeoutKind) {
-        self.deadline(limits)
+    fn deadline(&self, receive_timeout: Duration, request_timeout: Duration) -> (Instant, TimeoutKind) {
+        self.deadline(receive_timeout, request_timeout)
     }
 
     fn has_ended(&self) -> bool {
@@ -299,7 +299,8 @@ impl ConnectionTask {
     /// Begins a request that has arrived.
     fn begin(&mut self, head: RequestHead) -> TaskInput {
         let table = self.app.table();
-        let route = RouteMatch::of(&table, &head);
+        let route =
+            RouteMatch::of(&table, &head, || self.exchanges.client().0.unwrap_or_else(crate::request::unknown_peer));
         if route.keeps_half_closed() {
             self.exchanges.keep_half_closed();
         }
@@ -329,7 +330,14 @@ impl ConnectionTask {
         if inbound != Inbound::Nothing {
             let decoder = request.take_decoder();
             let length = if decoder.is_some() { None } else { request.content_length() };
-            let exchange: Rc<dyn Exchange> = self.exchanges.clone();
+            let mut exchange: Rc<dyn Exchange> = self.exchanges.clone();
+            if let Some(bytes_max) = endpoint.body_bytes_max() {
+                let first: usize = partial.pieces.iter().map(Slice::len).sum();
+                exchange = Rc::new(BoundedExchange::new(exchange, bytes_max.saturating_sub(first as u64)));
+            }
+            if endpoint.collects_late {
+                request.set_collected_body_bytes_max(endpoint.collected_body_bytes_max(&self.app.limits));
+            }
             request.set_body(Body::from(BodyKind::Received(ReceivedBody {
                 exchange,
                 number,
@@ -362,7 +370,7 @@ impl ConnectionTask {
         number: u32,
     ) -> Result<Response, ServeError> {
         let responding = pin!(self.respond(request, endpoint, number));
-        match self.within_time(responding).await? {
+        match self.within_time(responding, endpoint.timeout(&self.app.limits)).await? {
             Ok(response) => response,
             Err(timeout) => Ok(late_response(timeout)),
         }
@@ -372,19 +380,21 @@ impl ConnectionTask {
     async fn within_time<F: Future>(
         &self,
         mut future: Pin<&mut F>,
+        request_timeout: Duration,
     ) -> Result<Result<F::Output, TimeoutKind>, ChannelError> {
         // Most functions need no timer.
         if let Poll::Ready(output) = poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await {
             return Ok(Ok(output));
         }
+        let receive_timeout = self.app.limits.receive_timeout;
         loop {
-            let (at, _) = self.exchanges.deadline(&self.app.limits);
+            let (at, _) = self.exchanges.deadline(receive_timeout, request_timeout);
             let left = at.saturating_duration_since(task::now());
             if let Ok(output) = task::timeout(left, self.until_gone(future.as_mut())).await {
                 return output.map(Ok);
             }
             // Pieces of the body that came meanwhile move the deadline.
-            let (at, timeout) = self.exchanges.deadline(&self.app.limits);
+            let (at, timeout) = self.exchanges.deadline(receive_timeout, request_timeout);
             if at <= task::now() {
                 return Ok(Err(timeout));
             }
@@ -393,7 +403,8 @@ impl ConnectionTask {
 
     async fn respond(&self, mut request: Request, endpoint: &Endpoint, number: u32) -> Result<Response, ServeError> {
         if endpoint.body == BodyUse::Collected && !request.body().is_whole() {
-            let collected = self.collect(request.body_mut(), number).await;
+            let bytes_max = endpoint.collected_body_bytes_max(&self.app.limits);
+            let collected = self.collect(request.body_mut(), number, bytes_max).await;
             match collected {
                 Ok(body) => request.set_body(body),
                 Err(error @ (BodyError::TooLong | BodyError::Undecodable)) => return Ok(error.into_response()),
@@ -434,8 +445,7 @@ impl ConnectionTask {
         }
     }
 
-    async fn collect(&self, body: &mut Body, number: u32) -> Result<Body, BodyError> {
-        let bytes_max = self.app.limits.collected_body_bytes_max;
+    async fn collect(&self, body: &mut Body, number: u32, bytes_max: usize) -> Result<Body, BodyError> {
         if body.length().is_some_and(|length| length > bytes_max as u64) {
             return Err(BodyError::TooLong);
         }

@@ -5,6 +5,7 @@
 mod access_log;
 mod collected_memory;
 mod compression;
+mod conditions;
 mod connection_state;
 mod drain;
 mod exchanges;
@@ -20,7 +21,9 @@ mod idle_bytes;
 mod long_work;
 mod metrics;
 mod middleware;
+mod mistakes;
 mod network;
+mod redirects;
 mod route_paths;
 mod serving;
 mod stream_bytes;
@@ -29,6 +32,7 @@ mod targets;
 mod tasks;
 mod upgrade;
 mod websocket;
+mod wrap;
 
 use tidegate_testkit::allocations::CountingAllocator;
 

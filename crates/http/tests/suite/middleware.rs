@@ -1,12 +1,14 @@
 //! Middleware, nested routers and hosts, without a network.
 
 use std::cell::Cell;
+use std::time::Duration;
 
 use tidegate::http::{
-    BasicAuth, Body, Config, Fields, HttpHandler, IntoResponse, Middleware, Request, RequestId, RequestIds,
-    RequestInfo, Response, Router, StatusCode, TraceContext, TraceContexts,
+    BasicAuth, Body, Config, Cors, CorsError, Fields, HttpHandler, IntoResponse, Middleware, Request, RequestId,
+    RequestIds, RequestInfo, Response, Router, SecurityFields, StatusCode, TraceContext, TraceContexts,
 };
 use tidegate::http1::Server;
+use tidegate::proxy_protocol::Networks;
 use tidegate_testkit::Embedded;
 
 fn ask<S: 'static>(router: Router<S>, wires: &[&str]) -> Vec<String> {
@@ -186,4 +188,123 @@ fn each_request_has_an_id_and_a_trace() {
     assert_ne!(ids[0], ids[1]);
     let ignoring = Router::new().get("/", || "").with(RequestIds::new().ignoring_peers());
     assert!(!ask(ignoring, &[&wires[0]])[0].contains("harbour-7"));
+}
+
+/// The fields of an answer with this name.
+fn values<'a>(answer: &'a str, name: &str) -> Vec<&'a str> {
+    answer.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(": ")).collect()
+}
+
+#[test]
+fn cors_answers_preflights_and_lets_listed_sites_read_responses() {
+    let cors = || {
+        let builder = Cors::builder().origin("https://sea.example").methods(["GET", "PUT"]).request_fields(["X-Tide"]);
+        builder.credentials(true).exposed_fields(["X-Level"]).max_age(Duration::from_secs(60)).build().unwrap()
+    };
+    let router = || Router::new().get("/", || "hello").with(cors());
+    let preflight = |origin: &str| {
+        let fields = "Access-Control-Request-Method: PUT\r\nAccess-Control-Request-Headers: x-tide\r\n";
+        format!("OPTIONS / HTTP/1.1\r\nHost: sea\r\nOrigin: {origin}\r\n{fields}\r\n")
+    };
+    let answers = ask(
+        router(),
+        &[
+            &preflight("https://sea.example"),
+            &preflight("https://other.example"),
+            &get("/", "Origin: https://sea.example\r\n"),
+            &get("/", "Origin: https://other.example\r\n"),
+            &get("/", ""),
+            &get("/nowhere", "Origin: https://sea.example\r\n"),
+            "OPTIONS / HTTP/1.1\r\nHost: sea\r\nOrigin: https://sea.example\r\n\r\n",
+        ],
+    );
+    let allowed = |answer| values(answer, "Access-Control-Allow-Origin");
+    assert!(answers[0].starts_with("HTTP/1.1 204 "), "{}", answers[0]);
+    assert_eq!(allowed(&answers[0]), ["https://sea.example"]);
+    assert_eq!(values(&answers[0], "Access-Control-Allow-Credentials"), ["true"]);
+    assert_eq!(values(&answers[0], "Access-Control-Allow-Methods"), ["GET, PUT"]);
+    assert_eq!(values(&answers[0], "Access-Control-Allow-Headers"), ["X-Tide"]);
+    assert_eq!(values(&answers[0], "Access-Control-Max-Age"), ["60"]);
+    assert!(values(&answers[0], "Vary")[0].starts_with("Origin"));
+    assert!(answers[1].starts_with("HTTP/1.1 204 ") && allowed(&answers[1]).is_empty(), "{}", answers[1]);
+    assert!(values(&answers[1], "Access-Control-Allow-Methods").is_empty());
+    assert_eq!(allowed(&answers[2]), ["https://sea.example"]);
+    assert_eq!(values(&answers[2], "Access-Control-Expose-Headers"), ["X-Level"]);
+    for answer in &answers[2..5] {
+        assert_eq!(values(answer, "Vary"), ["Origin"], "{answer}");
+    }
+    assert!(allowed(&answers[3]).is_empty() && allowed(&answers[4]).is_empty());
+    assert_eq!(allowed(&answers[5]), ["https://sea.example"], "a script may read the 404");
+    assert!(answers[6].contains("Allow: GET"), "it is no request for permission: {}", answers[6]);
+}
+
+#[test]
+fn cors_for_any_site_has_no_credentials_and_varies_by_nothing() {
+    let any = Cors::builder().any_origin().any_request_field().build().unwrap();
+    let answers = ask(Router::new().get("/", || "hello").with(any), &[&get("/", "Origin: https://sea.example\r\n")]);
+    assert_eq!(values(&answers[0], "Access-Control-Allow-Origin"), ["*"]);
+    assert!(values(&answers[0], "Vary").is_empty(), "{}", answers[0]);
+    let with_credentials = || Cors::builder().credentials(true);
+    for (builder, part) in [
+        (with_credentials().any_origin(), "origin"),
+        (with_credentials().origin("https://a.example").methods(["*"]), "methods"),
+        (with_credentials().origin("https://a.example").request_fields(["*"]), "request_fields"),
+        (with_credentials().origin("https://a.example").exposed_fields(["*"]), "exposed_fields"),
+    ] {
+        assert_eq!(builder.build().err(), Some(CorsError::CredentialsOfAny(part)));
+    }
+    assert_eq!(Cors::builder().build().err(), Some(CorsError::NoOrigin));
+    for wrong in
+        ["sea.example", "https://sea.example/", "https://sea.example/path", "https://", "://sea", "https://a b"]
+    {
+        assert_eq!(Cors::builder().origin(wrong).build().err(), Some(CorsError::Origin(wrong.into())));
+    }
+    let split = Cors::builder().any_origin().request_fields(["X-A\r\nX-B"]).build();
+    assert_eq!(split.err(), Some(CorsError::Name("X-A\r\nX-B".into())));
+}
+
+#[test]
+fn security_fields_are_added_unless_a_response_has_its_own() {
+    let fields = SecurityFields::new()
+        .without("Referrer-Policy")
+        .set("X-Frame-Options", "DENY")
+        .strict_transport(Duration::from_secs(60));
+    let own = || Response::text("own").header("X-Content-Type-Options", "other");
+    let answers = ask(
+        Router::new().get("/", || "hello").get("/own", own).with(fields),
+        &[&get("/", ""), &get("/own", ""), &get("/nowhere", "")],
+    );
+    for (answer, sniffing) in [(&answers[0], "nosniff"), (&answers[1], "other"), (&answers[2], "nosniff")] {
+        assert_eq!(values(answer, "X-Content-Type-Options"), [sniffing], "{answer}");
+        assert_eq!(values(answer, "X-Frame-Options"), ["DENY"]);
+        assert!(values(answer, "Referrer-Policy").is_empty());
+        assert!(values(answer, "Strict-Transport-Security").is_empty(), "the connection is not encrypted");
+    }
+}
+
+#[test]
+fn request_ids_are_taken_from_trusted_networks_alone() {
+    let show = |request: Request| request.extensions().get::<RequestId>().map(ToString::to_string);
+    let given = get("/", "X-Request-Id: given-7\r\n");
+    for (networks, takes) in [
+        // `Embedded` has a peer at 192.0.2.1 or the like: no machine of ours.
+        (Networks::default().and([0, 0, 0, 0].into(), 0), true),
+        (Networks::default().and([10, 0, 0, 0].into(), 8), false),
+    ] {
+        let answers = ask(
+            Router::new().get("/", show).with(RequestIds::new().trusting(networks)),
+            std::slice::from_ref(&&*given),
+        );
+        assert_eq!(answers[0].ends_with("\r\n\r\ngiven-7"), takes, "{}", answers[0]);
+        assert_eq!(values(&answers[0], "X-Request-Id") == ["given-7"], takes);
+    }
+}
+
+#[test]
+fn date_and_server_of_a_function_are_kept() {
+    let own = || Response::text("own").header("Server", "ebb")?.header("Date", "Sun, 06 Nov 1994 08:49:37 GMT");
+    let answers = ask(Router::new().get("/", own).get("/ours", || "ours"), &[&get("/", ""), &get("/ours", "")]);
+    assert_eq!(values(&answers[0], "Server"), ["ebb"]);
+    assert_eq!(values(&answers[0], "Date"), ["Sun, 06 Nov 1994 08:49:37 GMT"]);
+    assert_eq!(values(&answers[1], "Server"), ["Tidegate"]);
 }

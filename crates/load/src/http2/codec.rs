@@ -38,7 +38,10 @@ pub(crate) enum Http2Event {
 #[derive(Debug)]
 pub(crate) struct Http2Codec {
     exchange: Rc<Exchange>,
-    request: Rc<StreamRequest>,
+    /// The requests, which are sent in turn.
+    requests: Rc<[Rc<StreamRequest>]>,
+    /// The place of the next one.
+    next: usize,
     connection: Connection,
     streams: Streams,
     /// A record of one stream, while its codec reads it.
@@ -57,6 +60,7 @@ struct Stream {
     codec: ClientStream,
     /// The bytes to send.
     queue: Outbound,
+    status: u16,
     verdict: Verdict,
     body_bytes: u64,
     is_complete: bool,
@@ -71,10 +75,13 @@ impl StreamQueues for Streams {
 }
 
 impl Http2Codec {
-    pub(crate) fn new(exchange: Rc<Exchange>, request: Rc<StreamRequest>) -> Self {
-        let connection = Connection::client(request.config.clone());
+    /// # Panics
+    /// If there is no request.
+    pub(crate) fn new(exchange: Rc<Exchange>, requests: Rc<[Rc<StreamRequest>]>) -> Self {
+        let connection = Connection::client(requests[0].config.clone());
+        let next = (exchange.next_connection() % requests.len() as u64) as usize;
         let (streams, record) = (Streams::default(), Input::new());
-        Self { exchange, request, connection, streams, record, has_settings: false, has_goaway: false }
+        Self { exchange, requests, next, connection, streams, record, has_settings: false, has_goaway: false }
     }
 
     /// Whether the settings of the server have come.
@@ -96,10 +103,12 @@ impl Http2Codec {
     fn open(&mut self, number: u32, out: &mut Output<'_>) {
         let Ok(key) = self.connection.open(out) else { return };
         let mut queue = Outbound::new(out.pool());
-        let request = &self.request;
+        let request = &self.requests[self.next];
+        self.next = (self.next + 1) % self.requests.len();
         out.with_queue(&mut queue).link_bytes(request.records.clone());
         let codec = ClientStream::new(request.limits.clone(), request.scheme);
-        let stream = Stream { number, codec, queue, verdict: Verdict::Good, body_bytes: 0, is_complete: false };
+        let stream =
+            Stream { number, codec, queue, status: 0, verdict: Verdict::Good, body_bytes: 0, is_complete: false };
         let index = key.index() as usize;
         if index >= self.streams.0.len() {
             self.streams.0.resize_with(index + 1, || None);
@@ -139,7 +148,8 @@ impl Http2Codec {
                         BodyLength::Known(length) => Some(length),
                         BodyLength::Chunked | BodyLength::UntilClose => None,
                     };
-                    stream.verdict = stats.judge(head.status().code(), length);
+                    stream.status = head.status().code();
+                    stream.verdict = stats.judge(stream.status, length);
                     stream.is_complete = !head.has_body();
                 }
                 Step::Message(Incoming::Data(data)) => stream.body_bytes += data.len() as u64,
@@ -175,14 +185,13 @@ impl Http2Codec {
                     // The server does not want the rest of the request (RFC 9113 §8.1).
                     self.connection.write_reset(key, ResetCause::Unneeded, reply);
                 }
-                let Stream { number, verdict, is_complete, .. } = self.close(key)?;
+                let Stream { number, status, verdict, is_complete, .. } = self.close(key)?;
                 if !is_complete {
                     self.exchange.stats.invalid();
                     return Some(Http2Event::Lost { number });
                 }
-                if verdict != Verdict::Good {
-                    self.exchange.stats.bad(verdict, 1);
-                }
+                self.exchange.stats.count_status(status, 1);
+                self.exchange.stats.bad(verdict, 1);
                 Some(Http2Event::Response { number, is_good: verdict == Verdict::Good })
             }
             StreamEvent::Reset { stream, .. } => {

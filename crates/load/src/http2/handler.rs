@@ -103,6 +103,9 @@ impl StreamsConnection {
                 }
                 continue;
             };
+            if self.worker.budget.take(1) == 0 {
+                break;
+            }
             match self.send_request(begun, cx) {
                 Outcome::Continue => {}
                 outcome => return outcome,
@@ -115,6 +118,9 @@ impl StreamsConnection {
     fn take(&mut self, number: u32) -> Option<InFlight> {
         let request = self.requests.get_mut(number as usize)?.take()?;
         self.free.push(number);
+        if self.role == Role::Active {
+            self.worker.budget.finish(1);
+        }
         Some(request)
     }
 
@@ -189,7 +195,7 @@ impl<P: StreamRequests> Handler<P> for StreamsConnection {
                     return Outcome::Continue;
                 }
                 let after = Instant::now().saturating_duration_since(request.begun);
-                self.worker.exchange.stats.count_responses(is_good.into(), after);
+                self.worker.exchange.stats.count_responses(1, is_good.into(), after);
                 self.connector.has_served.set(true);
             }
             Http2Event::Lost { number } => {
@@ -210,6 +216,9 @@ impl<P: StreamRequests> Handler<P> for StreamsConnection {
                     // Another connection sends the request.
                     self.worker.schedule.iter().for_each(Schedule::give_back);
                     return self.fill(cx);
+                }
+                if self.worker.budget.take(1) == 0 {
+                    return Outcome::Continue;
                 }
                 self.send_request(due, cx)
             }
@@ -242,6 +251,9 @@ impl<P: StreamRequests> Handler<P> for StreamsConnection {
         }
         if self.is_held {
             stats.lost(self.role);
+        }
+        if self.role == Role::Active {
+            self.worker.budget.finish(self.in_flight() as u32);
         }
         self.connector.open();
     }

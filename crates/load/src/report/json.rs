@@ -4,8 +4,9 @@ use hdrhistogram::Histogram;
 use serde_json::{Map, Value, json};
 
 use super::variation::Variation;
-use super::{PERCENTILES, errors_by_kind, per_second};
-use crate::results::{HeldConnections, Interval, LoadResults};
+use super::{PERCENTILES, baseline, errors_by_kind, per_second};
+use crate::redis::CommandCounts;
+use crate::results::{HeldConnections, Interval, LoadResults, Protocol};
 
 /// The output of `--json`.
 pub(crate) fn json(figures: &LoadResults) -> Value {
@@ -15,6 +16,8 @@ pub(crate) fn json(figures: &LoadResults) -> Value {
     let errors: Map<_, Value> =
         errors_by_kind(&figures.errors).map(|(name, count)| (name.to_owned(), count.into())).into_iter().collect();
     json!({
+        "format": FORMAT,
+        "protocol": parameters.protocol.name(),
         "url": parameters.url,
         "method": parameters.method,
         "backend": parameters.backend,
@@ -25,7 +28,12 @@ pub(crate) fn json(figures: &LoadResults) -> Value {
         "streams": parameters.streams,
         "rate": parameters.rate,
         "seconds": seconds,
+        // All responses, whatever their status; `good` are those without an error.
         "requests": figures.requests,
+        "good": figures.good,
+        "total": parameters.total,
+        "statuses": figures.statuses.iter().map(|(status, count)| (status.to_string(), (*count).into())).collect::<Map<_, Value>>(),
+        "redis": (parameters.protocol == Protocol::Redis).then(|| redis(figures)),
         "bytes_read": figures.bytes_read,
         "requests_per_second": per_second(figures.requests, seconds),
         "bytes_per_second": per_second(figures.bytes_read, seconds),
@@ -48,8 +56,32 @@ pub(crate) fn json(figures: &LoadResults) -> Value {
             "user": figures.cpu.user.as_secs_f64(),
             "system": figures.cpu.system.as_secs_f64(),
         },
+        "baseline": baseline::to_json(figures),
         "over_time": figures.over_time.iter().map(interval).collect::<Vec<_>>(),
         "histogram": coarse(&figures.latency),
+    })
+}
+
+fn redis(figures: &LoadResults) -> Value {
+    let redis = &figures.redis;
+    let commands: Vec<_> = redis
+        .commands
+        .iter()
+        .map(|CommandCounts { name, replies, nulls, errors }| {
+            json!({ "command": name, "replies": replies, "nil": nulls, "errors": errors })
+        })
+        .collect();
+    let errors: Map<_, Value> =
+        redis.errors.0.iter().map(|(word, (count, _))| (word.clone(), (*count).into())).collect();
+    json!({
+        "commands": commands,
+        "error_replies": errors,
+        // Connections by the version of the protocol.
+        "resp3": redis.resp3,
+        "resp2": redis.resp2,
+        "subscribers": figures.parameters.subscribers,
+        // As the server counts them, if messages were published.
+        "receivers": redis.receivers,
     })
 }
 
@@ -105,6 +137,9 @@ fn step_end(value: u64) -> u64 {
     value | ((1 << below) - 1)
 }
 
+/// The version of the output: another one is no baseline.
+pub(super) const FORMAT: u64 = 2;
+
 /// Each doubling has 32 steps.
 const STEP_BITS: u32 = 6;
 
@@ -122,29 +157,36 @@ mod tests {
     use super::super::samples::{busy, empty};
     use super::*;
 
-    const KEYS: [&str; 25] = [
+    const KEYS: [&str; 32] = [
         "backend",
+        "baseline",
         "bytes_per_second",
         "bytes_read",
         "connecting",
         "connections",
         "cpu_seconds",
         "errors",
+        "format",
         "goaways",
+        "good",
         "histogram",
         "idle",
         "latency",
         "method",
         "over_time",
         "pipeline",
+        "protocol",
         "rate",
+        "redis",
         "requests",
         "requests_per_second",
         "seconds",
+        "statuses",
         "streams",
         "stuck",
         "thread_rate",
         "threads",
+        "total",
         "unanswered",
         "unsent",
         "url",
@@ -169,7 +211,7 @@ mod tests {
             assert_eq!(keys(&value["thread_rate"]), ["max", "mean", "stdev", "within_stdev"]);
             assert_eq!(
                 keys(&value["errors"]),
-                ["closed", "connect", "invalid", "length", "read", "reset", "status", "timeout", "write"]
+                ["closed", "connect", "invalid", "length", "read", "reply", "reset", "status", "timeout", "write"]
             );
             assert_eq!(keys(&value["idle"]), ["held", "lost", "requested"]);
             assert_eq!(keys(&value["cpu_seconds"]), ["system", "user"]);

@@ -1,14 +1,18 @@
-//! The reports of `tidegate load`: `table.rs` in wrk's form, `json.rs` for programs, `page.rs` as HTML, and
+//! The reports of `tidegate load`: `table.rs` in wrk's form, with statuses or commands by
+//! `tallies.rs` and a comparison by `baseline.rs`, `json.rs` for programs, `page.rs` as HTML, and
 //! `progress.rs` while the load runs. All show the same figures, which `variation.rs` and the functions below derive.
 
+pub(crate) mod baseline;
 mod chart;
 mod charts;
 mod human;
 mod json;
+mod live;
 mod page;
 pub(crate) mod progress;
 mod scale;
 mod table;
+mod tallies;
 pub mod units;
 mod variation;
 
@@ -48,7 +52,7 @@ fn bottleneck(figures: &LoadResults) -> Option<(f64, usize)> {
 /// kind, if the load ended before the timeout of a request.
 pub(crate) fn no_responses(figures: &LoadResults) -> Option<String> {
     let LoadResults { unanswered, connecting, .. } = *figures;
-    if figures.requests > 0 || figures.parameters.connections == 0 || figures.parameters.never_read {
+    if figures.good > 0 || figures.parameters.connections == 0 || figures.parameters.never_read {
         return None;
     }
     let under_way: Vec<_> = [
@@ -67,8 +71,8 @@ pub(crate) fn no_responses(figures: &LoadResults) -> Option<String> {
 }
 
 /// The errors by kind, with the names that all reports use.
-fn errors_by_kind(errors: &Errors) -> [(&'static str, u64); 9] {
-    let Errors { connect, read, write, timeout, status, length, invalid, closed, reset } = *errors;
+fn errors_by_kind(errors: &Errors) -> [(&'static str, u64); 10] {
+    let Errors { connect, read, write, timeout, status, length, invalid, closed, reset, reply } = *errors;
     [
         ("connect", connect),
         ("read", read),
@@ -79,6 +83,7 @@ fn errors_by_kind(errors: &Errors) -> [(&'static str, u64); 9] {
         ("invalid", invalid),
         ("closed", closed),
         ("reset", reset),
+        ("reply", reply),
     ]
 }
 

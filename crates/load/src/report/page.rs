@@ -6,8 +6,8 @@ use std::fmt::{self, Display, Write};
 use super::chart::EscapedText;
 use super::charts::{self, Picture};
 use super::variation::Variation;
-use super::{PERCENTILES, bottleneck, errors_by_kind, human, no_responses, per_second, share};
-use crate::results::LoadResults;
+use super::{PERCENTILES, baseline, bottleneck, errors_by_kind, human, no_responses, per_second, share, tallies};
+use crate::results::{LoadResults, Protocol};
 
 /// The output of `--html`.
 pub(crate) fn page(figures: &LoadResults) -> String {
@@ -18,6 +18,8 @@ pub(crate) fn page(figures: &LoadResults) -> String {
         "notes" => notes(figures),
         "charts" => charts::all(figures).iter().map(figure).collect(),
         "errors" => errors(figures),
+        "comparison" => comparison(figures),
+        "tallies" => tally(figures),
         "latency" => table("Latency", "", &latency(figures)),
         "load" => table("Load", "", &load(figures)),
         "version" => env!("CARGO_PKG_VERSION").to_owned(),
@@ -42,14 +44,21 @@ fn fill(template: &str, value: impl Fn(&str) -> String) -> String {
 /// The parameters of the load, in a line.
 fn parameters_line(figures: &LoadResults) -> String {
     let parameters = &figures.parameters;
-    let mut line = format!(
-        "{} over {}, {}",
-        EscapedText(&parameters.method),
-        some(parameters.connections, "connection"),
-        human::time(parameters.duration.as_secs_f64() * 1e9)
-    );
+    let (sent, what) = match parameters.protocol {
+        Protocol::Redis if parameters.subscribers > 0 => ("messages", "Published messages"),
+        Protocol::Redis => ("commands", "Commands of Redis"),
+        Protocol::Http | Protocol::WebSocket => ("requests", &*parameters.method),
+    };
+    let length = match parameters.total {
+        Some(total) => format!("{} requests", human::count(total)),
+        None => human::time(parameters.duration.as_secs_f64() * 1e9),
+    };
+    let mut line = format!("{} over {}, {length}", EscapedText(what), some(parameters.connections, "connection"));
+    if parameters.subscribers > 0 {
+        line.push_str(&format!(", to {}", some(parameters.subscribers, "subscriber")));
+    }
     if parameters.pipeline > 1 {
-        line.push_str(&format!(", {} requests deep", parameters.pipeline));
+        line.push_str(&format!(", {} {sent} deep", parameters.pipeline));
     }
     if let Some(streams) = parameters.streams {
         line.push_str(&format!(", {} of HTTP/2 on each", some(streams as usize, "stream")));
@@ -64,8 +73,13 @@ fn parameters_line(figures: &LoadResults) -> String {
 fn tiles(figures: &LoadResults) -> String {
     let at = |quantile| human::time(figures.latency.value_at_quantile(quantile) as f64);
     let failed: u64 = errors_by_kind(&figures.errors).iter().map(|(_, count)| count).sum();
+    let rate = match figures.parameters.protocol {
+        Protocol::Redis if figures.parameters.subscribers > 0 => "deliveries a second",
+        Protocol::Redis => "commands a second",
+        Protocol::Http | Protocol::WebSocket => "requests a second",
+    };
     [
-        ("", "requests a second", human::short(per_second(figures.requests, figures.elapsed.as_secs_f64()))),
+        ("", rate, human::short(per_second(figures.requests, figures.elapsed.as_secs_f64()))),
         ("", "median", at(0.5)),
         ("", "99%", at(0.99)),
         ("", "maximum", human::time(figures.latency.max() as f64)),
@@ -84,11 +98,15 @@ fn notes(figures: &LoadResults) -> String {
     if let Some(message) = no_responses(figures) {
         note(format_args!("{message}."));
     }
+    if let Some(deliveries) = tallies::deliveries(figures) {
+        note(format_args!("{deliveries}."));
+    }
     if let Some((used, cores)) = bottleneck(figures) {
         let cores = some(cores, "core");
         note(format_args!("The load was the bottleneck: it used {used:.2} of {cores}. The server may be faster."));
     }
-    if let Some(rate) = figures.parameters.rate {
+    // The deliveries of a rate of messages are in the note above.
+    if let Some(rate) = figures.parameters.rate.filter(|_| figures.parameters.subscribers == 0) {
         let reached = per_second(figures.requests, figures.elapsed.as_secs_f64());
         let (percent, reached, rate) =
             (human::percent(share(reached, rate)), human::short(reached), human::short(rate));
@@ -116,7 +134,34 @@ fn errors(figures: &LoadResults) -> String {
         .filter(|((_, count), _)| *count > 0)
         .map(|((_, count), what)| (what, human::count(count)))
         .collect();
+    let replies = figures.redis.errors.0.iter();
+    let replies = replies.map(|(_, (count, text))| (EscapedText(text).to_string(), human::count(*count)));
+    let rows: Vec<_> = rows.into_iter().map(|(what, count)| (what.to_owned(), count)).chain(replies).collect();
     if rows.is_empty() { String::new() } else { table("Errors", "bad", &rows) }
+}
+
+/// The comparison with a baseline, empty if there is none.
+fn comparison(figures: &LoadResults) -> String {
+    let Some(baseline) = &figures.baseline else { return String::new() };
+    let rows = baseline::comparisons(baseline, figures).into_iter().map(|one| {
+        let [before, now, ratio] = one.shown();
+        format!("<tr><th scope=\"row\">{}</th><td>{before}</td><td>{now}</td><td>{ratio}</td></tr>\n", one.name)
+    });
+    format!(
+        "<section class=\"wide\">\n<h2>Compared with {}</h2>\n<p>{}</p>\n<table>\n<tr><th></th><td>before</td>\
+         <td>now</td><td>ratio</td></tr>\n{}</table>\n</section>\n",
+        EscapedText(baseline.name()),
+        EscapedText(&baseline::verdict(baseline, figures)),
+        rows.collect::<String>()
+    )
+}
+
+/// The table of statuses or commands, empty if there are none.
+fn tally(figures: &LoadResults) -> String {
+    let title = if figures.parameters.protocol == Protocol::Redis { "Commands" } else { "Responses by status" };
+    let rows = tallies::rows(figures).into_iter().map(|(name, count)| (EscapedText(&name).to_string(), count));
+    let rows: Vec<_> = rows.collect();
+    if rows.is_empty() { String::new() } else { table(title, "wide", &rows) }
 }
 
 fn latency(figures: &LoadResults) -> Vec<(String, String)> {
@@ -151,6 +196,9 @@ fn load(figures: &LoadResults) -> Vec<(&'static str, String)> {
         ("CPU of the load, user", format!("{user:.2} s")),
         ("CPU of the load, system", format!("{system:.2} s")),
     ];
+    if parameters.protocol == Protocol::Redis {
+        rows.push(("protocol", tallies::version(figures).to_owned()));
+    }
     if parameters.idle > 0 {
         rows.push(("idle connections requested", human::count(parameters.idle as u64)));
         rows.push(("idle connections held", human::count(figures.idle.held)));
@@ -177,16 +225,17 @@ fn some(count: usize, thing: &str) -> String {
 const TEMPLATE: &str = include_str!("page.html");
 
 /// Descriptions of the errors, in the order of [`errors_by_kind`].
-const ERRORS: [&str; 9] = [
+const ERRORS: [&str; 10] = [
     "connections that could not be established",
     "connections that broke while a response was outstanding",
     "requests that could not be sent",
     "requests without a response within the timeout",
     "responses with a status other than 2xx and 3xx",
     "responses whose length differs from the first",
-    "connections that received no valid HTTP",
+    "connections that received no valid response",
     "connections that the server closed with responses outstanding",
     "streams that the server reset, or did not process before GOAWAY",
+    "error replies",
 ];
 
 #[cfg(test)]

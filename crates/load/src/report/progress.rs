@@ -1,17 +1,22 @@
-//! `ProgressDisplay`: the progress of a load, on standard error: a bar on a terminal, otherwise a line every five seconds.
+//! `ProgressDisplay`: the progress of a load, on standard error: on a terminal a live table, or a bar where it has no room;
+//! otherwise a line every five seconds.
 //! Standard output is reserved for the figures.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
+use console::Term;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressFinish, ProgressStyle};
 
-use super::{per_second, units};
+use super::{live, per_second, units};
+use crate::counters::LiveFigures;
 
 /// The state of the progress display.
 #[derive(Debug)]
 pub(crate) struct ProgressDisplay {
     duration: Duration,
+    /// The number of requests, if it is given.
+    total: Option<u64>,
     /// The rate of the last second, which is more useful than the overall rate.
     rate: f64,
     rate_from: (Duration, u64),
@@ -22,29 +27,47 @@ pub(crate) struct ProgressDisplay {
 enum DisplayState {
     /// Erased on drop, so that the figures take its place.
     Bar(ProgressBar),
+    /// A bar with a table below it, and when it is drawn next.
+    Table { bar: ProgressBar, next: Duration },
     /// The time of the next line.
     Lines { next: Duration },
 }
 
 impl ProgressDisplay {
-    /// Starts the display of a load with this duration.
-    pub(crate) fn start(duration: Duration) -> Self {
-        let shown = if io::stderr().is_terminal() {
-            let bar = ProgressBar::with_draw_target(Some(millis(duration)), ProgressDrawTarget::stderr());
-            let style = ProgressStyle::with_template(BAR).expect("the template is right");
-            DisplayState::Bar(bar.with_style(style.progress_chars(BAR_CHARS)).with_finish(ProgressFinish::AndClear))
-        } else {
-            DisplayState::Lines { next: LINE_INTERVAL }
-        };
-        Self::shown(duration, shown)
+    /// Starts the display of a load with this duration, or with this number of requests.
+    pub(crate) fn start(duration: Duration, total: Option<u64>) -> Self {
+        if !io::stderr().is_terminal() {
+            return Self::shown(duration, total, DisplayState::Lines { next: LINE_INTERVAL });
+        }
+        let has_room = Term::stderr()
+            .size_checked()
+            .is_some_and(|(rows, columns)| columns >= live::ROOM.0 && rows >= live::ROOM.1);
+        let length = total.unwrap_or_else(|| millis(duration));
+        let bar = ProgressBar::with_draw_target(Some(length), ProgressDrawTarget::stderr());
+        let style = ProgressStyle::with_template(if has_room { TABLE } else { BAR }).expect("the template is right");
+        let bar = bar.with_style(style.progress_chars(BAR_CHARS)).with_finish(ProgressFinish::AndClear);
+        let shown = if has_room { DisplayState::Table { bar, next: Duration::ZERO } } else { DisplayState::Bar(bar) };
+        Self::shown(duration, total, shown)
     }
 
-    fn shown(duration: Duration, shown: DisplayState) -> Self {
-        Self { duration, rate: 0.0, rate_from: (Duration::ZERO, 0), shown }
+    fn shown(duration: Duration, total: Option<u64>, shown: DisplayState) -> Self {
+        Self { duration, total, rate: 0.0, rate_from: (Duration::ZERO, 0), shown }
     }
 
-    /// Updates the display with the counts since the start of the load. Cheap enough for many calls a second.
-    pub(crate) fn update(&mut self, elapsed: Duration, requests: u64, errors: u64) {
+    /// Whether it shows a live table.
+    pub(crate) fn has_table(&self) -> bool {
+        matches!(self.shown, DisplayState::Table { .. })
+    }
+
+    /// Updates the display with the counts since the start of the load. Cheap enough for many calls a second: the
+    /// figures of the table are asked for when it is drawn.
+    pub(crate) fn update(
+        &mut self,
+        elapsed: Duration,
+        requests: u64,
+        errors: u64,
+        figures: impl FnOnce() -> LiveFigures,
+    ) {
         let (from, counted) = self.rate_from;
         let passed = elapsed.saturating_sub(from);
         let is_first = from.is_zero();
@@ -58,9 +81,20 @@ impl ProgressDisplay {
             // A closed standard error does not stop the load.
             let _ = writeln!(io::stderr(), "tidegate: {line}");
         }
-        if let DisplayState::Bar(bar) = &self.shown {
-            bar.set_message(self.message(elapsed, errors));
-            bar.set_position(millis(elapsed));
+        let position = if self.total.is_some() { requests } else { millis(elapsed) };
+        let (time, rate) = (self.time(elapsed, requests), self.rate);
+        let message = self.message(elapsed, requests, errors);
+        match &mut self.shown {
+            DisplayState::Bar(bar) => {
+                bar.set_message(message);
+                bar.set_position(position);
+            }
+            DisplayState::Table { bar, next } if elapsed >= *next => {
+                *next = elapsed + TABLE_INTERVAL;
+                bar.set_message(format!("{time}\n{}", live::lines(&figures(), requests, rate)));
+                bar.set_position(position);
+            }
+            DisplayState::Table { .. } | DisplayState::Lines { .. } => {}
         }
     }
 
@@ -69,10 +103,18 @@ impl ProgressDisplay {
         drop(self);
     }
 
-    fn message(&self, elapsed: Duration, errors: u64) -> String {
-        let left = self.duration.saturating_sub(elapsed).as_secs_f64().ceil();
+    /// The time that has passed, and what is left.
+    fn time(&self, elapsed: Duration, requests: u64) -> String {
+        let passed = elapsed.as_secs();
+        match self.total {
+            Some(total) => format!("{passed}s, {} requests left", total.saturating_sub(requests)),
+            None => format!("{passed}s, {}s left", self.duration.saturating_sub(elapsed).as_secs_f64().ceil()),
+        }
+    }
+
+    fn message(&self, elapsed: Duration, requests: u64, errors: u64) -> String {
         let (rate, errors) = (units::metric(self.rate), errors_said(errors));
-        format!("{}s, {left}s left, {rate} requests/s, {errors}", elapsed.as_secs())
+        format!("{}, {rate} requests/s, {errors}", self.time(elapsed, requests))
     }
 
     /// The next line, if it is due. There is none at the end: the figures follow.
@@ -84,7 +126,10 @@ impl ProgressDisplay {
         *next = elapsed + LINE_INTERVAL;
         let (seconds, of) = (elapsed.as_secs(), units::whole_time(self.duration.as_secs_f64()));
         let (rate, errors) = (units::metric(self.rate), errors_said(errors));
-        Some(format!("{seconds}s of {of}: {requests} requests, {rate} requests/s, {errors}"))
+        Some(match self.total {
+            Some(total) => format!("{seconds}s: {requests} of {total} requests, {rate} requests/s, {errors}"),
+            None => format!("{seconds}s of {of}: {requests} requests, {rate} requests/s, {errors}"),
+        })
     }
 }
 
@@ -102,6 +147,8 @@ fn millis(duration: Duration) -> u64 {
 
 const LINE_INTERVAL: Duration = Duration::from_secs(5);
 const RATE_INTERVAL: Duration = Duration::from_secs(1);
+const TABLE_INTERVAL: Duration = Duration::from_millis(500);
+const TABLE: &str = "{bar:40} {msg}";
 const BAR: &str = "{bar:24} {msg}";
 const BAR_CHARS: &str = "━╸─";
 
@@ -110,7 +157,7 @@ mod tests {
     use super::*;
 
     fn lines(duration: Duration) -> ProgressDisplay {
-        ProgressDisplay::shown(duration, DisplayState::Lines { next: LINE_INTERVAL })
+        ProgressDisplay::shown(duration, None, DisplayState::Lines { next: LINE_INTERVAL })
     }
 
     fn lines_of(seconds: f64) -> Vec<String> {
@@ -133,7 +180,7 @@ mod tests {
     fn the_rate_is_that_of_the_last_second() {
         let mut progress = lines(Duration::from_secs(4));
         let mut update = |millis, requests| {
-            progress.update(Duration::from_millis(millis), requests, 0);
+            progress.update(Duration::from_millis(millis), requests, 0, LiveFigures::default);
             progress.rate
         };
         assert_eq!(update(0, 0), 0.0);
@@ -147,12 +194,14 @@ mod tests {
     #[test]
     fn the_bar_shows_elapsed_and_remaining_time() {
         // The bar is not drawn before the first update.
-        let mut progress = ProgressDisplay::start(Duration::from_secs(30));
+        let mut progress = ProgressDisplay::start(Duration::from_secs(30), None);
         progress.rate = 1_200_000.0;
-        let message = progress.message(Duration::from_millis(12_300), 7);
+        let message = progress.message(Duration::from_millis(12_300), 100, 7);
         assert_eq!(message, "12s, 18s left, 1.20M requests/s, 7 errors");
         // A load that takes longer than its duration.
-        assert!(progress.message(Duration::from_secs(31), 0).starts_with("31s, 0s left"));
-        assert!(ProgressStyle::with_template(BAR).is_ok());
+        assert!(progress.message(Duration::from_secs(31), 100, 0).starts_with("31s, 0s left"));
+        progress.total = Some(150);
+        assert!(progress.message(Duration::from_secs(31), 100, 0).starts_with("31s, 50 requests left"));
+        assert!(ProgressStyle::with_template(BAR).is_ok() && ProgressStyle::with_template(TABLE).is_ok());
     }
 }

@@ -1,10 +1,12 @@
 //! Synthetic figures for the tests.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-use crate::results::{CpuTime, Errors, HeldConnections, Interval, LoadResults, Parameters};
+use crate::redis::{CommandCounts, RedisCounts};
+use crate::results::{CpuTime, Errors, HeldConnections, Interval, LoadResults, Parameters, Protocol};
 
 /// A load of zero duration without responses.
 pub(super) fn empty() -> LoadResults {
@@ -20,12 +22,17 @@ pub(super) fn empty() -> LoadResults {
             streams: None,
             rate: None,
             duration: Duration::from_secs(2),
+            total: None,
             never_read: false,
-            is_websocket: false,
+            protocol: Protocol::Http,
             broadcast: false,
+            subscribers: 0,
         },
         elapsed: Duration::ZERO,
         requests: 0,
+        good: 0,
+        statuses: BTreeMap::new(),
+        redis: RedisCounts::default(),
         bytes_read: 0,
         latency: nothing(),
         errors: Errors::default(),
@@ -35,6 +42,7 @@ pub(super) fn empty() -> LoadResults {
         unanswered: 0,
         connecting: 0,
         unsent: 0,
+        baseline: None,
         cpu: CpuTime::default(),
         over_time: Vec::new(),
         thread_rates: Vec::new(),
@@ -57,6 +65,8 @@ pub(super) fn busy() -> LoadResults {
         parameters: Parameters { duration: Duration::from_secs(30), ..empty().parameters },
         elapsed: Duration::from_millis(30_003),
         requests: requests + 12,
+        good: requests + 12,
+        statuses: BTreeMap::from([(200, requests + 12)]),
         bytes_read: requests * 133,
         latency,
         cpu: CpuTime { user: Duration::from_secs(4), system: Duration::from_secs(11) },
@@ -81,7 +91,31 @@ pub(super) fn quick() -> LoadResults {
         figures.latency.add(&interval.latency).expect("it grows");
         figures.over_time.push(interval);
     }
-    LoadResults { elapsed: Duration::from_secs(2), bytes_read: figures.requests * 133, ..figures }
+    let statuses = BTreeMap::from([(200, figures.requests)]);
+    LoadResults {
+        elapsed: Duration::from_secs(2),
+        bytes_read: figures.requests * 133,
+        good: figures.requests,
+        statuses,
+        ..figures
+    }
+}
+
+/// A load of Redis commands, some of which fail.
+pub(super) fn redis() -> LoadResults {
+    let mut figures = busy();
+    figures.parameters.url = "redis://127.0.0.1:6379/".to_owned();
+    figures.parameters.protocol = Protocol::Redis;
+    figures.parameters.pipeline = 16;
+    figures.statuses.clear();
+    figures.errors.reply = 7;
+    let command = |name: &str, replies, nulls, errors| CommandCounts { name: name.to_owned(), replies, nulls, errors };
+    figures.redis.commands = vec![command("get", 80_000, 60_000, 0), command("incr", 20_000, 0, 7)];
+    for _ in 0..7 {
+        figures.redis.errors.count(b"WRONGTYPE Operation against a key holding the wrong kind of value");
+    }
+    figures.redis.resp3 = 64;
+    figures
 }
 
 fn interval(second: u32) -> Interval {

@@ -4,8 +4,8 @@
 use std::fmt::{self, Write};
 
 use super::variation::Variation;
-use super::{PERCENTILES, bottleneck, errors_by_kind, no_responses, per_second, share, units};
-use crate::results::LoadResults;
+use super::{PERCENTILES, baseline, bottleneck, errors_by_kind, no_responses, per_second, share, tallies, units};
+use crate::results::{LoadResults, Protocol};
 
 /// The table, with the latency distribution if `latency` is set, and a newline at the end.
 pub(crate) fn table(figures: &LoadResults, latency: bool) -> String {
@@ -18,7 +18,14 @@ pub(crate) fn table(figures: &LoadResults, latency: bool) -> String {
 /// The part that wrk prints too.
 fn as_wrk(text: &mut String, figures: &LoadResults, latency: bool) -> fmt::Result {
     let parameters = &figures.parameters;
-    writeln!(text, "Running {} test @ {}", units::whole_time(parameters.duration.as_secs_f64()), parameters.url)?;
+    match parameters.total {
+        Some(1) => writeln!(text, "Running a test of 1 request @ {}", parameters.url)?,
+        Some(total) => writeln!(text, "Running a test of {total} requests @ {}", parameters.url)?,
+        None => {
+            let duration = units::whole_time(parameters.duration.as_secs_f64());
+            writeln!(text, "Running {duration} test @ {}", parameters.url)?;
+        }
+    }
     writeln!(text, "  {} threads and {} connections", parameters.threads, parameters.connections)?;
     writeln!(text, "  Thread Stats   Avg      Stdev     Max   +/- Stdev")?;
     spread_line(text, "Latency", &Variation::of_histogram(&figures.latency), units::time)?;
@@ -49,12 +56,21 @@ fn below(text: &mut String, figures: &LoadResults) -> fmt::Result {
     if let Some(message) = no_responses(figures) {
         writeln!(text, "{message}")?;
     }
-    if figures.parameters.broadcast {
-        writeln!(text, "Requests are deliveries of messages to the connections; each was sent once")?;
-    } else if figures.parameters.is_websocket {
-        writeln!(text, "Requests are messages of a WebSocket that came back")?;
+    match figures.parameters.protocol {
+        Protocol::Redis => match tallies::deliveries(figures) {
+            Some(deliveries) => {
+                writeln!(text, "Requests are deliveries ({}): {deliveries}", tallies::version(figures))?
+            }
+            None => writeln!(text, "Requests are commands of Redis ({})", tallies::version(figures))?,
+        },
+        Protocol::WebSocket if figures.parameters.broadcast => {
+            writeln!(text, "Requests are deliveries of messages to the connections; each was sent once")?;
+        }
+        Protocol::WebSocket => writeln!(text, "Requests are messages of a WebSocket that came back")?,
+        Protocol::Http => {}
     }
-    let [.., length, invalid, closed, reset] = errors_by_kind(&figures.errors).map(|(_, count)| count);
+    tallies::write(text, figures)?;
+    let [.., length, invalid, closed, reset, _] = errors_by_kind(&figures.errors).map(|(_, count)| count);
     if length + invalid + closed > 0 {
         writeln!(text, "Other errors: length {length}, invalid {invalid}, closed {closed}")?;
     }
@@ -71,6 +87,8 @@ fn below(text: &mut String, figures: &LoadResults) -> fmt::Result {
         }
     }
     if let Some(rate) = figures.parameters.rate {
+        // Each message is delivered to all subscribers.
+        let rate = rate * parameters.subscribers.max(1) as f64;
         let reached = per_second(figures.requests, figures.elapsed.as_secs_f64());
         let percent = 100.0 * share(reached, rate);
         writeln!(
@@ -78,13 +96,18 @@ fn below(text: &mut String, figures: &LoadResults) -> fmt::Result {
             "Rate: {reached:.2} of {rate:.2} requested ({percent:.1}%), {} due and not sent",
             figures.unsent
         )?;
-        writeln!(text, "Latency counts from when a request was due (corrected for coordinated omission)")?;
+        let latency = if parameters.subscribers > 0 {
+            "Latency counts from the sending of a message to its delivery"
+        } else {
+            "Latency counts from when a request was due (corrected for coordinated omission)"
+        };
+        writeln!(text, "{latency}")?;
     }
     if let Some((used, cores)) = bottleneck(figures) {
         let cores = if cores == 1 { "1 core".to_owned() } else { format!("{cores} cores") };
         writeln!(text, "The load was the bottleneck: it used {used:.2} of {cores}; the server may be faster")?;
     }
-    Ok(())
+    baseline::write(text, figures)
 }
 
 /// One of the two lines below `Thread Stats`.

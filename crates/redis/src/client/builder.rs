@@ -1,18 +1,23 @@
 //! `ClientBuilder`: the configuration of a client or a subscriber, and how it starts.
 
 use std::io;
+use std::rc::Rc;
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use tidegate_engine::{Backend, Backoff, ConnectError, EventLoop, task};
 
 use crate::client::cache::ReplyCache;
-use crate::client::config::{ClientConfig, ClientLimits};
+use crate::client::config::{ClientConfig, ClientLimits, ServerSource};
 use crate::client::connection::ReplyPipeline;
 use crate::client::handle::{Client, ClientHandle};
 use crate::client::queue::CommandQueue;
-use crate::client::subscriber::{Subscriber, SubscriberQueue};
-use crate::client::supervisor;
+use crate::client::router::Router;
+use crate::client::sharded::divide_sharded;
+use crate::client::subscriber::Subscriber;
+use crate::client::subscriber_queue::SubscriberQueue;
+use crate::client::supervisor::{self, SubscriberServer};
+use crate::client::topology::supervise_servers;
 use crate::client_codec::ClientCodec;
 use crate::limits::ProtocolLimits;
 
@@ -30,6 +35,47 @@ impl Client {
     /// [`ConnectError::Target`] if that is none of these.
     pub fn to(target: &str) -> Result<ClientBuilder, ConnectError> {
         Ok(Self::over(tidegate_engine::Client::to(target)?))
+    }
+
+    /// A client of the master with this name, which sentinels (`NAME:PORT`) know. They are asked in turn, and again when the
+    /// master changes, when its connection ends, and when a server answers as a replica. ROLE verifies that the server is a
+    /// master.
+    ///
+    /// With [`start_with`](ClientBuilder::start_with) the connections to the sentinels have the same pipeline.
+    ///
+    /// # Errors
+    /// [`ConnectError::Target`] if one of the addresses is none, or if there is none.
+    pub fn sentinel(
+        sentinels: impl IntoIterator<Item: AsRef<str>>,
+        master: impl Into<Box<str>>,
+    ) -> Result<ClientBuilder, ConnectError> {
+        Self::with_source(sentinels, |sentinels| ServerSource::Sentinel(sentinels, master.into()))
+    }
+
+    /// A client of a cluster, of which these are some servers (`NAME:PORT`). Each command goes to the server that has its keys;
+    /// a connection is made when it is needed first.
+    ///
+    /// Commands whose keys belong to several slots fail before they are sent, and so do those that concern all keys, such as
+    /// KEYS: [`masters`](Client::masters) is the way to them.
+    ///
+    /// # Errors
+    /// [`ConnectError::Target`] if one of the addresses is none, or if there is none.
+    pub fn cluster(seeds: impl IntoIterator<Item: AsRef<str>>) -> Result<ClientBuilder, ConnectError> {
+        Self::with_source(seeds, ServerSource::Cluster)
+    }
+
+    fn with_source(
+        addresses: impl IntoIterator<Item: AsRef<str>>,
+        source: impl FnOnce(Vec<Box<str>>) -> ServerSource,
+    ) -> Result<ClientBuilder, ConnectError> {
+        let addresses: Vec<Box<str>> = addresses.into_iter().map(|address| address.as_ref().into()).collect();
+        // The first of them stands for all in the configuration.
+        let mut builder = Self::to(addresses.first().map_or("", |first| first))?;
+        for address in &addresses {
+            drop(tidegate_engine::Client::to(address)?);
+        }
+        builder.config.source = Some(source(addresses));
+        Ok(builder)
     }
 
     /// A client that connects as this one does, with its timeouts and socket options.
@@ -51,13 +97,32 @@ impl ClientBuilder {
         self
     }
 
+    /// The password of the sentinels; that of the servers is [`password`](Self::password).
+    pub fn sentinel_password(mut self, password: impl Into<Box<[u8]>>) -> Self {
+        self.config.sentinel_password = Some(password.into());
+        self
+    }
+
+    /// The user at the sentinels.
+    pub fn sentinel_user(mut self, user: impl Into<Box<str>>) -> Self {
+        self.config.sentinel_user = Some(user.into());
+        self
+    }
+
+    /// With sentinels and in a cluster: commands that only read go to replicas, in turn, and to the master if there is no
+    /// replica that answers. A replica may return older values than the master.
+    pub fn read_replicas(mut self) -> Self {
+        self.config.reads_replicas = true;
+        self
+    }
+
     /// The name that CLIENT LIST shows.
     pub fn name(mut self, name: impl Into<Box<str>>) -> Self {
         self.config.name = Some(name.into());
         self
     }
 
-    /// The number of the database; 0 unless set.
+    /// The number of the database; 0 unless set. A cluster has no other.
     pub fn database(mut self, number: u32) -> Self {
         self.config.database = number;
         self
@@ -84,7 +149,7 @@ impl ClientBuilder {
     }
 
     /// Keeps values that [`Client::get_cached`] has read, in at most so many bytes, until the server reports that they have
-    /// changed. It needs RESP3. A connection that is lost without a sign is noticed after `ping_after` and `timeout`; until
+    /// changed. It needs RESP3 and one server: with sentinels and in a cluster nothing is kept. A connection that is lost without a sign is noticed after `ping_after` and `timeout`; until
     /// then a value may be out of date.
     pub fn cache(mut self, bytes_max: usize) -> Self {
         self.config.cache = Some(Arc::new(ReplyCache::new(bytes_max)));
@@ -128,7 +193,8 @@ impl ClientBuilder {
     #[must_use]
     pub fn start_with<P: ReplyPipeline>(self, make: impl Fn() -> P + 'static) -> Client {
         let (client, config) = self.client();
-        drop(task::spawn(supervisor::supervise(config, client.handle.queue.clone(), make)));
+        let (queue, router) = (client.handle.queue.clone(), client.handle.router.clone());
+        drop(task::spawn(serve(config, queue, router, make)));
         client
     }
 
@@ -148,10 +214,25 @@ impl ClientBuilder {
     /// If no event loop runs on this thread.
     #[must_use]
     pub fn subscriber_with<P: ReplyPipeline>(self, make: impl Fn() -> P + 'static) -> Subscriber {
-        let queue = Arc::new(SubscriberQueue::default());
-        let config = Arc::new(ClientConfig { cache: None, ..self.config });
-        drop(task::spawn(supervisor::supervise_subscriber(config, queue.clone(), make)));
-        Subscriber::new(queue)
+        let make = Rc::new(make);
+        let config = Arc::new(ClientConfig { cache: None, ..self.config.clone() });
+        let (mut client, mut server) = (None, SubscriberServer::Configured);
+        let mut queue = SubscriberQueue::default();
+        if config.source.is_some() {
+            let made = make.clone();
+            let finder = self.start_with(move || made());
+            server = finder.handle.router.clone().map_or(server, SubscriberServer::AnyMaster);
+            client = Some(finder);
+        }
+        if matches!(config.source, Some(ServerSource::Cluster(_))) {
+            queue = SubscriberQueue::for_cluster();
+        }
+        let queue = Arc::new(queue);
+        if let (SubscriberServer::AnyMaster(router), Some(ServerSource::Cluster(_))) = (&server, &config.source) {
+            drop(task::spawn(divide_sharded(config.clone(), router.clone(), queue.clone(), make.clone())));
+        }
+        drop(task::spawn(supervisor::supervise_subscriber(config, server, queue.clone(), make)));
+        Subscriber::new(queue, client)
     }
 
     /// Starts the client on a loop of its own, on a thread of its own, which ends with the last clone of the client.
@@ -169,7 +250,7 @@ impl ClientBuilder {
     /// The system's, if there is no thread or no loop.
     pub fn spawn_with<P: ReplyPipeline>(self, make: impl Fn() -> P + Send + 'static) -> io::Result<Client> {
         let (client, config) = self.client();
-        let queue = client.handle.queue.clone();
+        let (queue, router) = (client.handle.queue.clone(), client.handle.router.clone());
         let (started, starting) = mpsc::channel();
         std::thread::Builder::new().name("redis-client".to_owned()).spawn(move || {
             let mut event_loop = match EventLoop::on(Backend::Auto) {
@@ -178,7 +259,7 @@ impl ClientBuilder {
             };
             drop(started.send(Ok(())));
             // A loop that fails drops the supervisor, which fails the commands.
-            drop(event_loop.block_on(supervisor::supervise(config, queue, make)));
+            drop(event_loop.block_on(serve(config, queue, router, make)));
         })?;
         starting.recv().map_err(io::Error::other)??;
         Ok(client)
@@ -191,15 +272,36 @@ impl ClientBuilder {
     }
 
     fn client(self) -> (Client, Arc<ClientConfig>) {
-        let queue = Arc::new(CommandQueue::new(self.config.limits));
+        let mut config = self.config;
+        let is_cluster = matches!(config.source, Some(ServerSource::Cluster(_)));
+        let router = config.source.as_ref().map(|_| {
+            config.cache = None;
+            Arc::new(Router::new(is_cluster, config.reads_replicas, config.limits))
+        });
+        let queue = || Arc::new(CommandQueue::new(config.limits));
         let handle = ClientHandle {
-            queue,
-            timeout: self.config.timeout,
-            limits: self.config.limits,
-            cache: self.config.cache.clone(),
+            queue: router.as_ref().map_or_else(queue, |router| router.front.clone()),
+            router,
+            owner: None,
+            timeout: config.timeout,
+            limits: config.limits,
+            cache: config.cache.clone(),
             idle: Mutex::default(),
         };
-        (Client { handle: Arc::new(handle) }, Arc::new(self.config))
+        (Client { handle: Arc::new(handle) }, Arc::new(config))
+    }
+}
+
+/// Serves the queue of a client, or those of its servers.
+async fn serve<P: ReplyPipeline>(
+    config: Arc<ClientConfig>,
+    queue: Arc<CommandQueue>,
+    router: Option<Arc<Router>>,
+    make: impl Fn() -> P + 'static,
+) {
+    match router {
+        None => supervisor::supervise(config, None, queue, Rc::new(make)).await,
+        Some(router) => supervise_servers(config, router, Rc::new(make)).await,
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_engine::Backoff;
+use tidegate_engine::{Backoff, ConnectError};
 
 use crate::client::cache::ReplyCache;
 use crate::limits::ProtocolLimits;
@@ -25,10 +25,36 @@ impl Default for ClientLimits {
     }
 }
 
+/// Several servers, and how the client finds them.
+#[derive(Debug, Clone)]
+pub(crate) enum ServerSource {
+    /// Some servers of a cluster, which know the others.
+    Cluster(Vec<Box<str>>),
+    /// Sentinels, and the name of a master.
+    Sentinel(Vec<Box<str>>, Box<str>),
+}
+
+/// What a connection is for, which its beginning ensures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ConnectionPurpose {
+    /// Whatever the server is.
+    Any,
+    /// A master.
+    Master,
+    /// A server of a cluster that answers as a replica.
+    ClusterReplica,
+}
+
 /// The configuration that the connections of a client share.
 #[derive(Debug, Clone)]
 pub(crate) struct ClientConfig {
     pub(crate) target: tidegate_engine::Client,
+    /// If there are several servers, this replaces `target`.
+    pub(crate) source: Option<ServerSource>,
+    pub(crate) purpose: ConnectionPurpose,
+    pub(crate) reads_replicas: bool,
+    pub(crate) sentinel_user: Option<Box<str>>,
+    pub(crate) sentinel_password: Option<Box<[u8]>>,
     pub(crate) user: Option<Box<str>>,
     pub(crate) password: Option<Box<[u8]>>,
     pub(crate) name: Option<Box<str>>,
@@ -48,6 +74,11 @@ impl ClientConfig {
     pub(crate) fn new(target: tidegate_engine::Client) -> Self {
         Self {
             target,
+            source: None,
+            purpose: ConnectionPurpose::Any,
+            reads_replicas: false,
+            sentinel_user: None,
+            sentinel_password: None,
             user: None,
             password: None,
             name: None,
@@ -60,6 +91,21 @@ impl ClientConfig {
             limits: ClientLimits::default(),
             protocol_limits: ProtocolLimits { whole_bytes_max: REPLY_BYTES_MAX, ..ProtocolLimits::default() },
         }
+    }
+
+    /// The same for one of several servers.
+    ///
+    /// # Errors
+    /// The address is none.
+    pub(crate) fn for_server(&self, address: &str, purpose: ConnectionPurpose) -> Result<Self, ConnectError> {
+        let target = tidegate_engine::Client::to(address)?.connect_timeout(self.timeout);
+        Ok(Self { target, purpose, source: None, cache: None, ..self.clone() })
+    }
+
+    /// The same for a sentinel.
+    pub(crate) fn for_sentinel(&self, address: &str) -> Result<Self, ConnectError> {
+        let (user, password) = (self.sentinel_user.clone(), self.sentinel_password.clone());
+        Ok(Self { user, password, database: 0, ..self.for_server(address, ConnectionPurpose::Any)? })
     }
 }
 

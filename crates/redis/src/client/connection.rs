@@ -19,8 +19,11 @@ use tidegate_engine::{CloseReason, Context, Event, Handler, Outcome, SendError};
 use crate::client::config::ClientConfig;
 use crate::client::error::{ClientError, ErrorReply, Failure};
 use crate::client::long_reply::LongReply;
-use crate::client::queue::{CommandQueue, PendingCommand, WakeUp, earlier};
+use crate::client::node::NodeContext;
+use crate::client::pending::PendingCommand;
+use crate::client::queue::{CommandQueue, WakeUp, earlier};
 use crate::client::reply_stream::{ResultSlot, StreamSink};
+use crate::client::slot::CommandResult;
 use crate::client::startup::{StartupRefused, StartupStep, first_step, next_step};
 use crate::client_codec::{IncomingReply, ReplyPiece};
 use crate::outgoing_command::{CommandBuffer, OutgoingCommand};
@@ -50,6 +53,8 @@ enum InFlightKind {
     Command(PendingCommand),
     Startup(StartupStep),
     Ping,
+    /// ASKING, before a command that was redirected for once.
+    Asking,
 }
 
 impl InFlight {
@@ -66,6 +71,8 @@ impl InFlight {
 pub(crate) struct ConnectionHandler {
     config: Arc<ClientConfig>,
     queue: Arc<CommandQueue>,
+    /// The server is one of several.
+    node: Option<NodeContext>,
     in_flight: VecDeque<InFlight>,
     long: LongReply,
     is_ready: bool,
@@ -83,10 +90,16 @@ pub(crate) struct ConnectionHandler {
 }
 
 impl ConnectionHandler {
-    pub(crate) fn new(config: Arc<ClientConfig>, queue: Arc<CommandQueue>, end: Rc<RefCell<ConnectionEnd>>) -> Self {
+    pub(crate) fn new(
+        config: Arc<ClientConfig>,
+        node: Option<NodeContext>,
+        queue: Arc<CommandQueue>,
+        end: Rc<RefCell<ConnectionEnd>>,
+    ) -> Self {
         Self {
             config,
             queue,
+            node,
             in_flight: VecDeque::new(),
             long: LongReply::None,
             is_ready: false,
@@ -115,8 +128,13 @@ impl ConnectionHandler {
         let now = cx.now();
         while cx.is_writable() {
             let Some(mut command) = self.queue.pop(now) else { break };
-            let wire = if command.is_idempotent { command.wire.clone() } else { command.wire.take() };
-            let Some(wire) = wire else { continue };
+            let Some(wire) = command.take_wire() else { continue };
+            let is_asking = command.route.is_some_and(|route| route.is_asking);
+            if is_asking && !self.send_own(CommandBuffer::new("ASKING"), InFlightKind::Asking, cx) {
+                self.in_flight.pop_back();
+                self.queue.put_back([command].into_iter());
+                break;
+            }
             if let Err(error) = cx.send(OutgoingCommand::Whole(wire)) {
                 if let SendError::Full(OutgoingCommand::Whole(wire)) | SendError::Closed(OutgoingCommand::Whole(wire)) =
                     error
@@ -127,8 +145,7 @@ impl ConnectionHandler {
                 break;
             }
             command.is_sent = true;
-            let rest = command.group.as_mut().map(|group| std::mem::take(&mut group.rest)).unwrap_or_default();
-            for wire in rest {
+            for wire in command.take_rest() {
                 if cx.send(OutgoingCommand::Whole(wire)).is_err() {
                     self.in_flight.push_back(InFlight { deadline: None, kind: InFlightKind::Command(command) });
                     return self.drop_connection("a group of commands does not fit into the queue");
@@ -143,7 +160,8 @@ impl ConnectionHandler {
 
     /// Whether the connection goes on.
     fn outcome<P: ReplyPipeline>(&self, cx: &Cx<'_, P>) -> Outcome<P> {
-        let is_wanted = |sent: &InFlight| !matches!(&sent.kind, InFlightKind::Command(command) if command.is_abandoned());
+        let is_wanted =
+            |sent: &InFlight| !matches!(&sent.kind, InFlightKind::Command(command) if command.is_abandoned());
         match self.queue.has_no_handle() {
             _ if !self.is_ready => Outcome::Continue,
             true if self.in_flight.is_empty() => Outcome::Close,
@@ -182,11 +200,18 @@ impl ConnectionHandler {
         for sent in self.in_flight.drain(..) {
             let InFlightKind::Command(command) = sent.kind else { continue };
             let has_expired = matches!((sent.deadline, self.timed_out_at), (Some(at), Some(now)) if at <= now);
-            if command.is_idempotent && command.wire.is_some() && !has_expired {
+            let is_repeated = command.is_idempotent && command.wire.is_some() && !has_expired;
+            if let Some(node) = self.node.as_ref().filter(|_| is_repeated && self.queue.has_no_handle()) {
+                // The server has left.
+                self.queue.release(command.charge);
+                node.router.send(command);
+                continue;
+            }
+            if is_repeated {
                 again.push_back(command);
                 continue;
             }
-            self.queue.release(command.charge);
+            self.queue.release_counted(command.charge, |counts| counts.add_failure(true));
             command.fail(if has_expired { Failure::Deadline } else { Failure::ConnectionLost });
         }
         self.queue.put_back(again.into_iter());
@@ -215,13 +240,13 @@ impl ConnectionHandler {
         };
         match answered.kind {
             InFlightKind::Command(mut command) => {
-                if let Some(stream) = command.slot.as_mut().and_then(ResultSlot::as_stream) {
-                    stream.whole(wire);
-                    self.queue.release(command.charge);
-                    command.finish(Ok(OwnedValue::Null));
-                    return self.outcome(cx);
-                }
                 let value = value_of(wire);
+                // An error may be one that redirects the command.
+                if let (Some(stream), None) = (command.slot.as_mut().and_then(ResultSlot::as_stream), value.error()) {
+                    stream.whole(wire);
+                    self.finish_command(command, Ok(OwnedValue::Null));
+                    return if self.in_flight.is_empty() { self.outcome(cx) } else { Outcome::Continue };
+                }
                 let mut result = result_of(value);
                 if let Some(group) = &mut command.group {
                     group.replies.push(value.into());
@@ -232,14 +257,9 @@ impl ConnectionHandler {
                     }
                     result = Ok(OwnedValue::Aggregate(AggregateKind::Array, std::mem::take(&mut group.replies)));
                 }
-                if let (true, Some(key), Some(cache), Ok(value)) =
-                    (self.is_tracking, &command.cache_key, &self.config.cache, &result)
-                {
-                    cache.store(key, value);
-                }
-                self.queue.release(command.charge);
-                command.finish(result);
+                self.finish_command(command, result);
             }
+            InFlightKind::Asking => {}
             InFlightKind::Ping => {}
             InFlightKind::Startup(step) => {
                 self.is_tracking |= step == StartupStep::Tracking && value_of(wire).error().is_none();
@@ -322,6 +342,28 @@ impl ConnectionHandler {
             cx.resume();
             self.extend_deadline(cx);
         }
+    }
+
+    /// Gives a command its result, unless another server has it.
+    fn finish_command(&self, command: PendingCommand, result: CommandResult) {
+        if let (true, Some(key), Some(cache), Ok(value)) =
+            (self.is_tracking, &command.cache_key, &self.config.cache, &result)
+        {
+            cache.store(key, value);
+        }
+        let charge = command.charge;
+        let redirect = self.node.as_ref().and_then(|node| Some((node, node.redirect(&command, &result)?)));
+        if let Some((node, (redirect, error))) = redirect {
+            self.queue.release_counted(charge, |counts| counts.redirects += 1);
+            return node.router.redirect(command, redirect, error);
+        }
+        match &result {
+            Err(ClientError::Reply(error)) => {
+                self.queue.release_counted(charge, |counts| counts.add_error(error.kind()));
+            }
+            _ => self.queue.release(charge),
+        }
+        command.finish(result);
     }
 
     /// A reply of the startup.

@@ -4,7 +4,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use crate::client::handle::{Client, ClientHandle};
-use crate::client::queue::CommandQueue;
+use crate::client::queue::{CommandQueue, ConnectionRequest};
 use crate::client::slot::lock;
 
 /// A connection that no other caller uses: for blocking commands such as BLPOP, and for WATCH.
@@ -32,7 +32,8 @@ pub struct Dedicated {
 }
 
 impl Client {
-    /// A connection of its own: an idle one of the pool, or a new one.
+    /// A connection of its own: an idle one of the pool, or a new one. With sentinels it leads to the master of the moment; in a
+    /// cluster to any, so that [`node_of`](Self::node_of) the key is the client to call this of.
     #[must_use]
     pub fn dedicated(&self) -> Dedicated {
         let idle = loop {
@@ -43,9 +44,10 @@ impl Client {
         };
         let connection = idle.unwrap_or_else(|| {
             let queue = Arc::new(CommandQueue::new(self.handle.limits));
-            self.handle.queue.request_connection(queue.clone());
+            self.handle.queue.request_connection(ConnectionRequest { queue: queue.clone(), node: None });
             let (timeout, limits) = (self.handle.timeout, self.handle.limits);
-            Client { handle: Arc::new(ClientHandle { queue, timeout, limits, cache: None, idle: Vec::new().into() }) }
+            let (router, owner, cache, idle) = (None, None, None, Vec::new().into());
+            Client { handle: Arc::new(ClientHandle { queue, router, owner, timeout, limits, cache, idle }) }
         });
         Dedicated { connection, owner: self.clone() }
     }

@@ -5,11 +5,13 @@ use std::fmt;
 
 use bytes::Bytes;
 
+use crate::client::error_kind::ErrorKind;
+
 /// Why a command has no result.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum ClientError {
-    /// The server has not received the command. It may be sent again.
+    /// No server has executed the command. It may be sent again.
     NotSent(Failure),
     /// The command was sent, and no reply came. The server may have executed it, and may not.
     MaybeExecuted(Failure),
@@ -36,6 +38,17 @@ pub enum Failure {
     LoopEnded,
     /// More of the reply waits for its reader than the caller has allowed: [`Call::wire`](crate::Call::wire).
     ReplyTooLong,
+    /// The keys of the command belong to different slots of the cluster. Give them a common part in braces, or send a
+    /// command for each.
+    CrossSlot,
+    /// The client does not know which server of the cluster the command concerns: give its key to
+    /// [`Call::key`](crate::Call::key), or choose the server by [`Client::node_of`](crate::Client::node_of) or
+    /// [`Client::masters`](crate::Client::masters).
+    NoKey,
+    /// No server of the cluster has the slot of the command's keys, or the sentinels know no master.
+    NoMaster,
+    /// The servers of the cluster have redirected the command too often.
+    TooManyRedirects,
 }
 
 /// An error that a server has sent.
@@ -65,6 +78,12 @@ impl ErrorReply {
     pub fn code(&self) -> &[u8] {
         self.0.split(|byte| *byte == b' ').next().unwrap_or_default()
     }
+
+    /// What the code means for the caller.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        ErrorKind::of_code(self.code())
+    }
 }
 
 impl fmt::Debug for ErrorReply {
@@ -88,6 +107,10 @@ impl fmt::Display for Failure {
             Self::Refused => "the server refuses the client",
             Self::LoopEnded => "the event loop of the client has ended",
             Self::ReplyTooLong => "the reply is longer than the limit of its reader",
+            Self::CrossSlot => "its keys belong to different slots: give them a common part in braces",
+            Self::NoKey => "its key is not known: give it to Call::key, or choose a server",
+            Self::NoMaster => "no server has the slot of its keys",
+            Self::TooManyRedirects => "the servers redirect it in circles",
         })
     }
 }

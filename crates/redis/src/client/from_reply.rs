@@ -110,7 +110,7 @@ macro_rules! integers {
     )*};
 }
 
-integers!(i64, u64, i32, u32, i128, u128, usize, isize);
+integers!(i64, u64, i32, u32, i16, u16, i8, u8, i128, u128, usize, isize);
 
 /// `None` for no value.
 impl<T: FromReply> FromReply for Option<T> {

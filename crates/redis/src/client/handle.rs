@@ -11,14 +11,20 @@ use bytes::Bytes;
 
 use crate::client::cache::ReplyCache;
 use crate::client::config::ClientLimits;
-use crate::client::error::ClientError;
+use crate::client::error::{ClientError, Failure};
 use crate::client::from_reply::FromReply;
-use crate::client::queue::{CommandQueue, PendingCommand};
+use crate::client::pending::{CommandRoute, PendingCommand};
+use crate::client::queue::CommandQueue;
 use crate::client::reply_stream::ResultSlot;
+use crate::client::router::Router;
 use crate::client::slot::{CommandResult, ReplyWait, reply_slot};
+use crate::client::slots::slot_of;
 use crate::outgoing_command::CommandBuffer;
 
-/// A client of one server, for any thread and for tasks of any runtime. Clones share its connection.
+/// A client, for any thread and for tasks of any runtime. Clones share its connection.
+///
+/// [`Client::to`] is a client of one server, [`Client::sentinel`] one of the master that sentinels name, and
+/// [`Client::cluster`] one of a cluster.
 ///
 /// Commands are sent in the order of their calls, and all those of one turn of the loop together. Each has a deadline. If
 /// the connection breaks, the client connects again; a command that was sent before then has an error that says so, unless
@@ -43,6 +49,10 @@ pub struct Client {
 /// The last one that is dropped ends the connection.
 pub(crate) struct ClientHandle {
     pub(crate) queue: Arc<CommandQueue>,
+    /// There are several servers; `queue` has the commands that wait for one.
+    pub(crate) router: Option<Arc<Router>>,
+    /// The client that has the connection, if this one only sends commands over it.
+    pub(crate) owner: Option<Arc<ClientHandle>>,
     pub(crate) timeout: Duration,
     pub(crate) limits: ClientLimits,
     pub(crate) cache: Option<Arc<ReplyCache>>,
@@ -52,7 +62,37 @@ pub(crate) struct ClientHandle {
 
 impl Drop for ClientHandle {
     fn drop(&mut self) {
-        self.queue.end_handles();
+        if self.owner.is_none() {
+            self.queue.end_handles();
+        }
+    }
+}
+
+impl ClientHandle {
+    /// The route of commands that one server executes; none if there is only one.
+    pub(crate) fn route<'a>(
+        &self,
+        commands: impl IntoIterator<Item = &'a CommandBuffer>,
+        slot: Option<u16>,
+    ) -> Result<Option<CommandRoute>, Failure> {
+        self.router.as_ref().map(|router| router.route(commands, slot)).transpose()
+    }
+
+    /// Appends a command to the queue of its server, or fails it.
+    pub(crate) fn push(&self, route: Result<Option<CommandRoute>, Failure>, mut command: PendingCommand) {
+        match (route, &self.router) {
+            (Err(failure), _) => command.fail(failure),
+            (Ok(route), Some(router)) => {
+                command.route = route;
+                router.send(command);
+            }
+            (Ok(_), None) => self.queue.push(command),
+        }
+    }
+
+    /// The queues of all servers.
+    fn queues(&self) -> Vec<Arc<CommandQueue>> {
+        self.router.as_ref().map_or_else(|| vec![self.queue.clone()], |router| router.queues())
     }
 }
 
@@ -64,30 +104,38 @@ impl Client {
 
     /// A command with its arguments.
     pub fn call(&self, command: CommandBuffer) -> Call {
-        Call { timeout: self.handle.timeout, client: self.clone(), command, is_idempotent: false, cache_key: None }
+        let timeout = self.handle.timeout;
+        Call { timeout, client: self.clone(), command, is_idempotent: false, cache_key: None, slot: None }
     }
 
     /// Waits until the queue takes another command. A caller that has an endless supply of them waits before each.
     pub async fn ready(&self) {
-        poll_fn(|cx| self.handle.queue.poll_room(cx)).await;
+        for queue in self.handle.queues() {
+            poll_fn(|cx| queue.poll_room(cx)).await;
+        }
     }
 
     /// Whether a connection takes commands at present.
     #[must_use]
     pub fn is_connected(&self) -> bool {
-        self.handle.queue.is_connected()
+        self.handle.queues().iter().any(|queue| queue.is_connected())
     }
 
     /// How many commands wait to be sent or for their replies, and how many bytes they have.
     #[must_use]
     pub fn pending(&self) -> (usize, usize) {
-        self.handle.queue.counts()
+        let sum = |(commands, bytes), queue: &Arc<CommandQueue>| {
+            let more = queue.counts();
+            (commands + more.0, bytes + more.1)
+        };
+        self.handle.queues().iter().fold((0, 0), sum)
     }
 
     /// Why the last connection ended, or could not be made.
     #[must_use]
     pub fn last_failure(&self) -> Option<String> {
-        self.handle.queue.last_failure()
+        // Those of servers say more than that of the search for them.
+        self.handle.queues().iter().rev().find_map(|queue| queue.last_failure())
     }
 }
 
@@ -106,6 +154,7 @@ pub struct Call {
     timeout: Duration,
     is_idempotent: bool,
     cache_key: Option<Bytes>,
+    slot: Option<u16>,
 }
 
 impl Call {
@@ -123,6 +172,13 @@ impl Call {
     /// Adds an argument that is not copied, if it is long.
     pub fn shared_arg(mut self, bytes: Bytes) -> Self {
         self.command = self.command.shared_arg(bytes);
+        self
+    }
+
+    /// The key that decides which server of a cluster gets the command. The client knows the keys of the commands that Redis
+    /// has itself; this is for those of modules, for scripts without keys, and for commands without a key.
+    pub fn key(mut self, key: impl AsRef<[u8]>) -> Self {
+        self.slot = Some(slot_of(key.as_ref()));
         self
     }
 
@@ -173,18 +229,24 @@ impl Call {
     /// Appends the command to the queue. Its result goes to the slot.
     pub(crate) fn push(self, slot: ResultSlot, is_detached: bool) -> Client {
         let charge = self.command.memory() + size_of::<PendingCommand>();
-        self.client.handle.queue.push(PendingCommand {
-            charge,
-            wire: Some(self.command),
-            timeout: self.timeout,
-            deadline: None,
-            is_idempotent: self.is_idempotent,
-            is_detached,
-            slot: Some(slot),
-            is_sent: false,
-            group: None,
-            cache_key: self.cache_key,
-        });
+        let route = self.client.handle.route(std::slice::from_ref(&self.command), self.slot);
+        self.client.handle.push(
+            route,
+            PendingCommand {
+                charge,
+                wire: Some(self.command),
+                timeout: self.timeout,
+                deadline: None,
+                is_idempotent: self.is_idempotent,
+                is_detached,
+                slot: Some(slot),
+                is_sent: false,
+                group: None,
+                cache_key: self.cache_key,
+                is_counted: false,
+                route: None,
+            },
+        );
         self.client
     }
 }

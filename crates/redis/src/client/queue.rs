@@ -10,81 +10,35 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use bytes::Bytes;
 use tidegate_engine::Remote;
 
 use crate::client::config::ClientLimits;
-use crate::client::error::{ClientError, Failure};
-use crate::client::reply_stream::ResultSlot;
-use crate::client::slot::{CommandResult, lock};
-use crate::outgoing_command::CommandBuffer;
-use crate::owned::OwnedValue;
+use crate::client::counts::ClientCounts;
+use crate::client::error::Failure;
+use crate::client::pending::PendingCommand;
+use crate::client::slot::lock;
 
 /// Commands are waiting, or the last handle is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct WakeUp;
 
-/// A command with the place of its result.
+/// A connection that the supervisor is to start.
 #[derive(Debug)]
-pub(crate) struct PendingCommand {
-    /// `None` once it was sent, unless it may be sent again.
-    pub(crate) wire: Option<CommandBuffer>,
-    pub(crate) charge: usize,
-    pub(crate) timeout: Duration,
-    /// `None` until the loop has seen it: only the loop knows the time.
-    pub(crate) deadline: Option<Instant>,
-    /// It has no effect if it is executed twice.
-    pub(crate) is_idempotent: bool,
-    /// It is sent even if nothing waits for its result.
-    pub(crate) is_detached: bool,
-    /// `None` once it has its result.
-    pub(crate) slot: Option<ResultSlot>,
-    /// It was sent, over this connection or an earlier one.
-    pub(crate) is_sent: bool,
-    /// The cache keeps the reply under this key.
-    pub(crate) cache_key: Option<Bytes>,
-    /// Commands that follow it at once.
-    pub(crate) group: Option<Box<CommandGroup>>,
+pub(crate) struct ConnectionRequest {
+    /// The queue that it serves.
+    pub(crate) queue: Arc<CommandQueue>,
+    /// Its server, of several; none for a connection of its own.
+    pub(crate) node: Option<NodeAddress>,
 }
 
-/// Commands that are sent together with the one before them, or not at all. All have one result, an array.
-#[derive(Debug)]
-pub(crate) struct CommandGroup {
-    /// How many commands there are, with the first.
-    pub(crate) commands: usize,
-    /// Those behind the first, until they are sent.
-    pub(crate) rest: Vec<CommandBuffer>,
-    pub(crate) replies: Vec<OwnedValue>,
-}
-
-impl PendingCommand {
-    pub(crate) fn finish(mut self, result: CommandResult) {
-        if let Some(slot) = self.slot.take() {
-            slot.finish(result);
-        }
-    }
-
-    /// Nothing waits for its result, and it need not be sent.
-    pub(crate) fn is_abandoned(&self) -> bool {
-        !self.is_detached && self.slot.as_ref().is_none_or(ResultSlot::is_abandoned)
-    }
-
-    pub(crate) fn fail(self, failure: Failure) {
-        let error = if self.is_sent { ClientError::MaybeExecuted } else { ClientError::NotSent };
-        self.finish(Err(error(failure)));
-    }
-}
-
-impl Drop for PendingCommand {
-    /// A command that is dropped with its loop has a result as well.
-    fn drop(&mut self) {
-        if let Some(slot) = self.slot.take() {
-            let error = if self.is_sent { ClientError::MaybeExecuted } else { ClientError::NotSent };
-            slot.finish(Err(error(Failure::LoopEnded)));
-        }
-    }
+/// A server of several, and how the client uses it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct NodeAddress {
+    pub(crate) address: Box<str>,
+    /// For reads only.
+    pub(crate) is_replica: bool,
 }
 
 /// The queue of a client.
@@ -114,8 +68,9 @@ struct QueueState {
     /// Why no command is taken any more.
     ended: Option<Failure>,
     /// Connections that handles have requested.
-    requests: Vec<Arc<CommandQueue>>,
+    requests: Vec<ConnectionRequest>,
     last_failure: Option<Box<str>>,
+    counts: ClientCounts,
 }
 
 impl QueueState {
@@ -158,7 +113,8 @@ impl QueueState {
     fn stamp(&mut self, now: Instant) {
         let from = self.waiting.len() - self.unstamped;
         for command in self.waiting.range_mut(from..) {
-            command.deadline = now.checked_add(command.timeout);
+            // A command of another queue keeps its deadline.
+            command.deadline = command.deadline.or_else(|| now.checked_add(command.timeout));
             self.earliest = earlier(self.earliest, command.deadline);
         }
         self.unstamped = 0;
@@ -171,7 +127,7 @@ impl CommandQueue {
     }
 
     /// Appends a command. If there is no room, it has its result at once.
-    pub(crate) fn push(&self, command: PendingCommand) {
+    pub(crate) fn push(&self, mut command: PendingCommand) {
         let mut state = lock(&self.state);
         let refused = if state.ended.is_some() {
             state.ended
@@ -181,9 +137,11 @@ impl CommandQueue {
             None
         };
         if let Some(failure) = refused {
+            state.counts.add_failure(command.is_sent);
             drop(state);
             return command.fail(failure);
         }
+        state.counts.commands += u64::from(!std::mem::replace(&mut command.is_counted, true));
         state.commands += 1;
         state.bytes += command.charge;
         state.waiting.push_back(command);
@@ -217,6 +175,7 @@ impl CommandQueue {
                 return Some(command);
             }
             state.subtract(command.charge);
+            state.counts.add_failure(command.is_sent);
             let wakers = state.woken_by_room(&self.limits);
             drop(state);
             command.fail(Failure::Deadline);
@@ -235,8 +194,14 @@ impl CommandQueue {
 
     /// A command has its result, and its room is free.
     pub(crate) fn release(&self, charge: usize) {
+        self.release_counted(charge, |_| {});
+    }
+
+    /// As [`release`](Self::release); `count` counts what has become of the command.
+    pub(crate) fn release_counted(&self, charge: usize, count: impl FnOnce(&mut ClientCounts)) {
         let mut state = lock(&self.state);
         state.subtract(charge);
+        count(&mut state.counts);
         let wakers = state.woken_by_room(&self.limits);
         drop(state);
         wakers.into_iter().for_each(Waker::wake);
@@ -263,6 +228,18 @@ impl CommandQueue {
         next
     }
 
+    /// Removes all commands that wait.
+    pub(crate) fn take_waiting(&self) -> Vec<PendingCommand> {
+        let mut state = lock(&self.state);
+        let all: Vec<_> = std::mem::take(&mut state.waiting).into();
+        (state.unstamped, state.earliest) = (0, None);
+        all.iter().for_each(|command| state.subtract(command.charge));
+        let wakers = state.woken_by_room(&self.limits);
+        drop(state);
+        wakers.into_iter().for_each(Waker::wake);
+        all
+    }
+
     /// Fails all commands that wait.
     pub(crate) fn fail_waiting(&self, failure: Failure) {
         let mut state = lock(&self.state);
@@ -277,7 +254,10 @@ impl CommandQueue {
         commands: Vec<PendingCommand>,
         failure: Failure,
     ) {
-        commands.iter().for_each(|command| state.subtract(command.charge));
+        for command in &commands {
+            state.subtract(command.charge);
+            state.counts.add_failure(command.is_sent);
+        }
         let wakers = state.woken_by_room(&self.limits);
         drop(state);
         commands.into_iter().for_each(|command| command.fail(failure));
@@ -287,6 +267,10 @@ impl CommandQueue {
     /// From now on this connection takes commands, or none does.
     pub(crate) fn set_link(&self, link: Option<Remote<WakeUp>>) {
         let mut state = lock(&self.state);
+        if link.is_some() {
+            state.counts.reconnects += u64::from(state.counts.connections > 0);
+            state.counts.connections += 1;
+        }
         state.link = link;
         state.is_woken = false;
         if state.link.is_none() {
@@ -328,24 +312,24 @@ impl CommandQueue {
         let requests = std::mem::take(&mut state.requests);
         drop(state);
         wakers.into_iter().for_each(Waker::wake);
-        requests.iter().for_each(|queue| queue.end(failure));
+        requests.iter().for_each(|request| request.queue.end(failure));
         self.fail_waiting(failure);
     }
 
-    /// Asks the supervisor for a connection that serves this queue alone.
-    pub(crate) fn request_connection(&self, queue: Arc<Self>) {
+    /// Asks the supervisor for a connection.
+    pub(crate) fn request_connection(&self, request: ConnectionRequest) {
         let mut state = lock(&self.state);
         if let Some(failure) = state.ended {
             drop(state);
-            return queue.end(failure);
+            return request.queue.end(failure);
         }
-        state.requests.push(queue);
+        state.requests.push(request);
         if let Some(supervisor) = state.supervisor.take() {
             supervisor.wake();
         }
     }
 
-    pub(crate) fn take_requests(&self) -> Vec<Arc<Self>> {
+    pub(crate) fn take_requests(&self) -> Vec<ConnectionRequest> {
         std::mem::take(&mut lock(&self.state).requests)
     }
 
@@ -356,6 +340,13 @@ impl CommandQueue {
     pub(crate) fn counts(&self) -> (usize, usize) {
         let state = lock(&self.state);
         (state.commands, state.bytes)
+    }
+
+    pub(crate) fn client_counts(&self) -> ClientCounts {
+        let state = lock(&self.state);
+        let mut counts = state.counts;
+        (counts.pending_commands, counts.pending_bytes) = (state.commands as u64, state.bytes as u64);
+        counts
     }
 
     pub(crate) fn set_last_failure(&self, text: impl Into<Box<str>>) {

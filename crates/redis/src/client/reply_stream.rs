@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Waker};
 use bytes::Bytes;
 use tidegate_engine::Remote;
 
-use crate::client::error::{ClientError, ErrorReply, Failure, WrongType};
+use crate::client::error::{ClientError, Failure, WrongType};
 use crate::client::handle::{Call, Client};
 use crate::client::queue::WakeUp;
 use crate::client::reply_budget::ReplyBudget;
@@ -223,7 +223,7 @@ impl StreamState {
 }
 
 impl StreamSink {
-    /// The whole reply has come.
+    /// The whole reply has come, which is no error.
     pub(crate) fn whole(&mut self, wire: &[u8]) {
         let mut state = lock(&self.state);
         if matches!(self.form, StreamForm::Wire) {
@@ -232,15 +232,12 @@ impl StreamSink {
         match value_of(wire) {
             Value::Null => state.is_null = true,
             Value::Streamed(chunks) => chunks.for_each(|chunk| state.push(Bytes::copy_from_slice(chunk))),
-            value => match (value.error(), value.bytes()) {
-                (Some(text), _) => {
-                    state.result = Some(Err(ClientError::Reply(ErrorReply::new(Bytes::copy_from_slice(text)))));
-                }
-                (None, Some(bytes)) => {
+            value => match value.bytes() {
+                Some(bytes) => {
                     state.length = Some(bytes.len() as u64);
                     state.push(Bytes::copy_from_slice(bytes));
                 }
-                (None, None) => state.result = Some(Err(NO_STRING)),
+                None => state.result = Some(Err(NO_STRING)),
             },
         }
     }
@@ -289,7 +286,13 @@ impl StreamSink {
         let mut state = lock(&self.state);
         state.paused = None;
         if state.result.is_none() {
-            state.result = Some(result.map(drop));
+            state.result = Some(match (result, self.form) {
+                (Err(ClientError::Reply(error)), StreamForm::Wire) => {
+                    state.push([b"-", error.text(), b"\r\n"].concat().into());
+                    Ok(())
+                }
+                (result, _) => result.map(drop),
+            });
         }
         wake(state);
     }

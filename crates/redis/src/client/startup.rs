@@ -1,11 +1,11 @@
 //! `StartupStep`: the commands with which a connection begins, and their order.
 //!
 //! A connection begins with `HELLO 3`, which has the password and the name. A server that does not know it gets AUTH,
-//! CLIENT SETNAME and SELECT, and RESP2 is spoken. One step is under way at a time: its reply decides the next.
+//! CLIENT SETNAME and SELECT, and RESP2 is spoken. A client with several servers ends with ROLE or READONLY. One step is under way at a time: its reply decides the next.
 
 use bytes::Bytes;
 
-use crate::client::config::ClientConfig;
+use crate::client::config::{ClientConfig, ConnectionPurpose};
 use crate::outgoing_command::CommandBuffer;
 use crate::value::Value;
 
@@ -18,6 +18,10 @@ pub(crate) enum StartupStep {
     Auth,
     Name,
     Select,
+    /// The server is asked whether it is a master.
+    Role,
+    /// A replica of a cluster is asked to answer.
+    ReadOnly,
 }
 
 /// The server refuses a step of the startup; its text.
@@ -62,7 +66,12 @@ pub(crate) fn next_step(
         (StartupStep::Tracking | StartupStep::Name, _) => Ok(step_from(StartupStep::Select, config)),
         (_, Some(text)) => refused(text),
         (StartupStep::Auth, None) => Ok(step_from(StartupStep::Name, config)),
-        (StartupStep::Select, None) => Ok(None),
+        (StartupStep::Select, None) => Ok(step_for(config.purpose)),
+        (StartupStep::Role, None) => match reply.elements().and_then(|mut role| role.next()?.bytes()) {
+            Some(b"master") => Ok(None),
+            _ => refused(b"READONLY the server is no master"),
+        },
+        (StartupStep::ReadOnly, None) => Ok(None),
     }
 }
 
@@ -84,7 +93,16 @@ fn step_from(step: StartupStep, config: &ClientConfig) -> Option<(StartupStep, C
         return Some((StartupStep::Name, CommandBuffer::new("CLIENT").arg("SETNAME").arg(&**name)));
     }
     let select = || CommandBuffer::new("SELECT").arg(itoa::Buffer::new().format(config.database));
-    (config.database != 0).then(|| (StartupStep::Select, select()))
+    if config.database != 0 { Some((StartupStep::Select, select())) } else { step_for(config.purpose) }
+}
+
+/// The last step.
+fn step_for(purpose: ConnectionPurpose) -> Option<(StartupStep, CommandBuffer)> {
+    match purpose {
+        ConnectionPurpose::Any => None,
+        ConnectionPurpose::Master => Some((StartupStep::Role, CommandBuffer::new("ROLE"))),
+        ConnectionPurpose::ClusterReplica => Some((StartupStep::ReadOnly, CommandBuffer::new("READONLY"))),
+    }
 }
 
 /// Whether a server does not know HELLO, or does not speak RESP3.

@@ -15,8 +15,11 @@ use tidegate_engine::{CloseReason, Context, Event, Handler, Outcome};
 use crate::client::config::ClientConfig;
 use crate::client::connection::{ConnectionEnd, ReplyPipeline};
 use crate::client::queue::{WakeUp, earlier};
+use crate::client::slots::slot_of;
 use crate::client::startup::{StartupStep, first_step, next_step};
-use crate::client::subscriber::{BATCH_NAMES, ChannelMessage, SubscriberQueue, SubscriptionName};
+use crate::client::subscriber_queue::{
+    BATCH_NAMES, ChannelMessage, SubscriberQueue, SubscriptionKind, SubscriptionName,
+};
 use crate::client_codec::IncomingReply;
 use crate::outgoing_command::{CommandBuffer, OutgoingCommand};
 use crate::value::Value;
@@ -31,6 +34,8 @@ pub(crate) struct SubscriptionHandler {
     /// Names of this connection's beginning that were not asked for yet.
     left: VecDeque<SubscriptionName>,
     acknowledgements_due: usize,
+    /// They are for names that are not wanted any more.
+    is_ending: bool,
     /// When the startup, the acknowledgements or the probe are late.
     due: Option<Instant>,
     is_probing: bool,
@@ -51,6 +56,7 @@ impl SubscriptionHandler {
             is_up: false,
             left: VecDeque::new(),
             acknowledgements_due: 0,
+            is_ending: false,
             due: None,
             is_probing: false,
             heard_at: None,
@@ -123,16 +129,20 @@ impl SubscriptionHandler {
             return Outcome::Continue;
         }
         if let Some(first) = self.left.front() {
-            let is_pattern = first.is_pattern;
-            let same = self.left.iter().take(BATCH_NAMES).take_while(|name| name.is_pattern == is_pattern).count();
+            // In a cluster the sharded channels of one command belong to one slot.
+            let (kind, slot) = (first.kind, slot_of(&first.name));
+            let is_same = |name: &&SubscriptionName| {
+                name.kind == kind && (kind != SubscriptionKind::Sharded || slot_of(&name.name) == slot)
+            };
+            let same = self.left.iter().take(BATCH_NAMES).take_while(is_same).count();
             let names = self.left.drain(..same).map(|name| name.name).collect();
-            return self.ask_for(true, is_pattern, names, cx);
+            return self.ask_for(true, kind, names, cx);
         }
         if !std::mem::replace(&mut self.is_up, true) {
             self.queue.up();
         }
-        if let Some((is_wanted, is_pattern, names)) = self.queue.take_changes() {
-            return self.ask_for(is_wanted, is_pattern, names, cx);
+        if let Some((is_wanted, kind, names)) = self.queue.take_changes() {
+            return self.ask_for(is_wanted, kind, names, cx);
         }
         self.arm(cx);
         Outcome::Continue
@@ -141,17 +151,13 @@ impl SubscriptionHandler {
     fn ask_for<P: ReplyPipeline>(
         &mut self,
         is_wanted: bool,
-        is_pattern: bool,
+        kind: SubscriptionKind,
         names: Vec<Bytes>,
         cx: &mut Cx<'_, P>,
     ) -> Outcome<P> {
         self.acknowledgements_due = names.len();
-        let name = match (is_wanted, is_pattern) {
-            (true, false) => "SUBSCRIBE",
-            (true, true) => "PSUBSCRIBE",
-            (false, false) => "UNSUBSCRIBE",
-            (false, true) => "PUNSUBSCRIBE",
-        };
+        self.is_ending = !is_wanted;
+        let name = kind.command(is_wanted);
         let command = names.into_iter().fold(CommandBuffer::new(name), CommandBuffer::arg);
         self.send(command, cx)
     }
@@ -164,11 +170,20 @@ impl SubscriptionHandler {
         let Some(mut elements) = value.elements() else { return self.probed(cx) };
         let mut next = || elements.next().and_then(|value| value.bytes());
         match (next(), next(), next(), next()) {
-            (Some(b"message"), Some(channel), Some(payload), _) => self.deliver(None, channel, payload),
+            (Some(b"message" | b"smessage"), Some(channel), Some(payload), _) => self.deliver(None, channel, payload),
             (Some(b"pmessage"), Some(pattern), Some(channel), Some(payload)) => {
                 self.deliver(Some(pattern), channel, payload);
             }
-            (Some(b"subscribe" | b"psubscribe" | b"unsubscribe" | b"punsubscribe"), ..) => {
+            // The slot of the channel moves to another server.
+            (Some(b"sunsubscribe"), Some(channel), ..) if self.acknowledgements_due == 0 || !self.is_ending => {
+                if !self.queue.ended_by_server(channel) {
+                    return self.fail("the server ended a subscription: its slot has moved");
+                }
+            }
+            (
+                Some(b"subscribe" | b"psubscribe" | b"ssubscribe" | b"unsubscribe" | b"punsubscribe" | b"sunsubscribe"),
+                ..,
+            ) => {
                 let Some(left) = self.acknowledgements_due.checked_sub(1) else {
                     return self.fail("the server acknowledged what was not asked for");
                 };

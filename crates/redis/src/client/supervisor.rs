@@ -14,27 +14,32 @@ use tidegate_engine::{ConnectError, Handler, task};
 use crate::client::config::ClientConfig;
 use crate::client::connection::{ConnectionEnd, ConnectionHandler, ReplyPipeline};
 use crate::client::error::Failure;
-use crate::client::queue::{CommandQueue, WakeUp};
-use crate::client::subscriber::SubscriberQueue;
+use crate::client::node::NodeContext;
+use crate::client::queue::{CommandQueue, ConnectionRequest, WakeUp};
+use crate::client::router::Router;
+use crate::client::subscriber_queue::SubscriberQueue;
 use crate::client::subscription::SubscriptionHandler;
 
-/// Keeps a connection until no handle is left.
+/// Keeps a connection until no handle is left. `node` is the server, if it is one of several.
 pub(crate) async fn supervise<P: ReplyPipeline>(
     config: Arc<ClientConfig>,
+    node: Option<NodeContext>,
     queue: Arc<CommandQueue>,
-    make: impl Fn() -> P + 'static,
+    make: Rc<impl Fn() -> P + 'static>,
 ) {
     let ending = LoopGuard(queue);
     let queue = &ending.0;
-    let make = Rc::new(make);
-    let start = |queue: Arc<CommandQueue>| {
-        drop(task::spawn(serve_dedicated(config.clone(), queue, make.clone())));
+    let start = |request: ConnectionRequest| {
+        drop(task::spawn(serve_dedicated(config.clone(), request.queue, make.clone())));
     };
     let mut pauses = Pauses::default();
     loop {
         let began = task::now();
-        let running = run_for_commands(&config, queue, &*make);
+        let running = run_for_commands(&config, node.as_ref(), queue, &*make);
         let Some(was_ready) = with_expiry(queue, &start, running).await else { return };
+        if let Some(node) = &node {
+            node.router.request_refresh();
+        }
         // The connection closes when nothing is in flight, and comes back for further commands only.
         if is_draining().await && with_expiry(queue, &start, has_commands(queue)).await.is_none() {
             return;
@@ -47,7 +52,7 @@ pub(crate) async fn supervise<P: ReplyPipeline>(
 }
 
 /// Serves a queue with one connection, and ends with it.
-async fn serve_dedicated<P: ReplyPipeline>(
+pub(crate) async fn serve_dedicated<P: ReplyPipeline>(
     config: Arc<ClientConfig>,
     queue: Arc<CommandQueue>,
     make: Rc<impl Fn() -> P>,
@@ -57,16 +62,48 @@ async fn serve_dedicated<P: ReplyPipeline>(
     // Only the shared connection tracks keys.
     let config = Arc::new(ClientConfig { cache: None, ..(*config).clone() });
     // A connection of this kind has none of its own.
-    let start = |other: Arc<CommandQueue>| other.end(Failure::ConnectionLost);
-    with_expiry(queue, &start, run_for_commands(&config, queue, &*make)).await;
+    let start = |other: ConnectionRequest| other.queue.end(Failure::ConnectionLost);
+    with_expiry(queue, &start, run_for_commands(&config, None, queue, &*make)).await;
     queue.end(Failure::ConnectionLost);
+}
+
+/// The server of a subscriber, of several.
+#[derive(Debug, Clone)]
+pub(crate) enum SubscriberServer {
+    /// That of the configuration.
+    Configured,
+    /// A master.
+    AnyMaster(Arc<Router>),
+    /// This one, whose end may mean another map.
+    At(Box<str>, Arc<Router>),
+}
+
+impl SubscriberServer {
+    /// The configuration of the next connection.
+    async fn config(&self, config: &Arc<ClientConfig>) -> Result<Arc<ClientConfig>, ConnectError> {
+        let address = match self {
+            Self::Configured => return Ok(config.clone()),
+            Self::At(address, _) => address.clone(),
+            Self::AnyMaster(router) => {
+                poll_fn(|cx| router.poll_master(None, cx).0.map_or(Poll::Pending, Poll::Ready)).await
+            }
+        };
+        Ok(Arc::new(config.for_server(&address, config.purpose)?))
+    }
+
+    fn lost(&self) {
+        if let Self::AnyMaster(router) | Self::At(_, router) = self {
+            router.request_refresh();
+        }
+    }
 }
 
 /// Keeps a connection until the subscriber is gone, or the loop drains.
 pub(crate) async fn supervise_subscriber<P: ReplyPipeline>(
     config: Arc<ClientConfig>,
+    server: SubscriberServer,
     queue: Arc<SubscriberQueue>,
-    make: impl Fn() -> P,
+    make: Rc<impl Fn() -> P>,
 ) {
     let ending = SubscriberGuard(queue);
     let queue = &ending.0;
@@ -74,8 +111,13 @@ pub(crate) async fn supervise_subscriber<P: ReplyPipeline>(
     loop {
         let began = task::now();
         let end = Rc::new(RefCell::new(ConnectionEnd::default()));
-        let handler = SubscriptionHandler::new(config.clone(), queue.clone(), end.clone());
-        let Some(ended) = with_reader(queue, run_connection(&config, &make, handler, end)).await else { return };
+        let connecting = async {
+            let config = server.config(&config).await?;
+            let handler = SubscriptionHandler::new(config.clone(), queue.clone(), end.clone());
+            run_connection(&config, &*make, handler, end).await
+        };
+        let Some(ended) = with_reader(queue, connecting).await else { return };
+        server.lost();
         if is_draining().await {
             return;
         }
@@ -132,11 +174,12 @@ async fn run_connection<P: ReplyPipeline, H: Handler<P, Post = WakeUp>>(
 /// One connection for commands. Returns whether it has taken commands.
 async fn run_for_commands<P: ReplyPipeline>(
     config: &Arc<ClientConfig>,
+    node: Option<&NodeContext>,
     queue: &Arc<CommandQueue>,
     make: &impl Fn() -> P,
 ) -> bool {
     let end = Rc::new(RefCell::new(ConnectionEnd::default()));
-    let handler = ConnectionHandler::new(config.clone(), queue.clone(), end.clone());
+    let handler = ConnectionHandler::new(config.clone(), node.cloned(), queue.clone(), end.clone());
     match run_connection(config, make, handler, end).await {
         Err(error) => {
             queue.set_last_failure(error.to_string());
@@ -178,9 +221,9 @@ async fn with_reader<T>(queue: &SubscriberQueue, future: impl Future<Output = T>
 
 /// Polls a future, and lets commands expire meanwhile, as long as no connection does so. `None` if no handle is left.
 /// `start` starts the connections that handles request.
-async fn with_expiry<T>(
+pub(crate) async fn with_expiry<T>(
     queue: &CommandQueue,
-    start: &impl Fn(Arc<CommandQueue>),
+    start: &impl Fn(ConnectionRequest),
     future: impl Future<Output = T>,
 ) -> Option<T> {
     let mut future = pin!(future);

@@ -2,7 +2,7 @@
 
 use crate::client::error::{ClientError, ErrorReply, Failure, WrongType};
 use crate::client::handle::{Client, ReplyFuture};
-use crate::client::queue::{CommandGroup, PendingCommand};
+use crate::client::pending::{CommandGroup, PendingCommand};
 use crate::client::slot::reply_slot;
 use crate::outgoing_command::CommandBuffer;
 use crate::owned::OwnedValue;
@@ -10,6 +10,8 @@ use crate::owned::OwnedValue;
 impl Client {
     /// Executes commands as a transaction. No other command of this client comes between them, so that it needs a
     /// [connection of its own](Self::dedicated) only for WATCH before it.
+    ///
+    /// In a cluster all keys belong to one slot.
     ///
     /// Returns the replies, errors of single commands among them; `None` if a watched key has changed.
     ///
@@ -40,18 +42,25 @@ impl Client {
         let (slot, waiting) = reply_slot();
         let bytes = first.memory() + rest.iter().map(CommandBuffer::memory).sum::<usize>();
         let commands = rest.len() + 1;
-        self.handle.queue.push(PendingCommand {
-            wire: Some(first),
-            charge: bytes + commands * size_of::<PendingCommand>(),
-            timeout: self.handle.timeout,
-            deadline: None,
-            is_idempotent: false,
-            is_detached: false,
-            slot: Some(slot.into()),
-            is_sent: false,
-            cache_key: None,
-            group: Some(Box::new(CommandGroup { commands, rest, replies: Vec::new() })),
-        });
+        // EXEC, the last one, has no key.
+        let route = self.handle.route(rest.iter().take(rest.len().saturating_sub(1)), None);
+        self.handle.push(
+            route,
+            PendingCommand {
+                wire: Some(first),
+                charge: bytes + commands * size_of::<PendingCommand>(),
+                timeout: self.handle.timeout,
+                deadline: None,
+                is_idempotent: false,
+                is_detached: false,
+                slot: Some(slot.into()),
+                is_sent: false,
+                cache_key: None,
+                group: Some(Box::new(CommandGroup { commands, rest, replies: Vec::new() })),
+                is_counted: false,
+                route: None,
+            },
+        );
         ReplyFuture::new(waiting, self.clone())
     }
 }

@@ -5,11 +5,11 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidegate::{ListenOptions, SocketOptions};
 use tidegate_engine::{Backend, Limits, Server, ServerHandle, task};
 use tidegate_redis::{
     Answer, CallContext, Channels, Command, Handler, HandlerConfig, OutgoingReply, ServerCodec, Service,
 };
-use tidegate::{ListenOptions, SocketOptions};
 use tidegate_testkit::Embedded;
 
 /// Has long replies, early and late.

@@ -182,12 +182,15 @@ fn subscribers_miss_no_message_without_noticing_under_faults() {
     let mut broken = 0;
     for (seed, breaks) in seeds(10).flat_map(|seed| [(seed, false), (seed, true)]) {
         let network = Network::new(seed);
-        network.set_faults(if breaks { FaultRates::benign().with(NetworkFault::Reset, 1) } else { FaultRates::benign() });
+        network.set_faults(if breaks {
+            FaultRates::benign().with(NetworkFault::Reset, 1)
+        } else {
+            FaultRates::benign()
+        });
         let channels = Channels::new();
         let of_server = channels.clone();
-        let make = move |_: &_| {
-            (ServerCodec::default(), Handler::with(Quay::default(), Arc::default(), of_server.clone()))
-        };
+        let make =
+            move |_: &_| (ServerCodec::default(), Handler::with(Quay::default(), Arc::default(), of_server.clone()));
         let server = network.host("10.0.0.1").node();
         let address = server.listen(6379, Limits::default(), make).expect("a port");
         let node = network.host("10.0.0.2").node();

@@ -5,14 +5,17 @@
 mod bad_input;
 mod bounds;
 mod client;
+mod cluster;
 mod commands;
 mod conversations;
 mod faults;
 mod handler;
 mod pieces;
+mod processes;
 mod redis_server;
 mod replies;
 mod round_trips;
 mod scripted;
+mod sentinel;
 mod streams;
 mod subscriber;

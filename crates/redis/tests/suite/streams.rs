@@ -197,7 +197,8 @@ fn run_with_faults(seed: u64, faults: FaultRates) -> usize {
         let client = builder(Target::at(address)).start();
         for number in 0..20_usize {
             let length = number * 40_000;
-            let (stream, echo) = (client.cmd("GET").arg(length.to_string()).stream(), client.cmd("ECHO").arg("a").send());
+            let (stream, echo) =
+                (client.cmd("GET").arg(length.to_string()).stream(), client.cmd("ECHO").arg("a").send());
             match read(stream).await {
                 Ok((all, _)) => assert!(all == content(length), "the bytes of another reply"),
                 Err(ClientError::NotSent(_) | ClientError::MaybeExecuted(_)) => count.set(count.get() + 1),
@@ -220,6 +221,7 @@ fn a_stream_has_all_its_bytes_or_an_error_under_faults() {
     for seed in seeds(4) {
         assert_eq!(run_with_faults(seed, FaultRates::benign()), 0, "{}", replay(seed));
     }
-    let failed: usize = seeds(4).map(|seed| run_with_faults(seed, FaultRates::benign().with(NetworkFault::Reset, 30))).sum();
+    let failed: usize =
+        seeds(4).map(|seed| run_with_faults(seed, FaultRates::benign().with(NetworkFault::Reset, 30))).sum();
     assert!(failed > 0, "nothing breaks");
 }

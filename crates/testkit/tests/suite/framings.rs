@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 
-use tidegate_codec::framing::{Delimiter, Fixed, LengthField, Lines, Payload, Raw};
+use tidegate_codec::framing::{Delimiter, Fixed, Json, LengthField, Lines, Payload, Raw, VarintLength};
 use tidegate_codec::{Blame, Codec, Input, Output, Over, Pipeline, Slice, Step};
 use tidegate_testkit::contract::{Contract, Transcript, never_panics, refuses_before_allocating};
 use tidegate_testkit::filters::{RECORD_BYTES_MAX, StripPrefix, ToyTls};
@@ -144,6 +144,26 @@ fn frames_with_a_length_are_the_same_under_every_stack() {
 }
 
 #[test]
+fn frames_behind_a_varint_are_the_same_under_every_stack() {
+    let wire = [&b"\x03ebb\0\xAC\x02"[..], &[b'x'; 300]].concat();
+    assert_eq!(same_under_every_stack(VarintLength::new, &wire).replies, wire);
+    let cut = same_under_every_stack(VarintLength::new, &wire[..wire.len() - 1]);
+    assert_eq!((cut.messages.len(), cut.blame()), (2, Some(Blame::Peer)));
+    let endless = same_under_every_stack(VarintLength::new, &[0x80; 6]);
+    assert_eq!(endless.error(), Some("Unexpected { at: 4 }"));
+}
+
+#[test]
+fn json_values_are_the_same_under_every_stack() {
+    let wire = b"{\"a\":[1,\"}\\\"\"]}\n[]\n\"b\"\n";
+    assert_eq!(same_under_every_stack(Json::new, wire).replies, wire);
+    assert_eq!(same_under_every_stack(Json::new, b"[] [1,{\"a").error(), Some("Truncated { bytes: 6 }"));
+    assert_eq!(same_under_every_stack(Json::new, b"{}[}]").error(), Some("Unexpected { at: 1 }"));
+    let deep = same_under_every_stack(|| Json::new().with_depth_max(2), b"[[]] [[[]]]");
+    assert_eq!((deep.messages.len(), deep.blame()), (1, Some(Blame::Limit)));
+}
+
+#[test]
 fn raw_bytes_are_the_same_under_every_stack() {
     let plain = b"ebb\r\n\0flow";
     let seen = same_under_every_stack(Bytewise::default, plain);
@@ -179,6 +199,9 @@ fn oversized_messages_are_refused_before_memory_is_taken() {
         assert_eq!(refuses_before_allocating(stack, &wire).blame(), Some(Blame::Limit), "{name}");
     }
     refuses_before_allocating(|| LengthField::new(8), &[0xff; 8]);
+    refuses_before_allocating(VarintLength::new, b"\xff\xff\xff\xff\x0f");
+    refuses_before_allocating(|| VarintLength::new().wide(), b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01");
+    refuses_before_allocating(|| Json::new().with_frame_bytes_max(1_000), &[b'['; 1_002]);
     refuses_before_allocating(|| Lines::new().with_line_bytes_max(1_000), &[b'x'; 1_002]);
     refuses_before_allocating(|| Delimiter::new("--").with_frame_bytes_max(1_000), &[b'x'; 1_002]);
     refuses_before_allocating(|| Over::new(ToyTls::server(KEY), Lines::new()), b"TOY?\xff\xff");
@@ -195,6 +218,8 @@ fn no_bytes_make_a_framing_panic() {
     let odd = || LengthField::builder(3).offset(1).little_endian().adjustment(-4).strip(2).frame_bytes_max(50).build();
     never_panics(odd, b"T\x07\0\0ebbT\x04\0\0T\x05\0\0x", 2_000);
     let huge = || LengthField::builder(8).adjustment(i64::MIN).build();
+    never_panics(|| VarintLength::new().wide(), b"\x03ebb\x80\x80\0\x84\0flow", 2_000);
+    never_panics(Json::new, b"{\"a\":[1,\"\\\"]\"]}[]\"x\"", 2_000);
     never_panics(Bytewise::default, b"ebb\r\nflow", 500);
     never_panics(huge, b"\x80\0\0\0\0\0\0\x03ebb", 2_000);
 }

@@ -4,6 +4,6 @@ pub(crate) mod http2_peer;
 #[expect(dead_code, reason = "the tests of the proxy use the rest of it")]
 #[path = "../../../../http-proxy/tests/suite/support/proxy_peers.rs"]
 pub(crate) mod proxy_peers;
-mod running;
+pub(crate) mod running;
 
 pub(crate) use self::running::{Running, split, start};

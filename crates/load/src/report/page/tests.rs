@@ -1,7 +1,8 @@
 use std::time::Duration;
 
-use super::super::samples::{busy, empty, quick};
+use super::super::samples::{busy, empty, quick, redis};
 use super::*;
+use crate::report::baseline::Baseline;
 use crate::results::{CpuTime, Errors};
 
 /// LoadResults with every option and every kind of error.
@@ -12,8 +13,18 @@ fn full() -> LoadResults {
     figures.parameters.never_read = true;
     figures.parameters.idle = 10_001;
     figures.idle.held = 10_000;
-    figures.errors =
-        Errors { connect: 1, read: 2, write: 3, timeout: 4, status: 5, length: 6, invalid: 7, closed: 8_000, reset: 0 };
+    figures.errors = Errors {
+        connect: 1,
+        read: 2,
+        write: 3,
+        timeout: 4,
+        status: 5,
+        length: 6,
+        invalid: 7,
+        closed: 8_000,
+        reset: 0,
+        reply: 0,
+    };
     figures.cpu = CpuTime { user: Duration::from_secs(9), system: Duration::from_secs(21) };
     figures
 }
@@ -45,7 +56,7 @@ fn assert_well_formed(page: &str) {
 
 #[test]
 fn the_page_is_well_formed_for_all_sample_figures() {
-    for figures in [busy(), quick(), empty(), full()] {
+    for figures in [busy(), quick(), empty(), full(), redis()] {
         let page = page(&figures);
         assert_well_formed(&page);
         assert!(!page.contains("NaN") && !page.contains("inf ") && !page.contains("{{"), "{page}");
@@ -84,11 +95,39 @@ fn errors_and_notes_appear_only_if_there_are_any() {
     assert!(page(&empty()).contains("No successful response arrived."));
 }
 
+#[test]
+fn statuses_and_commands_have_a_table_of_their_own() {
+    let busy = page(&busy());
+    assert!(busy.contains("<h2>Responses by status</h2>") && busy.contains(">200</th>"), "{busy}");
+    let mut figures = redis();
+    figures.redis.commands[0].name = "GET <b>".to_owned();
+    let page = page(&figures);
+    assert!(page.contains("<h2>Commands</h2>") && page.contains(">GET &lt;b&gt;</th>"), "{page}");
+    assert!(page.contains(">WRONGTYPE Operation against") && page.contains("commands a second"), "{page}");
+}
+
+#[test]
+fn a_baseline_has_a_table_with_its_verdict() {
+    let mut figures = full();
+    let file = std::env::temp_dir().join(format!("tidegate-load-<b>-{}", std::process::id()));
+    std::fs::write(&file, super::super::json(&busy()).to_string()).expect("it is written");
+    figures.baseline = Baseline::read(&file, Protocol::Http).map_err(|error| panic!("{error}")).ok();
+    std::fs::remove_file(&file).expect("it is there");
+    let page = page(&figures);
+    assert_well_formed(&page);
+    assert!(
+        page.contains("-&lt;b&gt;-") && page.contains("<p>worse: there are more errors (requests a second 1.00"),
+        "{page}"
+    );
+}
+
 /// For manual review: `TIDEGATE_PAGES=DIRECTORY` writes the pages to that directory.
 #[test]
 fn pages_are_written_for_review_if_a_directory_is_set() {
     let Some(directory) = std::env::var_os("TIDEGATE_PAGES") else { return };
-    for (name, figures) in [("busy", busy()), ("quick", quick()), ("empty", empty()), ("full", full())] {
+    for (name, figures) in
+        [("busy", busy()), ("quick", quick()), ("empty", empty()), ("full", full()), ("redis", redis())]
+    {
         let path = std::path::Path::new(&directory).join(name).with_extension("html");
         std::fs::write(path, page(&figures)).expect("the directory is there");
     }

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use super::super::samples::{busy, empty};
+use super::super::samples::{busy, empty, redis};
 use super::*;
 use crate::results::{CpuTime, Errors, HeldConnections};
 
@@ -35,7 +35,7 @@ fn the_table_is_wrks_to_the_column() {
 fn a_whole_table_reads_as_wrks_with_two_more_percentiles() {
     let mut figures = empty();
     figures.elapsed = Duration::from_millis(2040);
-    figures.requests = 109_459;
+    (figures.requests, figures.good) = (109_459, 109_459);
     figures.bytes_read = 14_554_235;
     figures.latency.record_n(2_530_000, 99).expect("it grows");
     figures.latency.record(15_812_000).expect("it grows");
@@ -84,7 +84,7 @@ fn errors_are_printed_only_if_there_are_any() {
 fn figures_that_wrk_lacks_follow_its_table() {
     let mut figures = empty();
     figures.elapsed = Duration::from_secs(2);
-    figures.requests = 1980;
+    (figures.requests, figures.good) = (1980, 1980);
     figures.parameters.rate = Some(1000.0);
     figures.parameters.idle = 10_000;
     figures.idle.held = 9_999;
@@ -112,6 +112,34 @@ The load was the bottleneck: it used 0.95 of 1 core; the server may be faster
 }
 
 #[test]
+fn statuses_are_counted_in_a_table() {
+    let mut figures = empty();
+    (figures.elapsed, figures.requests, figures.good) = (Duration::from_secs(2), 14_004, 4);
+    figures.statuses = [(200, 4), (401, 14_000)].into();
+    let text = table(&figures, false);
+    assert!(text.contains("\n  14004 requests in 2.00s, 0.00B read\nRequests/sec:   7002.00\n"), "{text}");
+    let expected = "Status      Responses     Share   A second
+  200               4     0.03%       2.00
+  401          14,000    99.97%      7.00k
+";
+    assert!(text.ends_with(expected), "{text}");
+    figures.good = 0;
+    assert!(table(&figures, false).contains("No successful response arrived"));
+}
+
+#[test]
+fn replies_of_redis_are_counted_by_command() {
+    let text = table(&redis(), false);
+    let expected = "Requests are commands of Redis (RESP3)
+Command         Replies     Share          Nil       Errors
+  get            80,000    80.00%       60,000            0
+  incr           20,000    20.00%            0            7
+Error replies: 7 WRONGTYPE, for instance 'WRONGTYPE Operation against a key holding the wrong kind of value'
+";
+    assert!(text.ends_with(expected), "{text}");
+}
+
+#[test]
 fn no_response_at_all_is_reported_with_the_requests_in_flight() {
     let mut figures = empty();
     let message = |figures: &LoadResults| {
@@ -122,9 +150,9 @@ fn no_response_at_all_is_reported_with_the_requests_in_flight() {
     let expected = "No successful response arrived; at the end 16 requests were in flight and 1 connection attempt was in progress";
     assert_eq!(message(&figures).as_deref(), Some(expected));
     // No message if other requests were answered, or if connections never read.
-    figures.requests = 1;
+    (figures.requests, figures.good) = (1, 1);
     assert_eq!(message(&figures), None);
-    (figures.requests, figures.parameters.never_read) = (0, true);
+    (figures.good, figures.parameters.never_read) = (0, true);
     assert_eq!(message(&figures), None);
 }
 

@@ -1,0 +1,58 @@
+//! `WithMiddleware`: a function with middleware of its own.
+
+use std::rc::Rc;
+
+use crate::endpoint::{Endpoint, RequestFunction};
+use crate::middleware::{self, Middleware};
+
+/// A function with middleware of its own, for one route; see [`with_middleware`].
+pub struct WithMiddleware<F> {
+    function: F,
+    middleware: Vec<Rc<dyn Middleware>>,
+}
+
+/// Adds middleware to one function, inside that of its router.
+///
+/// ```
+/// use tidegate::http::proxy::{Proxy, Upstreams};
+/// use tidegate::http::{NetworkRules, ResponseCompression, Router, with_middleware};
+///
+/// let upstreams = Upstreams::new(["http://10.0.0.1:8080"])?;
+/// let inside = NetworkRules::new().allow("10.0.0.0/8".parse()?).deny_others();
+/// let proxy = with_middleware(Proxy::new(&upstreams)).with(inside).with(ResponseCompression::new());
+/// let router = Router::new().any("/reports/{*path}", proxy);
+/// # drop(router);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn with_middleware<F>(function: F) -> WithMiddleware<F> {
+    WithMiddleware { function, middleware: Vec::new() }
+}
+
+impl<F> WithMiddleware<F> {
+    /// Adds middleware, which sees requests after, and responses before, the middleware that was added earlier.
+    #[must_use]
+    pub fn with(mut self, middleware: impl Middleware) -> Self {
+        self.middleware.push(Rc::new(middleware));
+        self
+    }
+}
+
+/// Marks a function with middleware of its own.
+#[derive(Debug)]
+pub struct InMiddleware<M>(M);
+
+impl<S, M, F: RequestFunction<S, M>> RequestFunction<S, InMiddleware<M>> for WithMiddleware<F> {
+    fn into_endpoint(self, state: Rc<S>) -> Endpoint {
+        let endpoint = self.function.into_endpoint(state);
+        if self.middleware.is_empty() {
+            return endpoint;
+        }
+        middleware::around(Rc::new(endpoint), self.middleware.into())
+    }
+}
+
+impl<F> std::fmt::Debug for WithMiddleware<F> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("WithMiddleware").field("middleware", &self.middleware.len()).finish_non_exhaustive()
+    }
+}
