@@ -22,10 +22,10 @@ use crate::client::long_reply::LongReply;
 use crate::client::node::NodeContext;
 use crate::client::pending::PendingCommand;
 use crate::client::queue::{CommandQueue, WakeUp, earlier};
-use crate::client::reply_stream::{ResultSlot, StreamSink};
+use crate::client::reply_stream::ResultSlot;
 use crate::client::slot::CommandResult;
 use crate::client::startup::{StartupRefused, StartupStep, first_step, next_step};
-use crate::client_codec::{IncomingReply, ReplyPiece};
+use crate::client_codec::IncomingReply;
 use crate::outgoing_command::{CommandBuffer, OutgoingCommand};
 use crate::owned::OwnedValue;
 use crate::token::AggregateKind;
@@ -43,13 +43,13 @@ pub(crate) struct ConnectionEnd {
 
 /// A command that was sent.
 #[derive(Debug)]
-struct InFlight {
-    deadline: Option<Instant>,
-    kind: InFlightKind,
+pub(super) struct InFlight {
+    pub(super) deadline: Option<Instant>,
+    pub(super) kind: InFlightKind,
 }
 
 #[derive(Debug)]
-enum InFlightKind {
+pub(super) enum InFlightKind {
     Command(PendingCommand),
     Startup(StartupStep),
     Ping,
@@ -57,29 +57,19 @@ enum InFlightKind {
     Asking,
 }
 
-impl InFlight {
-    /// The reader of the reply in pieces, if it has one.
-    fn stream(&mut self) -> Option<&mut StreamSink> {
-        match &mut self.kind {
-            InFlightKind::Command(command) => command.slot.as_mut().and_then(ResultSlot::as_stream),
-            _ => None,
-        }
-    }
-}
-
 /// The handler of a connection.
 pub(crate) struct ConnectionHandler {
-    config: Arc<ClientConfig>,
-    queue: Arc<CommandQueue>,
+    pub(super) config: Arc<ClientConfig>,
+    pub(super) queue: Arc<CommandQueue>,
     /// The server is one of several.
     node: Option<NodeContext>,
-    in_flight: VecDeque<InFlight>,
-    long: LongReply,
+    pub(super) in_flight: VecDeque<InFlight>,
+    pub(super) long: LongReply,
     is_ready: bool,
     /// The server reports changes of keys that this connection has read.
     is_tracking: bool,
     /// When a reply came last.
-    heard_at: Option<Instant>,
+    pub(super) heard_at: Option<Instant>,
     /// The deadline of the connection.
     armed: Option<Instant>,
     /// When the connection was dropped because of a deadline.
@@ -159,7 +149,7 @@ impl ConnectionHandler {
     }
 
     /// Whether the connection goes on.
-    fn outcome<P: ReplyPipeline>(&self, cx: &Cx<'_, P>) -> Outcome<P> {
+    pub(super) fn outcome<P: ReplyPipeline>(&self, cx: &Cx<'_, P>) -> Outcome<P> {
         let is_wanted =
             |sent: &InFlight| !matches!(&sent.kind, InFlightKind::Command(command) if command.is_abandoned());
         match self.queue.has_no_handle() {
@@ -172,7 +162,7 @@ impl ConnectionHandler {
         }
     }
 
-    fn drop_connection<P>(&mut self, reason: &'static str) -> Outcome<P> {
+    pub(super) fn drop_connection<P>(&mut self, reason: &'static str) -> Outcome<P> {
         self.dropped_for = Some(reason);
         self.unlink();
         Outcome::Abort
@@ -224,7 +214,7 @@ impl ConnectionHandler {
     }
 
     /// Requests a call at this time, unless one comes earlier.
-    fn arm<P: ReplyPipeline>(&mut self, at: Option<Instant>, cx: &mut Cx<'_, P>) {
+    pub(super) fn arm<P: ReplyPipeline>(&mut self, at: Option<Instant>, cx: &mut Cx<'_, P>) {
         if self.armed.is_none() || at.is_some_and(|at| self.armed.is_some_and(|armed| at < armed)) {
             self.armed = at;
             cx.deadline(at);
@@ -232,7 +222,7 @@ impl ConnectionHandler {
     }
 
     /// Takes the first command in flight, and gives it its reply.
-    fn reply<P: ReplyPipeline>(&mut self, wire: &[u8], cx: &mut Cx<'_, P>) -> Outcome<P> {
+    pub(super) fn reply<P: ReplyPipeline>(&mut self, wire: &[u8], cx: &mut Cx<'_, P>) -> Outcome<P> {
         self.heard_at = Some(cx.now());
         // A reply to nothing: the replies no longer match their commands.
         let Some(answered) = self.in_flight.pop_front() else {
@@ -269,79 +259,11 @@ impl ConnectionHandler {
         if self.in_flight.is_empty() { self.outcome(cx) } else { Outcome::Continue }
     }
 
-    fn push<P: ReplyPipeline>(&self, push: Value<'_>) -> Outcome<P> {
+    pub(super) fn push<P: ReplyPipeline>(&self, push: Value<'_>) -> Outcome<P> {
         if let Some(cache) = &self.config.cache {
             cache.invalidate(push);
         }
         Outcome::Continue
-    }
-
-    /// A piece of a long reply or push.
-    fn piece<P: ReplyPipeline>(&mut self, piece: &ReplyPiece, cx: &mut Cx<'_, P>) -> Outcome<P> {
-        self.heard_at = Some(cx.now());
-        let stream = self.in_flight.front_mut().and_then(InFlight::stream);
-        if self.long.is_none() {
-            self.long = LongReply::begin(piece, stream.is_some());
-        }
-        match (&mut self.long, stream) {
-            (LongReply::Joined { wire, writer, .. }, _) => {
-                writer.write(piece, wire);
-                if wire.len() > self.config.protocol_limits.whole_bytes_max {
-                    return self.drop_connection("a reply is longer than the limit");
-                }
-            }
-            (LongReply::Passed { is_paused }, Some(stream)) => {
-                stream.piece(piece);
-                if stream.pauses(|| cx.remote()) {
-                    *is_paused = true;
-                    cx.pause();
-                }
-                self.extend_deadline(cx);
-            }
-            _ => return self.drop_connection("the server sent a reply to no command"),
-        }
-        if !matches!(piece, ReplyPiece::End) {
-            return Outcome::Continue;
-        }
-        match std::mem::take(&mut self.long) {
-            LongReply::Joined { wire, is_push: true, .. } => self.push(value_of(&wire)),
-            LongReply::Joined { wire, .. } => self.reply(&wire, cx),
-            _ => self.end_stream(cx),
-        }
-    }
-
-    /// Each piece of a reply gives the next one time. While the reader is slow, the server needs none.
-    fn extend_deadline<P: ReplyPipeline>(&mut self, cx: &mut Cx<'_, P>) {
-        let is_paused = self.long.is_paused();
-        let Some(InFlight { deadline, kind: InFlightKind::Command(command) }) = self.in_flight.front_mut() else {
-            return;
-        };
-        // Pieces that the reader has cannot be taken back.
-        (command.is_idempotent, command.wire) = (false, None);
-        *deadline = if is_paused { None } else { cx.now().checked_add(command.timeout) };
-        let deadline = *deadline;
-        self.arm(deadline, cx);
-    }
-
-    /// The reply that its reader has in pieces is complete.
-    fn end_stream<P: ReplyPipeline>(&mut self, cx: &mut Cx<'_, P>) -> Outcome<P> {
-        if let Some(InFlight { kind: InFlightKind::Command(command), .. }) = self.in_flight.pop_front() {
-            self.queue.release(command.charge);
-            command.finish(Ok(OwnedValue::Null));
-        }
-        cx.resume();
-        self.outcome(cx)
-    }
-
-    /// Reads on if the reader of the reply under way has taken enough of it.
-    fn resume<P: ReplyPipeline>(&mut self, cx: &mut Cx<'_, P>) {
-        let LongReply::Passed { is_paused: is_paused @ true } = &mut self.long else { return };
-        let stream = self.in_flight.front_mut().and_then(InFlight::stream);
-        if !stream.is_some_and(|stream| stream.pauses(|| cx.remote())) {
-            *is_paused = false;
-            cx.resume();
-            self.extend_deadline(cx);
-        }
     }
 
     /// Gives a command its result, unless another server has it.
@@ -424,7 +346,7 @@ pub trait ReplyPipeline: Pipeline<In = IncomingReply, Out = OutgoingCommand> {}
 
 impl<P: Pipeline<In = IncomingReply, Out = OutgoingCommand>> ReplyPipeline for P {}
 
-type Cx<'a, P> = Context<'a, P, WakeUp>;
+pub(super) type Cx<'a, P> = Context<'a, P, WakeUp>;
 
 /// The loop drops a handler that has panicked without a call.
 impl Drop for ConnectionHandler {
