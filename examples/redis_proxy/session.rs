@@ -89,14 +89,14 @@ enum PendingReply {
     },
 }
 
-/// What happens next.
+/// The next event of a session.
 enum Turn {
     Reply(OutgoingReply),
     Command(IncomingCommand),
     End,
 }
 
-/// What a command needs.
+/// The consequence of a command.
 enum Step {
     Done,
     /// It waits for the replies before it.
@@ -301,7 +301,7 @@ impl Session {
         }
     }
 
-    /// RESET, and what it ends.
+    /// Returns to the state of a new connection: RESET.
     pub(crate) fn reset(&mut self) -> OutgoingReply {
         self.own = None;
         self.key = ConnectionKey { version: Version::Resp2, database: 0 };

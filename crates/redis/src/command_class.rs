@@ -2,7 +2,7 @@
 
 use crate::command::Command;
 
-/// What a command needs of its connection, for proxies and pools: the commands of Redis 7, by their names.
+/// Needs of a command towards its connection, for proxies and pools: the Redis 7 commands, by their names.
 ///
 /// A command with an unknown name counts as [`Keyed`](Self::Keyed): a later version or a module has it, and most commands
 /// need nothing of their connection.

@@ -4,7 +4,7 @@ use crate::client_codec::ReplyPiece;
 use crate::token::AggregateKind;
 use crate::value::bulk_byte;
 
-/// Writes the pieces of a reply as they are on the wire: a proxy passes on what is longer than a whole reply.
+/// Writes the pieces of a reply as they are on the wire: a proxy passes on long replies.
 ///
 /// The value is the same. The bytes may differ in the chunks of a streamed string, which are as long as the pieces.
 ///

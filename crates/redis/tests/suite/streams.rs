@@ -1,4 +1,4 @@
-//! Replies in pieces: strings that are read piece by piece, replies passed on as bytes, and what they leave in memory.
+//! Replies in pieces: strings that are read piece by piece, replies passed on as bytes, and their bounds.
 
 use std::time::Duration;
 
