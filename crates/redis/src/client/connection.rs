@@ -22,7 +22,7 @@ use crate::client::long_reply::LongReply;
 use crate::client::node::NodeContext;
 use crate::client::pending::PendingCommand;
 use crate::client::queue::{CommandQueue, WakeUp, earlier};
-use crate::client::reply_stream::ResultSlot;
+use crate::client::reply_sink::ResultSlot;
 use crate::client::slot::CommandResult;
 use crate::client::startup::{StartupRefused, StartupStep, first_step, next_step};
 use crate::client_codec::IncomingReply;

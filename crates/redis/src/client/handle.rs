@@ -15,7 +15,7 @@ use crate::client::error::{ClientError, Failure};
 use crate::client::from_reply::FromReply;
 use crate::client::pending::{CommandRoute, PendingCommand};
 use crate::client::queue::CommandQueue;
-use crate::client::reply_stream::ResultSlot;
+use crate::client::reply_sink::ResultSlot;
 use crate::client::router::Router;
 use crate::client::slot::{CommandResult, ReplyWait, reply_slot};
 use crate::client::slots::slot_of;

@@ -5,7 +5,7 @@
 use tidegate_engine::Outcome;
 
 use crate::client::connection::{ConnectionHandler, Cx, InFlight, InFlightKind, ReplyPipeline};
-use crate::client::reply_stream::{ResultSlot, StreamSink};
+use crate::client::reply_sink::{ResultSlot, StreamSink};
 use crate::client_codec::ReplyPiece;
 use crate::owned::OwnedValue;
 use crate::reply_writer::{ReplyWriter, begins_push};

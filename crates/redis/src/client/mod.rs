@@ -24,6 +24,7 @@ mod pending;
 mod queue;
 mod redirect;
 mod reply_budget;
+mod reply_sink;
 mod reply_stream;
 mod router;
 mod scan;

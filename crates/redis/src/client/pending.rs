@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use crate::client::error::{ClientError, Failure};
-use crate::client::reply_stream::ResultSlot;
+use crate::client::reply_sink::ResultSlot;
 use crate::client::slot::CommandResult;
 use crate::outgoing_command::CommandBuffer;
 use crate::owned::OwnedValue;
