@@ -139,6 +139,7 @@ const EXAMPLES: [&str; 28] = [
     "operations",
     "plaintext",
     "push",
+    "redis_proxy",
     "socks_server",
     "memcached_server",
     "sse_push",

@@ -107,6 +107,7 @@ pub(crate) const GRPCURL: Tool = go("github.com/fullstorydev/grpcurl/cmd/grpcurl
 pub(crate) const GRPC_INTEROP: Tool = go("google.golang.org/grpc/interop/client", "grpc_interop/bin", "v1.85.0");
 pub(crate) const H2SPEC: Tool = go("github.com/summerwind/h2spec/cmd/h2spec", "bin", "v2.2.1+incompatible");
 pub(crate) const HTTPX: Tool = python("httpx", "[http2]", "0.28.1");
+pub(crate) const IOREDIS: Tool = Tool { registry: Registry::Node, name: "ioredis", version: "6.0.0" };
 pub(crate) const KOSOKU: Tool = python("kosoku", "", "0.1.0");
 /// It has the schemas of Kubernetes up to its own version.
 pub(crate) const KUBERNETES_VALIDATE: Tool = python("kubernetes-validate", "", "1.37.0");
@@ -210,12 +211,13 @@ fn is_there(tool: &str) -> bool {
 mod tests {
     use super::*;
 
-    const PINNED: [Tool; 15] = [
+    const PINNED: [Tool; 16] = [
         CONNECTCONFORMANCE,
         GRPCURL,
         GRPC_INTEROP,
         H2SPEC,
         HTTPX,
+        IOREDIS,
         KOSOKU,
         KUBERNETES_VALIDATE,
         REDIS_PY,

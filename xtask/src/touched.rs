@@ -167,6 +167,8 @@ const TABLE: &[Row] = &[
     row("interop/naive.py", Of(&[])).long(&["smuggled"]),
     row("interop/proxies.py", Of(&[HTTP])).long(&["large bodies behind"]),
     row("interop/proxy_protocol.py", Of(&[PROXY_PROTOCOL])),
+    row("interop/redis.py", Of(&[])).long(&["Redis clients"]),
+    row("interop/redis_peers", Of(&[])).long(&["Redis clients"]),
     row("interop/rolling.py", Of(&[])).long(&["rolling restarts"]),
     row("interop/slow.py", Of(&[])).long(&["slow clients"]),
     row("interop/smuggling.py", Of(&[])).long(&["smuggled"]),

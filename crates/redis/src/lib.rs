@@ -24,14 +24,16 @@
 //! | `limits.rs` | `ProtocolLimits` |
 //! | `server_codec.rs` | `ServerCodec`, the codec of a server |
 //! | `command.rs` | `Command`: the arguments of a command, read in place |
+//! | `command_class.rs` | `CommandClass`: which commands may share a connection |
 //! | `inline.rs` | inline commands |
 //! | `client_codec.rs` | `ClientCodec`, the codec of a client |
 //! | `value.rs` | `Reply`, `Value` and `Elements`: a reply read in place |
 //! | `owned.rs` | `OwnedValue`, a reply as a tree |
+//! | `reply_writer.rs` | `ReplyWriter`: pieces of a reply as bytes again |
 //! | `outgoing_reply.rs` | `OutgoingReply`: a server's messages, checked and written |
 //! | `outgoing_command.rs` | `OutgoingCommand`: a client's messages |
 //! | `error.rs` | errors by blame |
-//! | `client/` | `Client`: its handles and calls: `handle.rs`, how it starts: `builder.rs`, configuration and bounds: `config.rs`; the queue that threads share: `queue.rs`; a command until it has its reply: `pending.rs`; one connection: `connection.rs`, its first commands: `startup.rs`; connecting again: `supervisor.rs`; connections of their own: `dedicated.rs`; transactions: `transaction.rs`; scripts: `script.rs`; iterators: `scan.rs`; a method for each usual command: `typed.rs`; values that the client keeps: `cache.rs`; a subscriber: `subscriber.rs`, its names and events: `subscriber_queue.rs`, its connection: `subscription.rs`, sharded channels: `sharded.rs`; several servers: which one a command goes to: `router.rs`, one of them: `node.rs`, `servers.rs`, how they are found: `topology.rs`, `sentinel.rs`; slots: `slots.rs`; keys of commands: `command_keys.rs`; MOVED and ASK: `redirect.rs`; numbers for metrics: `counts.rs`; results: `slot.rs`, `error.rs`, `error_kind.rs`, `from_reply.rs` |
+//! | `client/` | `Client`: its handles and calls: `handle.rs`, how it starts: `builder.rs`, configuration and bounds: `config.rs`; the queue that threads share: `queue.rs`; a command until it has its reply: `pending.rs`; one connection: `connection.rs`, its first commands: `startup.rs`; connecting again: `supervisor.rs`; connections of their own: `dedicated.rs`; transactions: `transaction.rs`; scripts: `script.rs`; iterators: `scan.rs`; a method for each usual command: `typed.rs`; values that the client keeps: `cache.rs`; replies in pieces: `reply_stream.rs`, `reply_sink.rs`, `long_reply.rs`, `reply_budget.rs`; a subscriber: `subscriber.rs`, its names and events: `subscriber_queue.rs`, its connection: `subscription.rs`, sharded channels: `sharded.rs`; several servers: which one a command goes to: `router.rs`, one of them: `node.rs`, `servers.rs`, how they are found: `topology.rs`, `sentinel.rs`; slots: `slots.rs`; keys of commands: `command_keys.rs`; MOVED and ASK: `redirect.rs`; numbers for metrics: `counts.rs`; results: `slot.rs`, `error.rs`, `error_kind.rs`, `from_reply.rs` |
 //! | `server/` | the application on one connection: `handler.rs`, its state: `session.rs`; commands of the connection: `connection_commands.rs`, `subcommands.rs`; the order of replies: `queue.rs`; MULTI: `transaction.rs`; channels: `channels.rs`, `subscriptions.rs`, `glob.rs`; the trait of applications: `service.rs` |
 
 #![forbid(unsafe_code)]
@@ -39,6 +41,7 @@
 mod client;
 mod client_codec;
 mod command;
+mod command_class;
 mod error;
 mod inline;
 mod limits;
@@ -47,23 +50,27 @@ mod number;
 mod outgoing_command;
 mod outgoing_reply;
 mod owned;
+mod reply_writer;
 mod server;
 mod server_codec;
 mod token;
 mod value;
 
 pub use client::{
-    Argument, Call, ChannelMessage, Client, ClientBuilder, ClientCounts, ClientError, ClientLimits, ClientMetric,
-    Dedicated, ErrorKind, ErrorReply, Failure, FromReply, ReplyFuture, ReplyPipeline, Scan, Script, Subscriber,
-    SubscriberCounts, SubscriberEvent, Subscriptions, TypedCall, TypedReply, WrongType, slot_of,
+    Argument, BulkStream, Call, ChannelMessage, Client, ClientBuilder, ClientCounts, ClientError, ClientLimits,
+    ClientMetric, Dedicated, ErrorKind, ErrorReply, Failure, FromReply, ReplyBudget, ReplyFuture, ReplyPipeline, Scan,
+    Script, Subscriber, SubscriberCounts, SubscriberEvent, Subscriptions, TypedCall, TypedReply, WireReply, WrongType,
+    slot_of,
 };
 pub use client_codec::{ClientCodec, IncomingReply, ReplyPiece};
 pub use command::{Arguments, Command};
+pub use command_class::CommandClass;
 pub use error::RedisError;
 pub use limits::ProtocolLimits;
 pub use outgoing_command::{CommandBuffer, OutgoingCommand};
 pub use outgoing_reply::{OutgoingReply, Version};
 pub use owned::OwnedValue;
+pub use reply_writer::ReplyWriter;
 pub use server::{
     Answer, CallContext, Channels, Handler, HandlerConfig, Service, Transaction, error_for_count, error_for_unknown,
     matches,

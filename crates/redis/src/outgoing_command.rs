@@ -5,6 +5,7 @@ use tidegate_buffer::LINK_BYTES_MIN;
 use tidegate_codec::Output;
 use tidegate_codec::framing::Payload;
 
+use crate::command::Command;
 use crate::error::RedisError;
 use crate::outgoing_reply::{bulk, head, write_payload};
 
@@ -132,6 +133,13 @@ impl CommandBuffer {
             from = at;
         }
         out.link_bytes(wire.slice(from..));
+    }
+}
+
+/// The same command again: a proxy passes it on.
+impl From<&Command> for CommandBuffer {
+    fn from(command: &Command) -> Self {
+        Self { wire: command.wire().to_vec(), count: command.count() as u32, linked: Vec::new() }
     }
 }
 

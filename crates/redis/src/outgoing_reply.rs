@@ -81,10 +81,16 @@ pub enum OutgoingReply {
     Chunk(Payload),
     /// The end of the streamed string.
     ChunksEnd,
+    /// Bytes as they are on the wire, unchecked, for a proxy: of a whole reply in the version of the connection, or the next
+    /// part of one whose rest follows before anything else.
+    Wire(Payload),
     /// Whole replies and pushes, without [`Data`](Self::Data), written together or, if one of them is wrong, not at all.
     All(Vec<OutgoingReply>),
     /// Nothing is written; later replies have this version.
     Version(Version),
+    /// Nothing is written; whether later commands have the limits of a client that is not authenticated, as in Redis: 10
+    /// arguments, each of at most 16 KiB.
+    Restricted(bool),
 }
 
 impl OutgoingReply {
@@ -110,6 +116,24 @@ impl OutgoingReply {
         Self::aggregate(AggregateKind::Array, values)
     }
 
+    /// The bytes that it keeps in memory, roughly.
+    pub(crate) fn memory(&self) -> usize {
+        let payload = match self {
+            Self::Simple(bytes)
+            | Self::Error(bytes)
+            | Self::BigNumber(bytes)
+            | Self::Bulk(bytes)
+            | Self::BulkError(bytes)
+            | Self::Verbatim(_, bytes)
+            | Self::Data(bytes)
+            | Self::Chunk(bytes)
+            | Self::Wire(bytes) => bytes.as_ref().len(),
+            Self::All(parts) => parts.iter().map(Self::memory).sum(),
+            _ => 0,
+        };
+        size_of::<Self>() + payload
+    }
+
     /// A whole aggregate, of scalars and strings; the values of a map are keys and values in turn.
     #[must_use]
     pub fn aggregate(kind: AggregateKind, values: impl IntoIterator<Item = Self>) -> Self {
@@ -126,6 +150,8 @@ pub(crate) struct ReplyEncoder {
     /// The reply that is under way, of those that are sent in several messages: boxed to keep idle connections small.
     open: Option<Box<PartialReply>>,
     pub(crate) version: Version,
+    /// Commands have the limits of a client that is not authenticated.
+    pub(crate) is_restricted: bool,
 }
 
 /// A reply that is not complete.
@@ -163,6 +189,8 @@ impl ReplyEncoder {
             | OutgoingReply::Null
             | OutgoingReply::NullArray
             | OutgoingReply::Verbatim(..)
+            | OutgoingReply::Wire(_)
+            | OutgoingReply::Restricted(_)
                 if self.open.is_none() => {}
             OutgoingReply::Simple(ref text) | OutgoingReply::Error(ref text) if self.open.is_none() => {
                 checked_line(text.as_ref())?;
@@ -256,7 +284,10 @@ impl ReplyEncoder {
             OutgoingReply::Chunk(bytes) if bytes.as_ref().is_empty() => {}
             OutgoingReply::Chunk(bytes) => bulk(b';', &[], bytes, out),
             OutgoingReply::ChunksEnd => out.write(b";0\r\n"),
+            OutgoingReply::Wire(bytes) if bytes.as_ref().len() < LINK_BYTES_MIN => out.write(bytes.as_ref()),
+            OutgoingReply::Wire(bytes) => write_payload(bytes, out),
             OutgoingReply::Version(version) => self.version = version,
+            OutgoingReply::Restricted(is_restricted) => self.is_restricted = is_restricted,
             // `encode` has them written.
             OutgoingReply::All(_) | OutgoingReply::Data(_) => {}
         }
@@ -296,8 +327,8 @@ fn check(message: &OutgoingReply, version: Version, nesting: &mut Nesting) -> Re
         OutgoingReply::Chunk(bytes) => Token::Chunk(bytes.as_ref().len() as u64),
         OutgoingReply::ChunksEnd => Token::Chunk(0),
         OutgoingReply::StreamEnd => Token::StreamEnd,
-        OutgoingReply::Version(_) => return Ok(()),
-        OutgoingReply::Data(_) | OutgoingReply::All(_) => return Err(RedisError::NotDue),
+        OutgoingReply::Version(_) | OutgoingReply::Restricted(_) => return Ok(()),
+        OutgoingReply::Data(_) | OutgoingReply::All(_) | OutgoingReply::Wire(_) => return Err(RedisError::NotDue),
         _ => Token::Scalar,
     };
     nesting.advance(token, &UNLIMITED).map(drop).map_err(caller)

@@ -146,7 +146,7 @@ impl ServerCodec {
                     return Ok(Step::Message(IncomingCommand::End));
                 }
                 CommandState::Pieces { arguments_left } => {
-                    let Some((bytes, head)) = argument_head(input.bytes(), &self.limits)? else {
+                    let Some((bytes, head)) = argument_head(input.bytes(), self.bulk_bytes_max())? else {
                         return Ok(Step::NeedMore);
                     };
                     input.consume(head);
@@ -171,6 +171,13 @@ impl ServerCodec {
         }
     }
 
+    /// The longest argument at present.
+    #[inline]
+    fn bulk_bytes_max(&self) -> u64 {
+        let bytes_max = self.limits.bulk_bytes_max;
+        if self.encoder.is_restricted { bytes_max.min(RESTRICTED_BULK_BYTES_MAX) } else { bytes_max }
+    }
+
     /// The head of a command; `Some(None)` for a command without arguments, which is none.
     fn array_head(&self, input: &mut Input) -> Result<Option<Option<WholeCommand>>, RedisError> {
         let bytes = input.bytes();
@@ -187,7 +194,8 @@ impl ServerCodec {
             Err(_) if number::plain_integer(&bytes[1..end]).is_some_and(i64::is_negative) => 0,
             Err(error) => return Err(arguments(error)),
         };
-        let max = self.limits.elements_max.min(u32::MAX.into());
+        let max = if self.encoder.is_restricted { RESTRICTED_ELEMENTS_MAX } else { u32::MAX.into() };
+        let max = self.limits.elements_max.min(max);
         if count > max {
             return Err(RedisError::TooManyElements { max });
         }
@@ -203,7 +211,7 @@ impl ServerCodec {
         let bytes = input.bytes();
         while command.left > 0 {
             if command.end == 0 {
-                let Some((length, head)) = argument_head(&bytes[command.at as usize..], &self.limits)? else {
+                let Some((length, head)) = argument_head(&bytes[command.at as usize..], self.bulk_bytes_max())? else {
                     // The length of the next argument is short, so only arguments before it can have been too long.
                     self.state = CommandState::Whole(command);
                     return Ok(Step::NeedMore);
@@ -273,7 +281,7 @@ impl Codec for ServerCodec {
     fn decode(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<IncomingCommand>, RedisError> {
         self.advance(input).inspect_err(|error| {
             if !self.encoder.is_within() {
-                write_protocol_error(*error, reply);
+                write_protocol_error(*error, self.encoder.is_restricted, reply);
             }
         })
     }
@@ -335,14 +343,14 @@ impl Broadcast for ServerCodec {
 
 /// The length of an argument, and the bytes of its head.
 #[inline]
-fn argument_head(bytes: &[u8], limits: &ProtocolLimits) -> Result<Option<(u64, usize)>, RedisError> {
+fn argument_head(bytes: &[u8], bytes_max: u64) -> Result<Option<(u64, usize)>, RedisError> {
     let end = match bytes {
         // The usual lengths have one or two digits.
         [b'$', digit @ b'0'..=b'9', b'\r', b'\n', ..] => {
-            return checked_length(u64::from(digit - b'0'), 4, limits);
+            return checked_length(u64::from(digit - b'0'), 4, bytes_max);
         }
         [b'$', ten @ b'1'..=b'9', one @ b'0'..=b'9', b'\r', b'\n', ..] => {
-            return checked_length(u64::from(ten - b'0') * 10 + u64::from(one - b'0'), 5, limits);
+            return checked_length(u64::from(ten - b'0') * 10 + u64::from(one - b'0'), 5, bytes_max);
         }
         [b'$', ..] => match token::line_end(bytes, 1, SHORT_LINE_BYTES_MAX, false)? {
             Some(end) => end,
@@ -351,12 +359,11 @@ fn argument_head(bytes: &[u8], limits: &ProtocolLimits) -> Result<Option<(u64, u
         [other, ..] => return Err(RedisError::ExpectedBulk(*other)),
         [] => return Ok(None),
     };
-    Ok(Some((token::checked_bulk(&bytes[1..end], limits)?, end + 2)))
+    Ok(Some((token::checked_bulk(&bytes[1..end], bytes_max)?, end + 2)))
 }
 
 #[inline]
-fn checked_length(length: u64, head: usize, limits: &ProtocolLimits) -> Result<Option<(u64, usize)>, RedisError> {
-    let bytes_max = limits.bulk_bytes_max;
+fn checked_length(length: u64, head: usize, bytes_max: u64) -> Result<Option<(u64, usize)>, RedisError> {
     if length > bytes_max { Err(RedisError::BulkTooLong { bytes_max }) } else { Ok(Some((length, head))) }
 }
 
@@ -369,10 +376,22 @@ fn arguments(error: RedisError) -> RedisError {
     if error == RedisError::Length { RedisError::Arguments } else { error }
 }
 
+/// Arguments of a client that is not authenticated, as in Redis.
+const RESTRICTED_ELEMENTS_MAX: u64 = 10;
+
+/// Bytes of one of them.
+const RESTRICTED_BULK_BYTES_MAX: u64 = 16 << 10;
+
 /// Writes the error in the words of Redis.
-fn write_protocol_error(error: RedisError, reply: &mut Output<'_>) {
+fn write_protocol_error(error: RedisError, is_restricted: bool, reply: &mut Output<'_>) {
     reply.write(b"-ERR Protocol error: ");
     reply.write(match error {
+        RedisError::TooManyElements { max: RESTRICTED_ELEMENTS_MAX } if is_restricted => {
+            b"unauthenticated multibulk length"
+        }
+        RedisError::BulkTooLong { bytes_max: RESTRICTED_BULK_BYTES_MAX } if is_restricted => {
+            b"unauthenticated bulk length"
+        }
         RedisError::Arguments | RedisError::TooManyElements { .. } => b"invalid multibulk length",
         RedisError::Length | RedisError::BulkTooLong { .. } => b"invalid bulk length",
         RedisError::LineTooLong { .. } => b"too big inline request",

@@ -109,7 +109,7 @@ pub(crate) fn token(
         b',' => number::double(rest).map(|_| Token::Scalar)?,
         b'(' if number::is_big_number(rest) => Token::Scalar,
         b'_' | b'#' | b'(' => return Err(RedisError::Scalar),
-        b';' => Token::Chunk(checked_bulk(rest, limits)?),
+        b';' => Token::Chunk(checked_bulk(rest, limits.bulk_bytes_max)?),
         b'.' if rest.is_empty() => Token::StreamEnd,
         b'.' => return Err(RedisError::Stream),
         other => return Err(RedisError::Type(other)),
@@ -118,15 +118,15 @@ pub(crate) fn token(
 }
 
 fn bulk(kind: BulkKind, digits: &[u8], limits: &ProtocolLimits) -> Result<Token, RedisError> {
-    let length = checked_bulk(digits, limits)?;
+    let length = checked_bulk(digits, limits.bulk_bytes_max)?;
     if kind == BulkKind::Verbatim && length < VERBATIM_BYTES_MIN {
         return Err(RedisError::Verbatim);
     }
     Ok(Token::Bulk(kind, length))
 }
 
-pub(crate) fn checked_bulk(digits: &[u8], limits: &ProtocolLimits) -> Result<u64, RedisError> {
-    let (length, bytes_max) = (number::length(digits)?, limits.bulk_bytes_max);
+pub(crate) fn checked_bulk(digits: &[u8], bytes_max: u64) -> Result<u64, RedisError> {
+    let length = number::length(digits)?;
     if length > bytes_max { Err(RedisError::BulkTooLong { bytes_max }) } else { Ok(length) }
 }
 

@@ -28,7 +28,7 @@ impl Reply {
     /// The value.
     #[must_use]
     pub fn value(&self) -> Value<'_> {
-        attributed(&self.wire).map_or(Value::Null, |(_, value, _)| value)
+        value_of(&self.wire)
     }
 
     /// The attributes in front of the value: keys and values in turn.
@@ -234,6 +234,11 @@ impl fmt::Debug for Chunks<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.map(|chunk| chunk.escape_ascii().to_string())).finish()
     }
+}
+
+/// The value of a whole reply, behind its attributes.
+pub(crate) fn value_of(wire: &[u8]) -> Value<'_> {
+    attributed(wire).map_or(Value::Null, |(_, value, _)| value)
 }
 
 /// The first value with its attributes, and the bytes behind it. Of several attributes the last one counts.

@@ -182,7 +182,7 @@ impl ClientBuilder {
     /// If no event loop runs on this thread.
     #[must_use]
     pub fn start(self) -> Client {
-        let limits = self.config.protocol_limits;
+        let limits = self.codec_limits();
         self.start_with(move || ClientCodec::new(limits))
     }
 
@@ -241,7 +241,7 @@ impl ClientBuilder {
     /// # Errors
     /// The system's, if there is no thread or no loop.
     pub fn spawn(self) -> io::Result<Client> {
-        let limits = self.config.protocol_limits;
+        let limits = self.codec_limits();
         self.spawn_with(move || ClientCodec::new(limits))
     }
 
@@ -264,6 +264,12 @@ impl ClientBuilder {
         })?;
         starting.recv().map_err(io::Error::other)??;
         Ok(client)
+    }
+
+    /// Long replies arrive in pieces, so that those that are read in pieces need little memory. The connection joins others.
+    fn codec_limits(&self) -> ProtocolLimits {
+        let limits = self.config.protocol_limits;
+        ProtocolLimits { whole_bytes_max: limits.whole_bytes_max.min(PIECES_FROM_BYTES), ..limits }
     }
 
     fn client(self) -> (Client, Arc<ClientConfig>) {
@@ -299,3 +305,6 @@ async fn serve<P: ReplyPipeline>(
         Some(router) => supervise_servers(config, router, Rc::new(make)).await,
     }
 }
+
+/// A longer reply arrives in pieces.
+const PIECES_FROM_BYTES: usize = 256 << 10;

@@ -18,16 +18,18 @@ use tidegate_engine::{CloseReason, Context, Event, Handler, Outcome, SendError};
 
 use crate::client::config::ClientConfig;
 use crate::client::error::{ClientError, ErrorReply, Failure};
+use crate::client::long_reply::LongReply;
 use crate::client::node::NodeContext;
 use crate::client::pending::PendingCommand;
 use crate::client::queue::{CommandQueue, WakeUp, earlier};
+use crate::client::reply_sink::ResultSlot;
 use crate::client::slot::CommandResult;
 use crate::client::startup::{StartupRefused, StartupStep, first_step, next_step};
 use crate::client_codec::IncomingReply;
 use crate::outgoing_command::{CommandBuffer, OutgoingCommand};
 use crate::owned::OwnedValue;
 use crate::token::AggregateKind;
-use crate::value::{Reply, Value};
+use crate::value::{Value, value_of};
 
 /// The end of a connection, for the supervisor.
 #[derive(Debug, Default)]
@@ -41,13 +43,13 @@ pub(crate) struct ConnectionEnd {
 
 /// A command that was sent.
 #[derive(Debug)]
-struct InFlight {
-    deadline: Option<Instant>,
-    kind: InFlightKind,
+pub(super) struct InFlight {
+    pub(super) deadline: Option<Instant>,
+    pub(super) kind: InFlightKind,
 }
 
 #[derive(Debug)]
-enum InFlightKind {
+pub(super) enum InFlightKind {
     Command(PendingCommand),
     Startup(StartupStep),
     Ping,
@@ -57,16 +59,17 @@ enum InFlightKind {
 
 /// The handler of a connection.
 pub(crate) struct ConnectionHandler {
-    config: Arc<ClientConfig>,
-    queue: Arc<CommandQueue>,
+    pub(super) config: Arc<ClientConfig>,
+    pub(super) queue: Arc<CommandQueue>,
     /// The server is one of several.
     node: Option<NodeContext>,
-    in_flight: VecDeque<InFlight>,
+    pub(super) in_flight: VecDeque<InFlight>,
+    pub(super) long: LongReply,
     is_ready: bool,
     /// The server reports changes of keys that this connection has read.
     is_tracking: bool,
     /// When a reply came last.
-    heard_at: Option<Instant>,
+    pub(super) heard_at: Option<Instant>,
     /// The deadline of the connection.
     armed: Option<Instant>,
     /// When the connection was dropped because of a deadline.
@@ -88,6 +91,7 @@ impl ConnectionHandler {
             queue,
             node,
             in_flight: VecDeque::new(),
+            long: LongReply::None,
             is_ready: false,
             is_tracking: false,
             heard_at: None,
@@ -152,12 +156,20 @@ impl ConnectionHandler {
     }
 
     /// Whether the connection goes on.
-    fn outcome<P: ReplyPipeline>(&self, cx: &Cx<'_, P>) -> Outcome<P> {
-        let is_over = self.in_flight.is_empty() && self.is_ready && (cx.is_draining() || self.queue.has_no_handle());
-        if is_over { Outcome::Close } else { Outcome::Continue }
+    pub(super) fn outcome<P: ReplyPipeline>(&self, cx: &Cx<'_, P>) -> Outcome<P> {
+        let is_wanted =
+            |sent: &InFlight| !matches!(&sent.kind, InFlightKind::Command(command) if command.is_abandoned());
+        match self.queue.has_no_handle() {
+            _ if !self.is_ready => Outcome::Continue,
+            true if self.in_flight.is_empty() => Outcome::Close,
+            // The server must not go on with a command such as BLPOP: its result would be lost.
+            true if !self.in_flight.iter().any(is_wanted) => Outcome::Abort,
+            false if self.in_flight.is_empty() && cx.is_draining() => Outcome::Close,
+            _ => Outcome::Continue,
+        }
     }
 
-    fn drop_connection<P>(&mut self, reason: &'static str) -> Outcome<P> {
+    pub(super) fn drop_connection<P>(&mut self, reason: &'static str) -> Outcome<P> {
         self.dropped_for = Some(reason);
         self.unlink();
         Outcome::Abort
@@ -209,7 +221,7 @@ impl ConnectionHandler {
     }
 
     /// Requests a call at this time, unless one comes earlier.
-    fn arm<P: ReplyPipeline>(&mut self, at: Option<Instant>, cx: &mut Cx<'_, P>) {
+    pub(super) fn arm<P: ReplyPipeline>(&mut self, at: Option<Instant>, cx: &mut Cx<'_, P>) {
         if self.armed.is_none() || at.is_some_and(|at| self.armed.is_some_and(|armed| at < armed)) {
             self.armed = at;
             cx.deadline(at);
@@ -217,7 +229,7 @@ impl ConnectionHandler {
     }
 
     /// Takes the first command in flight, and gives it its reply.
-    fn reply<P: ReplyPipeline>(&mut self, reply: &Reply, cx: &mut Cx<'_, P>) -> Outcome<P> {
+    pub(super) fn reply<P: ReplyPipeline>(&mut self, wire: &[u8], cx: &mut Cx<'_, P>) -> Outcome<P> {
         self.heard_at = Some(cx.now());
         // A reply to nothing: the replies no longer match their commands.
         let Some(answered) = self.in_flight.pop_front() else {
@@ -225,9 +237,16 @@ impl ConnectionHandler {
         };
         match answered.kind {
             InFlightKind::Command(mut command) => {
-                let mut result = result_of(reply.value());
+                let value = value_of(wire);
+                // An error may be one that redirects the command.
+                if let (Some(stream), None) = (command.slot.as_mut().and_then(ResultSlot::as_stream), value.error()) {
+                    stream.whole(wire);
+                    self.finish_command(command, Ok(OwnedValue::Null));
+                    return if self.in_flight.is_empty() { self.outcome(cx) } else { Outcome::Continue };
+                }
+                let mut result = result_of(value);
                 if let Some(group) = &mut command.group {
-                    group.replies.push(reply.value().into());
+                    group.replies.push(value.into());
                     if group.replies.len() < group.commands {
                         let kind = InFlightKind::Command(command);
                         self.in_flight.push_front(InFlight { deadline: answered.deadline, kind });
@@ -240,11 +259,18 @@ impl ConnectionHandler {
             InFlightKind::Asking => {}
             InFlightKind::Ping => {}
             InFlightKind::Startup(step) => {
-                self.is_tracking |= step == StartupStep::Tracking && reply.value().error().is_none();
-                return self.startup(step, reply, cx);
+                self.is_tracking |= step == StartupStep::Tracking && value_of(wire).error().is_none();
+                return self.startup(step, value_of(wire), cx);
             }
         }
         if self.in_flight.is_empty() { self.outcome(cx) } else { Outcome::Continue }
+    }
+
+    pub(super) fn push<P: ReplyPipeline>(&self, push: Value<'_>) -> Outcome<P> {
+        if let Some(cache) = &self.config.cache {
+            cache.invalidate(push);
+        }
+        Outcome::Continue
     }
 
     /// Gives a command its result, unless another server has it.
@@ -270,8 +296,8 @@ impl ConnectionHandler {
     }
 
     /// A reply of the startup.
-    fn startup<P: ReplyPipeline>(&mut self, step: StartupStep, reply: &Reply, cx: &mut Cx<'_, P>) -> Outcome<P> {
-        match next_step(step, reply.value(), &self.config) {
+    fn startup<P: ReplyPipeline>(&mut self, step: StartupStep, reply: Value<'_>, cx: &mut Cx<'_, P>) -> Outcome<P> {
+        match next_step(step, reply, &self.config) {
             Ok(Some((step, command))) => {
                 let is_sent = self.send_own(command, InFlightKind::Startup(step), cx);
                 if is_sent { Outcome::Continue } else { Outcome::Abort }
@@ -327,7 +353,7 @@ pub trait ReplyPipeline: Pipeline<In = IncomingReply, Out = OutgoingCommand> {}
 
 impl<P: Pipeline<In = IncomingReply, Out = OutgoingCommand>> ReplyPipeline for P {}
 
-type Cx<'a, P> = Context<'a, P, WakeUp>;
+pub(super) type Cx<'a, P> = Context<'a, P, WakeUp>;
 
 /// The loop drops a handler that has panicked without a call.
 impl Drop for ConnectionHandler {
@@ -347,21 +373,19 @@ impl<P: ReplyPipeline> Handler<P> for ConnectionHandler {
 
     fn message(&mut self, message: IncomingReply, cx: &mut Cx<'_, P>) -> Outcome<P> {
         match message {
-            IncomingReply::Reply(reply) => self.reply(&reply, cx),
-            IncomingReply::Push(push) => {
-                if let Some(cache) = &self.config.cache {
-                    cache.invalidate(push.value());
-                }
-                Outcome::Continue
-            }
-            // The reply is longer than the caller has allowed.
-            IncomingReply::Piece(_) => self.drop_connection("a reply is longer than the limit"),
+            IncomingReply::Reply(reply) => self.reply(reply.wire(), cx),
+            IncomingReply::Push(push) => self.push(push.value()),
+            IncomingReply::Piece(piece) => self.piece(&piece, cx),
         }
     }
 
     fn event(&mut self, event: Event<WakeUp>, cx: &mut Cx<'_, P>) -> Outcome<P> {
         match event {
-            Event::Posted(WakeUp) | Event::Writable | Event::Flushed => self.send_waiting(cx),
+            Event::Posted(WakeUp) => {
+                self.resume(cx);
+                self.send_waiting(cx)
+            }
+            Event::Writable | Event::Flushed => self.send_waiting(cx),
             Event::Deadline => self.deadline_came(cx),
             // No reply will come, so nothing that was sent has a result.
             Event::ReadClosed => self.drop_connection("the server closed the connection"),

@@ -36,6 +36,8 @@ pub enum Failure {
     Refused,
     /// The loop of the client has ended.
     LoopEnded,
+    /// More of the reply waits for its reader than the caller has allowed: [`Call::wire`](crate::Call::wire).
+    ReplyTooLong,
     /// The keys of the command belong to different slots of the cluster. Give them a common part in braces, or send a
     /// command for each.
     CrossSlot,
@@ -104,6 +106,7 @@ impl fmt::Display for Failure {
             Self::ConnectionLost => "the connection was lost",
             Self::Refused => "the server refuses the client",
             Self::LoopEnded => "the event loop of the client has ended",
+            Self::ReplyTooLong => "the reply is longer than the limit of its reader",
             Self::CrossSlot => "its keys belong to different slots: give them a common part in braces",
             Self::NoKey => "its key is not known: give it to Call::key, or choose a server",
             Self::NoMaster => "no server has the slot of its keys",

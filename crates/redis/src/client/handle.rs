@@ -15,6 +15,7 @@ use crate::client::error::{ClientError, Failure};
 use crate::client::from_reply::FromReply;
 use crate::client::pending::{CommandRoute, PendingCommand};
 use crate::client::queue::CommandQueue;
+use crate::client::reply_sink::ResultSlot;
 use crate::client::router::Router;
 use crate::client::slot::{CommandResult, ReplyWait, reply_slot};
 use crate::client::slots::slot_of;
@@ -222,6 +223,11 @@ impl Call {
 
     fn enqueue(self, is_detached: bool) -> ReplyFuture {
         let (slot, waiting) = reply_slot();
+        ReplyFuture::new(waiting, self.push(slot.into(), is_detached))
+    }
+
+    /// Appends the command to the queue. Its result goes to the slot.
+    pub(crate) fn push(self, slot: ResultSlot, is_detached: bool) -> Client {
         let charge = self.command.memory() + size_of::<PendingCommand>();
         let route = self.client.handle.route(std::slice::from_ref(&self.command), self.slot);
         self.client.handle.push(
@@ -241,7 +247,7 @@ impl Call {
                 route: None,
             },
         );
-        ReplyFuture::new(waiting, self.client)
+        self.client
     }
 }
 

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use crate::client::error::{ClientError, Failure};
-use crate::client::slot::{CommandResult, ReplySlot};
+use crate::client::reply_sink::ResultSlot;
+use crate::client::slot::CommandResult;
 use crate::outgoing_command::CommandBuffer;
 use crate::owned::OwnedValue;
 
@@ -23,7 +24,7 @@ pub(crate) struct PendingCommand {
     /// It is sent even if nothing waits for its result.
     pub(crate) is_detached: bool,
     /// `None` once it has its result.
-    pub(crate) slot: Option<ReplySlot>,
+    pub(crate) slot: Option<ResultSlot>,
     /// It was sent, over this connection or an earlier one.
     pub(crate) is_sent: bool,
     /// The cache keeps the reply under this key.
@@ -81,7 +82,7 @@ impl PendingCommand {
     }
 
     pub(crate) fn is_abandoned(&self) -> bool {
-        !self.is_detached && self.slot.as_ref().is_none_or(ReplySlot::is_abandoned)
+        !self.is_detached && self.slot.as_ref().is_none_or(ResultSlot::is_abandoned)
     }
 
     pub(crate) fn fail(self, failure: Failure) {

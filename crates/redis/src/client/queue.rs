@@ -18,11 +18,8 @@ use crate::client::config::ClientLimits;
 use crate::client::counts::ClientCounts;
 use crate::client::error::Failure;
 use crate::client::pending::PendingCommand;
+pub(crate) use crate::client::slot::WakeUp;
 use crate::client::slot::lock;
-
-/// Commands are waiting, or the last handle is gone.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct WakeUp;
 
 /// A connection that the supervisor is to start.
 #[derive(Debug)]

@@ -8,6 +8,10 @@ use std::task::{Context, Poll, Waker};
 use crate::client::error::ClientError;
 use crate::owned::OwnedValue;
 
+/// Wakes a connection: commands are waiting, a reader has room, or the last handle is gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct WakeUp;
+
 /// The result of a command.
 pub(crate) type CommandResult = Result<OwnedValue, ClientError>;
 

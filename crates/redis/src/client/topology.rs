@@ -229,7 +229,7 @@ impl Probe {
             deadline: None,
             is_idempotent: false,
             is_detached: false,
-            slot: Some(slot),
+            slot: Some(slot.into()),
             is_sent: false,
             cache_key: None,
             group: None,

@@ -53,7 +53,7 @@ impl Client {
                 deadline: None,
                 is_idempotent: false,
                 is_detached: false,
-                slot: Some(slot),
+                slot: Some(slot.into()),
                 is_sent: false,
                 cache_key: None,
                 group: Some(Box::new(CommandGroup { commands, rest, replies: Vec::new() })),

@@ -117,6 +117,7 @@ impl Identity {
         let text = |text: &'static str| OutgoingReply::bulk(text);
         OutgoingReply::All(vec![
             OutgoingReply::Version(self.version),
+            OutgoingReply::Restricted(false),
             OutgoingReply::Aggregate(AggregateKind::Map, 7),
             text("server"),
             text("redis"),

@@ -30,6 +30,9 @@ pub struct HandlerConfig {
     /// Replies that wait behind one that is not ready; 128 unless set. Then no command is decoded. It stops a client from
     /// filling memory with replies.
     pub queued_replies_max: usize,
+    /// Bytes of the replies that wait behind one that is not ready; 16 MiB unless set. Then no command is decoded. It stops
+    /// a few commands with long replies from filling memory.
+    pub queued_bytes_max: usize,
     /// Bytes of the commands between MULTI and EXEC; 64 MiB unless set. It stops a transaction without an end.
     pub transaction_bytes_max: usize,
     /// Channels and patterns of one connection; 65,536 unless set. It stops a client from filling memory with names.
@@ -42,6 +45,7 @@ impl Default for HandlerConfig {
             password: None,
             server_version: "7.0.15",
             queued_replies_max: 128,
+            queued_bytes_max: 16 << 20,
             transaction_bytes_max: 64 << 20,
             subscriptions_max: 65_536,
         }
@@ -106,26 +110,26 @@ impl<S: Service, C: Broadcast<In = IncomingCommand, Out = OutgoingReply>> Handle
     }
 
     fn enqueue(&mut self, reply: QueuedReply, cx: &mut Context<'_, C>) {
-        let max = self.session.config.queued_replies_max;
-        let queue = &mut self.session.more().queue;
-        queue.push(reply);
-        if queue.len() >= max {
+        self.session.more().queue.push(reply);
+        if self.session.has_full_queue() {
             cx.pause();
         }
         self.session.is_plain = false;
     }
 
-    /// Sends the replies that are ready; with the last one, executes the command that waited.
+    /// Sends the replies that are ready, as long as the client reads; with the last one, executes the command that waited.
     fn send_queued(&mut self, cx: &mut Context<'_, C>) -> Outcome<C> {
-        while let Some(QueuedReply::Ready(reply)) = self.session.more().queue.pop() {
+        while cx.is_writable() {
+            let Some(reply) = self.session.more().queue.pop() else { break };
             if let outcome @ Outcome::Fail(_) = sent(cx, reply) {
                 return outcome;
             }
         }
         if self.session.has_queue() {
-            if self.session.more().held.is_none()
-                && self.session.more().queue.len() < self.session.config.queued_replies_max
-            {
+            self.session.more().queue.count_finished();
+            if self.session.has_full_queue() {
+                cx.pause();
+            } else if self.session.more().held.is_none() {
                 cx.resume();
             }
             return Outcome::Continue;
@@ -306,10 +310,9 @@ impl<S: Service, C: Broadcast<In = IncomingCommand, Out = OutgoingReply>> Handle
         self.service.discard();
         self.session.version = Version::Resp2;
         self.session.is_authenticated = self.session.config.password.is_none();
-        sent(
-            cx,
-            OutgoingReply::All(vec![OutgoingReply::Version(Version::Resp2), OutgoingReply::Simple("RESET".into())]),
-        )
+        let (version, reset) = (OutgoingReply::Version(Version::Resp2), OutgoingReply::Simple("RESET".into()));
+        let restricted = OutgoingReply::Restricted(!self.session.is_authenticated);
+        sent(cx, OutgoingReply::All(vec![version, restricted, reset]))
     }
 }
 
@@ -319,6 +322,10 @@ where
     C: Broadcast<In = IncomingCommand, Out = OutgoingReply>,
 {
     type Post = ();
+
+    fn open(&mut self, cx: &mut Context<'_, C>) -> Outcome<C> {
+        if self.session.is_authenticated { Outcome::Continue } else { sent(cx, OutgoingReply::Restricted(true)) }
+    }
 
     fn message(&mut self, message: IncomingCommand, cx: &mut Context<'_, C>) -> Outcome<C> {
         match message {
@@ -338,6 +345,7 @@ where
     fn event(&mut self, event: Event<()>, cx: &mut Context<'_, C>) -> Outcome<C> {
         match event {
             Event::TaskFinished => self.send_queued(cx),
+            Event::Writable if self.session.has_queue() => self.send_queued(cx),
             Event::ReadClosed | Event::Drain if self.session.has_queue() => {
                 self.session.is_closing = true;
                 Outcome::Continue

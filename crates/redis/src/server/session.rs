@@ -71,6 +71,13 @@ impl<C: Broadcast> Session<C> {
         self.more.as_deref().is_some_and(|more| !more.queue.is_empty())
     }
 
+    /// No further command is decoded until replies have left.
+    pub(super) fn has_full_queue(&self) -> bool {
+        self.more.as_deref().is_some_and(|more| {
+            more.queue.len() >= self.config.queued_replies_max || more.queue.bytes() >= self.config.queued_bytes_max
+        })
+    }
+
     /// Finds out again whether the connection is in its usual state.
     pub(super) fn settle(&mut self) {
         let is_resp3 = self.version == Version::Resp3;
@@ -105,7 +112,7 @@ impl<C: Broadcast> Session<C> {
                 match connection_commands::authenticate(command, self.config.password.as_deref()) {
                     Ok(()) => {
                         self.is_authenticated = true;
-                        OutgoingReply::ok()
+                        OutgoingReply::All(vec![OutgoingReply::Restricted(false), OutgoingReply::ok()])
                     }
                     Err(error) => error,
                 }

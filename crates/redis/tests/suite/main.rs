@@ -3,10 +3,12 @@
 #![forbid(unsafe_code)]
 
 mod bad_input;
+mod bounds;
 mod client;
 mod cluster;
 mod commands;
 mod crossing;
+mod conversations;
 mod faults;
 mod handler;
 mod pieces;
@@ -17,5 +19,6 @@ mod round_trips;
 mod scripted;
 mod sentinel;
 mod several_servers;
+mod streams;
 mod subscriber;
 mod tls;
