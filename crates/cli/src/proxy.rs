@@ -60,7 +60,7 @@ enum BalanceName {
 pub(crate) fn run(options: ProxyOptions) -> Result<(), Box<dyn Error>> {
     let listen = options.server.as_listen()?;
     if let Some(path) = options.config {
-        return gateway::run(Source::File(path, Some(listen)), options.server.process);
+        return gateway::run(Source::File(path, Some(Box::new(listen))), options.server.process);
     }
     let mut config = options.flags_as_config()?;
     config.listen.push(listen);

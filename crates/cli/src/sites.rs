@@ -62,7 +62,7 @@ impl SitesOptions {
         }
         let listen = server.as_listen()?;
         if let Some(path) = self.config.clone() {
-            return Ok(Some(Source::File(path, Some(listen))));
+            return Ok(Some(Source::File(path, Some(Box::new(listen)))));
         }
         let options = self.clone();
         Ok(Some(Source::Flags(Box::new(move || Ok(options.flags_as_config(&listen)?)))))

@@ -70,7 +70,7 @@ mod tests {
         assert_eq!((portable.to_string(), portable.blame()), (text, Some(Blame::Peer)));
         drop(check(portable));
         let full: SendError<Rc<()>, std::num::ParseIntError> = SendError::Full(Rc::new(()));
-        assert_eq!(check(full.into_send()).to_string(), SendError::<(), std::fmt::Error>::Full(()).to_string());
+        assert_eq!(check(full.into_send()).to_string(), SendError::<(), fmt::Error>::Full(()).to_string());
     }
 
     #[test]

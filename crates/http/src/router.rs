@@ -62,6 +62,7 @@ pub struct Router<S = ()> {
 }
 
 /// The routes, without the type of the state.
+#[derive(Default)]
 pub(crate) struct Table {
     paths: matchit::Router<usize>,
     /// The paths without parameters, which come before those with some, with their routes.
@@ -101,30 +102,7 @@ impl Table {
 
     /// Whether that of the router of any host does.
     pub(crate) fn any_reads_tls(&self) -> bool {
-        self.reads_tls() || self.hosts.values().any(Self::any_reads_tls)
-    }
-}
-
-impl Default for Table {
-    fn default() -> Self {
-        Self {
-            paths: matchit::Router::default(),
-            exact: HashMap::default(),
-            places: HashMap::default(),
-            routes: Vec::new(),
-            fallback: None,
-            middleware: Rc::default(),
-            wrappers: Vec::new(),
-            unrouted: None,
-            body_bytes_max: None,
-            timeout: None,
-            connection_state: None,
-            half_close: None,
-            hosts: HashMap::default(),
-            domains: HashMap::default(),
-            slashes: Slashes::default(),
-            conditional: None,
-        }
+        self.reads_tls() || self.tables().any(Self::any_reads_tls)
     }
 }
 

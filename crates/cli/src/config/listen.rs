@@ -74,7 +74,7 @@ impl Keys for CertificateFiles {
         )
         .required(),
         Key::<Self>::new("key", Kind::Path, "Its private key (PEM).", |to, value, reader| {
-            to.key = reader.path(value).value
+            to.key = reader.path(value).value;
         })
         .required(),
     ];

@@ -98,7 +98,9 @@ impl Reader<'_> {
                 return false;
             }
             (Kind::List(inner) | Kind::OneOrMore(inner), Data::List(items)) => {
-                return items.iter().fold(true, |all, item| self.is_of_kind(name, *inner, item) && all);
+                // Each item is looked at, since each may have a mistake.
+                let wrong = items.iter().filter(|item| !self.is_of_kind(name, *inner, item)).count();
+                return wrong == 0;
             }
             (Kind::OneOrMore(inner), _) => return self.is_of_kind(name, *inner, value),
             (Kind::Map(inner), Data::Table(entries)) => {

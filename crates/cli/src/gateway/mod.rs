@@ -46,7 +46,7 @@ pub(crate) struct RunOptions {
 /// Where the configuration comes from.
 pub(crate) enum Source {
     /// A file, and the listener for one without any.
-    File(PathBuf, Option<Listen>),
+    File(PathBuf, Option<Box<Listen>>),
     /// Flags, which do not change; the files that they name do.
     Flags(Box<dyn Fn() -> Result<Config, Box<dyn Error>> + Send + Sync>),
 }
@@ -189,7 +189,7 @@ impl Gateway {
         match &reloaded {
             Ok(summary) => tracing::info!(subsystem = "config", "configuration reloaded: {summary}"),
             Err(error) => {
-                tracing::error!(subsystem = "config", %error, "configuration not reloaded; the old one stays in use")
+                tracing::error!(subsystem = "config", %error, "configuration not reloaded; the old one stays in use");
             }
         }
         reloaded.map_err(ReloadError::Mistakes)
@@ -231,7 +231,7 @@ impl Source {
                 let mut config = Config::load(path)?;
                 if config.listen.is_empty() {
                     let none = || format!("{}: there is no [[listen]]", path.display());
-                    config.listen.push(listener.clone().ok_or_else(none)?);
+                    config.listen.push(*listener.clone().ok_or_else(none)?);
                 }
                 Ok(config)
             }

@@ -216,7 +216,7 @@ fn a_background_task_runs_on_each_loop_until_the_drain() {
         async move {
             let _ended = ended;
             started.send(number).unwrap();
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }
     };
     let server = Server::bind("127.0.0.1:0").unwrap().loops(2).background(task);
