@@ -32,6 +32,7 @@
 //! | `snapshot.rs` | the figures of the live page, as JSON |
 //! | `connections.rs` | the list of connections: searched, sorted |
 //! | `purge.rs` | the removal of stored responses |
+//! | `reload.rs` | `ReloadError`: another configuration on request |
 //! | `page.rs` | the live page, `dashboard.html`, and its policy |
 
 #![forbid(unsafe_code)]
@@ -41,6 +42,7 @@ mod figures;
 mod guard;
 mod page;
 mod purge;
+mod reload;
 mod routes;
 mod snapshot;
 
@@ -58,6 +60,9 @@ use tidegate_sys::{Address, ListenOptions};
 
 use crate::figures::{Figures, ReadUpstreams, WriteMetrics};
 use crate::guard::Guard;
+use crate::reload::ReloadFunction;
+
+pub use crate::reload::ReloadError;
 
 /// The administrative server of a running server.
 ///
@@ -84,19 +89,6 @@ pub struct Admin {
     allows_remote: bool,
     shares_address: bool,
     reload: Option<ReloadFunction>,
-}
-
-/// Reads a configuration again.
-pub(crate) type ReloadFunction = Arc<dyn Fn() -> Result<String, ReloadError> + Send + Sync>;
-
-/// Why a configuration was not read again.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ReloadError {
-    /// Another reload is under way: answered with 409.
-    Busy,
-    /// The configuration has mistakes, one line each, and the old one stays in use: answered with 422.
-    Mistakes(String),
 }
 
 impl fmt::Debug for Admin {

@@ -4,8 +4,6 @@ use serde::{Deserialize, Serialize};
 use tidegate_http::{IntoResponse, Json, Query, Response, Router, StatusCode};
 use tidegate_http_cache::Cache;
 
-use crate::routes::AdminState;
-
 /// The query of a purge: one of these.
 #[derive(Debug, Deserialize)]
 struct Purge {
@@ -22,7 +20,7 @@ struct Purged {
 }
 
 /// Adds the path, if there is a cache.
-pub(crate) fn with_purge(router: Router<AdminState>, caches: &[Cache]) -> Router<AdminState> {
+pub(crate) fn with_purge<S: 'static>(router: Router<S>, caches: &[Cache]) -> Router<S> {
     if caches.is_empty() {
         return router;
     }

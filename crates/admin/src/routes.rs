@@ -16,8 +16,8 @@ use crate::figures::Figures;
 use crate::guard::Guard;
 use crate::page;
 use crate::purge::with_purge;
+use crate::reload::{ReloadError, ReloadFunction};
 use crate::snapshot::Snapshot;
-use crate::{ReloadError, ReloadFunction};
 
 /// Shared state of the functions.
 pub(crate) struct AdminState {
