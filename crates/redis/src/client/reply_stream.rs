@@ -58,7 +58,7 @@ impl Call {
 
     /// Sends the command, and yields the bytes of the reply unchanged, an error of the server included. The connection
     /// does not wait for the reader: if more bytes wait than the budget has, the reply ends with
-    /// [`Failure::ReplyTooLong`].
+    /// [`Failure::ReplyTooLong`](crate::Failure::ReplyTooLong).
     pub fn wire(self, budget: &ReplyBudget) -> WireReply {
         WireReply(self.read_by(StreamForm::Wire, Some(budget.clone())))
     }
