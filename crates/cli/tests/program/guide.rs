@@ -115,6 +115,7 @@ impl Machine {
     fn play(&mut self, command: &str) {
         let mut words = command.split(' ');
         match (words.next().unwrap_or_default(), words.next().unwrap_or_default()) {
+            ("tidegate", "serve") if command.contains("--access-log-to access.log") => self.log_accesses(command),
             ("tidegate", "serve") => self.serve(command),
             ("tidegate", "top") if !command.contains("--once") => self.watch(command),
             ("tidegate", "top") => assert!(self.shell(command).contains("requests/s"), "{command}"),
@@ -153,6 +154,18 @@ impl Machine {
         let program = program.unwrap_or_else(|errors| panic!("{command}: {errors:?}"));
         assert_eq!(Peer::connect(&program).get("/plaintext").status, 200);
         self.server = Some(program);
+    }
+
+    /// A server whose access log is a file.
+    fn log_accesses(&self, command: &str) {
+        let program = Program::start(self.command(&format!("exec {command} --listen 127.0.0.1:0")));
+        let mut program = program.unwrap_or_else(|errors| panic!("{command}: {errors:?}"));
+        Peer::connect(&program).get("/nowhere");
+        // The lines of the log are written before the program ends.
+        program.signal(Signal::TERM);
+        assert_eq!(program.until_ended().code(), Some(0), "{command}");
+        let log = std::fs::read_to_string(self.directory.path("checkout/access.log")).expect("an access log");
+        assert!(log.contains("\"GET /nowhere HTTP/1.1\" 404"), "{command}: {log}");
     }
 
     /// `tidegate top` prints until it is ended.
