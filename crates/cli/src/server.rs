@@ -298,8 +298,9 @@ impl CurrentServer {
         let (number, old) = self.numbered();
         let new = start(&old)?;
         *self.current.lock().unwrap_or_else(PoisonError::into_inner) = (number + 1, new);
-        let drain = move || old.drain(DRAIN_DEADLINE);
-        std::thread::Builder::new().name("tidegate-replaced".into()).spawn(drain)?;
+        old.begin_drain(DRAIN_DEADLINE);
+        let wait = move || old.wait();
+        std::thread::Builder::new().name("tidegate-replaced".into()).spawn(wait)?;
         Ok(())
     }
 
