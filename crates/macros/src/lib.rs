@@ -132,20 +132,6 @@ pub fn fault(item: TokenStream) -> TokenStream {
 /// middleware. Without it the error is at the call of the router, and names the whole function. It costs nothing at run
 /// time.
 ///
-/// ```
-/// use tidegate::http::{Path, Router, State};
-///
-/// struct Harbours(Vec<String>);
-///
-/// #[tidegate::debug_function]
-/// async fn name(State(harbours): State<Harbours>, Path(number): Path<usize>) -> Option<String> {
-///     harbours.0.get(number).cloned()
-/// }
-///
-/// let router = Router::with_state(Harbours(vec!["Bremen".into()])).get("/{number}", name);
-/// # drop(router);
-/// ```
-///
 /// The state is that of the first argument `State<T>`, or `()`; `#[tidegate::debug_function(state = T)]` names another.
 #[proc_macro_attribute]
 pub fn debug_function(arguments: TokenStream, item: TokenStream) -> TokenStream {

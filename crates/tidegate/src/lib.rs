@@ -136,6 +136,20 @@ pub use tidegate_http1 as http1;
 #[doc(inline)]
 pub use tidegate_http2 as http2;
 /// The compiler names the wrong argument of a router's function.
+///
+/// ```
+/// use tidegate::http::{Path, Router, State};
+///
+/// struct Harbours(Vec<String>);
+///
+/// #[tidegate::debug_function]
+/// async fn name(State(harbours): State<Harbours>, Path(number): Path<usize>) -> Option<String> {
+///     harbours.0.get(number).cloned()
+/// }
+///
+/// let router = Router::with_state(Harbours(vec!["Bremen".into()])).get("/{number}", name);
+/// # drop(router);
+/// ```
 #[cfg(feature = "http")]
 pub use tidegate_macros::debug_function;
 /// An async `main`, and async tests, on an event loop.
