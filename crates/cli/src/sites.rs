@@ -93,7 +93,7 @@ impl SitesOptions {
             if path.prefix().is_some() || !from.insert(path.clone()) {
                 return Err(format!("`{redirect}`: a second redirect from the path, or one from several"));
             }
-            let action = Some(Action::Redirect(Redirect { to: literal(&to)?, status: 308 }));
+            let action = Some(Action::Redirect(Redirect { to: literal(&to)?, ..Redirect::default() }));
             routes.push(Route { action, path: Located::of_flag(path), ..shared.clone() });
         }
         let slashes = SlashRule::Keep;

@@ -1,6 +1,8 @@
 //! Texts that the file may not have, since their usual meaning does not hold here: patterns as names of hosts, and
 //! variables in values, which would be sent as they are.
 
+use tidegate::http::Template;
+
 /// Why a name is no host that a request can name; `None` for one that is, and for `*.` before one.
 pub(crate) fn refuse_host(name: &str) -> Option<String> {
     let host = name.strip_prefix("*.").unwrap_or(name);
@@ -22,6 +24,22 @@ pub(crate) fn refuse_host(name: &str) -> Option<String> {
 /// The name by which a host is compared.
 pub(crate) fn host_key(name: &str) -> String {
     name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase()
+}
+
+/// The template of a value with placeholders; `None` for a value that is sent as it is.
+///
+/// # Errors
+/// An unknown placeholder, and a variable of another server.
+pub(super) fn placeholders(value: &str) -> Result<Option<Template>, String> {
+    match find_variable(value) {
+        None => Ok(None),
+        Some(variable) if variable.starts_with('{') => {
+            value.parse().map(Some).map_err(|error| format!("`{}`: {error}", value.escape_debug()))
+        }
+        Some(variable) => {
+            Err(format!("`{variable}` would be sent as it is: placeholders are written such as {{client.ip}}"))
+        }
+    }
 }
 
 /// Why a value is refused that looks like one with a variable of another server; `None` for another value.

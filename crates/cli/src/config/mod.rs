@@ -12,6 +12,7 @@ mod check;
 mod environment;
 mod files;
 mod globs;
+mod guards;
 mod keys;
 mod listen;
 mod literal;

@@ -4,8 +4,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use tidegate::http::StatusCode;
-use tidegate::http::proxy::{Edit, HashKey};
+use tidegate::http::proxy::{Edit, HashKey, StickyCookie};
+use tidegate::http::{RateKey, StatusCode, Template};
 use tidegate::{ConnectionRate, IpNet};
 
 use super::mistakes::{Located, Place};
@@ -19,6 +19,7 @@ pub(crate) struct Route {
     pub(crate) path: Located<PathRule>,
     pub(crate) conditions: Conditions,
     pub(crate) action: Option<Action>,
+    pub(crate) guards: GuardRules,
     pub(crate) proxying: ProxyRules,
     pub(crate) files: FileRules,
     pub(crate) error_pages: Vec<ErrorPage>,
@@ -88,6 +89,7 @@ impl Default for Route {
             path: Located::of_flag(PathRule::ALL),
             conditions: Conditions::default(),
             action: None,
+            guards: GuardRules::default(),
             proxying: ProxyRules::default(),
             files: FileRules::default(),
             error_pages: Vec::new(),
@@ -101,12 +103,14 @@ impl Default for Route {
 #[derive(Debug, Clone)]
 pub(crate) struct Redirect {
     pub(crate) to: String,
+    /// The same with placeholders.
+    pub(crate) template: Option<Template>,
     pub(crate) status: u16,
 }
 
 impl Default for Redirect {
     fn default() -> Self {
-        Self { to: String::new(), status: 308 }
+        Self { to: String::new(), template: None, status: 308 }
     }
 }
 
@@ -122,6 +126,21 @@ impl Default for FixedResponse {
     fn default() -> Self {
         Self { status: StatusCode::OK, body: String::new(), headers: Vec::new() }
     }
+}
+
+/// Which clients may ask, how often, and fields of the responses.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct GuardRules {
+    /// Networks of clients that may ask; all, unless set.
+    pub(crate) allow: Option<Vec<IpNet>>,
+    pub(crate) deny: Vec<IpNet>,
+    pub(crate) rate: Option<ConnectionRate>,
+    pub(crate) rate_by: RateKey,
+    pub(crate) concurrency: Option<u32>,
+    pub(crate) security_headers: bool,
+    pub(crate) cache: bool,
+    pub(crate) compress: bool,
+    pub(crate) sticky: Option<StickyCookie>,
 }
 
 /// Changes of a proxy on the way.

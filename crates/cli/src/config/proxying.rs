@@ -1,9 +1,10 @@
 //! The keys of a `[[route]]` with `upstream`: changes on the way.
 
 use tidegate::http::proxy::{Edit, HashKey};
+use tidegate::http::{EditValue, InvalidField};
 
 use super::keys::{Key, Keys, Kind, info};
-use super::literal::refuse_variable;
+use super::literal::placeholders;
 use super::mistakes::Place;
 use super::model::{HostRule, Owner, Route};
 use super::reader::Reader;
@@ -81,6 +82,11 @@ proxy_key!(
     &[],
     |to, value, reader| {
         to.request_edits = reader.table::<Edits>(value).edits;
+        if let Some(edit) = to.request_edits.iter().find(|edit| edit.needs_response()) {
+            let text =
+                format!("`{}` has a placeholder that only responses have a value for", edit.name().escape_debug());
+            reader.mistake(value.place, text);
+        }
     }
 );
 proxy_key!(
@@ -114,16 +120,20 @@ proxy_key!(
     "hash-key",
     Kind::Text,
     "\"client\"",
-    "What `consistent-hash` goes by: `client`, `target` or `header:NAME`.",
+    "What `consistent-hash` goes by: `client`, `target`, `header:NAME` or `cookie:NAME`.",
     &[],
     |to, value, reader| {
         let text = reader.text(value);
         match &*text {
             "client" => to.hash_key = HashKey::Client,
             "target" => to.hash_key = HashKey::Target,
-            other => match other.strip_prefix("header:") {
-                Some(name) if is_field_name(name) => to.hash_key = HashKey::Header(name.to_owned()),
-                _ => reader.mistake(value.place, format!("`{other}` is not client, target or header:NAME")),
+            other => match other.split_once(':') {
+                Some(("header", name)) if is_field_name(name) => to.hash_key = HashKey::Header(name.to_owned()),
+                Some(("cookie", name)) if is_field_name(name) => to.hash_key = HashKey::Cookie(name.to_owned()),
+                _ => {
+                    let text = format!("`{other}` is not client, target, header:NAME or cookie:NAME");
+                    reader.mistake(value.place, text);
+                }
             },
         }
     }
@@ -184,7 +194,8 @@ pub(crate) struct Edits {
 
 impl Keys for Edits {
     const TITLE: &'static str = "a change of fields";
-    const TEXT: &'static str = "Changes of fields. Values are sent as they are.";
+    const TEXT: &'static str =
+        "Changes of fields. Values may have placeholders ([all of them](placeholders.md)), such as `{client.ip}`.";
     const KEYS: &'static [Key<Self>] = &[
         Key::<Self>::new(
             "set",
@@ -226,14 +237,19 @@ impl Edits {
         &mut self,
         value: &Value,
         reader: &mut Reader<'_>,
-        edit: impl Fn(&str, &str) -> Result<Edit, tidegate::http::InvalidField>,
+        edit: impl Fn(&str, EditValue) -> Result<Edit, InvalidField>,
     ) {
         for (name, value) in reader.entries(value) {
             let text = reader.text(value);
-            if let Some(mistake) = refuse_variable(&text) {
-                reader.mistake(value.place, format!("`{}`: {mistake}; {KNOWN_OF_CLIENT}", name.text.escape_debug()));
-            }
-            match edit(&name.text, &text) {
+            let text = match placeholders(&text) {
+                Ok(None) => EditValue::from(text),
+                Ok(Some(template)) => EditValue::from(template),
+                Err(mistake) => {
+                    reader.mistake(value.place, format!("`{}`: {mistake}", name.text.escape_debug()));
+                    continue;
+                }
+            };
+            match edit(&name.text, text) {
                 Ok(edit) => self.edits.push(edit),
                 Err(error) => reader.mistake(name.place, format!("`{}`: {error}", name.text.escape_debug())),
             }
@@ -245,9 +261,6 @@ impl Edits {
 pub(super) fn is_field_name(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'+-.^_`|~".contains(&byte))
 }
-
-/// The replacement for the variables of another server, for messages.
-const KNOWN_OF_CLIENT: &str = "X-Forwarded-For, X-Forwarded-Proto, X-Forwarded-Host and Forwarded name the client";
 
 /// The longest `response-timeout`, in seconds.
 pub(crate) const RESPONSE_TIMEOUT_MAX: u32 = 86_400;

@@ -1,10 +1,10 @@
 //! The keys of `[[route]]` and `[[site]]`. Those of single actions are in `proxying.rs` and `files.rs`.
 
-use tidegate::http::{Response, StatusCode};
+use tidegate::http::{self, Response, StatusCode};
 
 use super::files::error_pages;
 use super::keys::{Key, Keys, Kind, info};
-use super::literal::refuse_host;
+use super::literal::{placeholders, refuse_host};
 use super::mistakes::{Located, Mistakes, Place};
 use super::model::{Action, BasicAuthRule, ErrorPage, FixedResponse, Owner, Redirect, Route, Wanted};
 use super::path_rule::PathRule;
@@ -78,6 +78,15 @@ impl Keys for Route {
         Key::<Self>::new("basic-auth", Kind::Table(info::<BasicAuthRule>), "Ask for a name and a password.", |to, value, reader| {
             to.basic_auth = Some(reader.table(value));
         }),
+        super::guards::ALLOW,
+        super::guards::DENY,
+        super::guards::RATE,
+        super::guards::RATE_BY,
+        super::guards::CONCURRENCY,
+        super::guards::SECURITY_HEADERS,
+        super::guards::CACHE,
+        super::guards::COMPRESS,
+        super::guards::STICKY_COOKIE,
         super::proxying::STRIP_PATH,
         super::proxying::HOST,
         super::proxying::RESPONSE_TIMEOUT,
@@ -167,8 +176,17 @@ impl Keys for Redirect {
     const TITLE: &'static str = "redirect";
     const TEXT: &'static str = "A redirect, which keeps the query.";
     const KEYS: &'static [Key<Self>] = &[
-        Key::<Self>::new("to", Kind::Text, "The path or URL to go to.", |to, value, reader| {
-            to.to = literal(value, reader);
+        Key::<Self>::new("to", Kind::Text, "The path or URL to go to. With placeholders, such as `https://{request.host}{request.target}`, the query is the one that they give.", |to, value, reader| {
+            let text = reader.text(value);
+            match placeholders(&text) {
+                Ok(None) => {}
+                Ok(Some(template)) => match http::Redirect::new(StatusCode::PERMANENT_REDIRECT, template.clone()) {
+                    Ok(_) => return to.template = Some(template),
+                    Err(error) => return reader.mistake(value.place, format!("`{}`: {error}", text.escape_debug())),
+                },
+                Err(error) => return reader.mistake(value.place, error),
+            }
+            to.to = text;
             if let Err(error) = Response::new().header("Location", &to.to) {
                 reader.mistake(value.place, format!("`{}`: {error}", to.to.escape_debug()));
             }

@@ -8,10 +8,13 @@ use std::error::Error;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tidegate::Bytes;
+use tidegate::IpNet;
+use tidegate::http::cache::Cache;
 use tidegate::http::proxy::{Forwarding, Maintenance, Proxy, RateLimit, Upstreams};
 use tidegate::http::{
-    self, BasicAuth, ContentType, ErrorPages, Files, IntoResponse, InvalidField, LineLog, Reload, Request,
-    RequestFunction, Response, ResponseCompression, Router, Slashes, StatusCode, with_middleware,
+    self, BasicAuth, ConcurrencyLimit, ContentType, ErrorPages, Files, IntoResponse, InvalidField, LineLog,
+    NetworkRules, Reload, Request, RequestFunction, Response, ResponseCompression, Router, SecurityFields, Slashes,
+    StatusCode, TrustedProxies, with_middleware,
 };
 use tidegate::metrics::UpstreamGroup;
 use tidegate::proxy_protocol::Networks;
@@ -42,8 +45,41 @@ pub(crate) struct OpenRoutes {
 struct OpenRoute {
     route: Route,
     rate: Option<RateLimit>,
+    guards: Guards,
     files: Option<Files>,
     error_pages: Vec<(StatusCode, Bytes)>,
+}
+
+/// The middleware of a route that all loops share.
+struct Guards {
+    networks: Option<NetworkRules>,
+    rate: Option<RateLimit>,
+    concurrency: Option<ConcurrencyLimit>,
+    cache: Option<Cache>,
+}
+
+impl Guards {
+    fn new(route: &Route) -> Result<Self, Box<dyn Error>> {
+        let rules = &route.guards;
+        let trusted = TrustedProxies::new(networks(&route.proxying.trusted));
+        let has_networks = rules.allow.is_some() || !rules.deny.is_empty();
+        let networks = has_networks.then(|| {
+            let denied = NetworkRules::new().trusted(trusted.clone()).deny(networks(&rules.deny));
+            match &rules.allow {
+                Some(allow) => denied.allow(networks(allow)).deny_others(),
+                None => denied,
+            }
+        });
+        let rate = |rate| RateLimit::new(rate).key(rules.rate_by.clone()).trusted(trusted.clone());
+        let cache = if rules.cache { Some(Cache::builder().build()?) } else { None };
+        let concurrency = rules.concurrency.map(ConcurrencyLimit::new);
+        Ok(Self { networks, rate: rules.rate.map(rate), concurrency, cache })
+    }
+}
+
+/// Networks as a set.
+fn networks(networks: &[IpNet]) -> Networks {
+    networks.iter().fold(Networks::default(), |all, one| all.and(one.addr(), one.prefix_len()))
 }
 
 impl RouteTable {
@@ -177,7 +213,7 @@ impl OpenRoute {
             error_pages.push((page.status, body.into()));
         }
         let rate = route.proxying.rate_per_address.map(RateLimit::new);
-        Ok(Self { route: route.clone(), rate, files, error_pages })
+        Ok(Self { route: route.clone(), rate, guards: Guards::new(route)?, files, error_pages })
     }
 
     /// Adds the route for one path, or for all that have no route.
@@ -185,12 +221,22 @@ impl OpenRoute {
         let half_close = self.route.proxying.half_close;
         match (&self.route.action, &self.files) {
             (Some(Action::Upstream(name)), _) => match proxies.get(name.value.as_str()) {
-                Some(proxy) => self.add(router, path, http::half_close(half_close, self.proxy(proxy))),
+                Some(proxy) => {
+                    let function = http::half_close(half_close, self.proxy(proxy));
+                    match &self.guards.cache {
+                        Some(cache) => self.add(router, path, cache.wrap(function)),
+                        None => self.add(router, path, function),
+                    }
+                }
                 None => self.add(router, path, || StatusCode::BAD_GATEWAY),
             },
             (Some(Action::Redirect(redirect)), _) => {
-                let Redirect { to, status } = redirect.clone();
-                self.add(router, path, move |request: Request| redirected(&to, status, request.query()))
+                let Redirect { to, template, status } = redirect.clone();
+                let code = StatusCode::from_u16(status).unwrap_or(StatusCode::PERMANENT_REDIRECT);
+                match template.and_then(|template| http::Redirect::new(code, template).ok()) {
+                    Some(redirect) => self.add(router, path, redirect),
+                    None => self.add(router, path, move |request: Request| redirected(&to, status, request.query())),
+                }
             }
             (Some(Action::Respond(response)), _) => {
                 let response = response.clone();
@@ -204,12 +250,24 @@ impl OpenRoute {
     /// Adds a function with the middleware of the route.
     fn add<M>(&self, router: Router, path: &str, function: impl RequestFunction<(), M>) -> Router {
         let mut function = with_middleware(function);
-        if self.files.is_some() && self.route.files.compression {
+        if self.files.is_some() && self.route.files.compression || self.route.guards.compress {
             function = function.with(ResponseCompression::new());
         }
         if !self.error_pages.is_empty() {
             let pages = self.error_pages.iter().cloned();
             function = function.with(pages.fold(ErrorPages::new(), |all, (status, page)| all.page(status, page)));
+        }
+        if self.route.guards.security_headers {
+            function = function.with(SecurityFields::new());
+        }
+        if let Some(networks) = &self.guards.networks {
+            function = function.with(networks.clone());
+        }
+        if let Some(rate) = &self.guards.rate {
+            function = function.with(rate.clone());
+        }
+        if let Some(concurrency) = &self.guards.concurrency {
+            function = function.with(concurrency.clone());
         }
         if let Some(auth) = &self.route.basic_auth {
             let users = auth.users.iter();
@@ -231,8 +289,7 @@ impl OpenRoute {
         let mut forwarding = Forwarding::default();
         forwarding.x_forwarded = rules.x_forwarded;
         forwarding.forwarded = rules.forwarded;
-        let networks = rules.trusted.iter();
-        forwarding.trusted = networks.fold(Networks::default(), |all, one| all.and(one.addr(), one.prefix_len()));
+        forwarding.trusted = networks(&rules.trusted);
         let mut proxy = upstream.clone().forwarding(forwarding).hash_key(rules.hash_key.clone());
         proxy = match &rules.host {
             HostRule::Keep => proxy,
@@ -252,6 +309,9 @@ impl OpenRoute {
         }
         if rules.connect {
             proxy = proxy.pass_connect();
+        }
+        if let Some(cookie) = &self.route.guards.sticky {
+            proxy = proxy.sticky(cookie.clone());
         }
         match &self.rate {
             Some(rate) => proxy.rate_limit(rate),

@@ -117,6 +117,81 @@ fn one_file_has_listeners_sites_routes_and_upstreams() {
 }
 
 #[test]
+fn values_have_placeholders() {
+    let (files, upstream) = (Files::new(), Program::serve(&["--loops", "1"]));
+    files.write(
+        "gateway.toml",
+        &format!(
+            r#"
+            [[listen]]
+            address = "127.0.0.1:0"
+            [[upstream]]
+            name = "app"
+            servers = ["http://{}"]
+            [[route]]
+            path = "/plaintext"
+            upstream = "app"
+            response-headers = {{ set = {{ X-Client = "{{client.ip}} {{request.header.X-A}}!", X-Json = '{{"a":1}}' }} }}
+            [[route]]
+            path = "/old/{{id}}"
+            redirect = {{ to = "https://{{request.hostname}}/new/{{request.param.id}}", status = 302 }}
+            "#,
+            upstream.ip()
+        ),
+    );
+    let program = files.start("gateway.toml", &[]);
+    let passed = ask(&program, "sea.example", "/plaintext", "X-A: ebb\r\n");
+    assert_eq!((passed.field("x-client"), passed.field("x-json")), (Some("127.0.0.1 ebb!"), Some("{\"a\":1}")));
+    let moved = ask(&program, "sea.example:80", "/old/7", "");
+    assert_eq!((moved.status, moved.field("location")), (302, Some("https://sea.example/new/7")));
+}
+
+#[test]
+fn a_route_decides_which_clients_may_ask_and_how_often() {
+    let files = Files::new();
+    let route =
+        |path: &str, rest: &str| format!("[[route]]\npath = \"{path}\"\n{rest}\nrespond = {{ body = \"x\" }}\n");
+    let text = [
+        "[[listen]]\naddress = \"127.0.0.1:0\"\n".to_owned(),
+        route("/denied", "deny = \"127.0.0.0/8\""),
+        route("/far", "allow = \"192.0.2.0/24\""),
+        route("/near", "allow = [\"127.0.0.0/8\", \"192.0.2.0/24\"]"),
+        route("/rare", "rate = \"1/m:2\"\nrate-by = \"header:X-User\""),
+        route("/safe", "security-headers = true\nconcurrency = 5"),
+    ];
+    files.write("gateway.toml", &text.concat());
+    let program = files.start("gateway.toml", &[]);
+    let status = |path: &str, fields: &str| ask(&program, "a", path, fields).status;
+    assert_eq!([status("/denied", ""), status("/far", ""), status("/near", "")], [403, 403, 200]);
+    let of = |user: &str| status("/rare", &format!("X-User: {user}\r\n"));
+    assert_eq!([of("a"), of("a"), of("a"), of("b")], [200, 200, 429, 200]);
+    let safe = ask(&program, "a", "/safe", "");
+    assert_eq!((safe.status, safe.field("x-content-type-options")), (200, Some("nosniff")));
+}
+
+#[test]
+fn a_proxied_route_has_a_cache_compression_and_a_sticky_cookie() {
+    let (files, upstream) = (Files::new(), Program::serve(&["--loops", "1"]));
+    files.write(
+        "gateway.toml",
+        &format!(
+            "[[listen]]\naddress = \"127.0.0.1:0\"\n[[upstream]]\nname = \"app\"\nservers = [\"http://{}\"]\n\
+             [[route]]\nupstream = \"app\"\ncache = true\ncompress = true\nsticky-cookie = \"tide\"\n",
+            upstream.ip()
+        ),
+    );
+    let program = files.start("gateway.toml", &[]);
+    let asked = ask(&program, "a", "/json", "Accept-Encoding: gzip\r\n");
+    let cookie = asked.field("set-cookie").unwrap_or_default();
+    assert!(asked.status == 200 && cookie.starts_with("tide="), "{cookie}");
+    assert!(
+        asked.field("cache-status").is_some_and(|status| status.contains("fwd=")),
+        "{:?}",
+        asked.field("cache-status")
+    );
+}
+
+#[test]
 fn routes_are_chosen_by_method_field_query_and_client_and_fall_through() {
     let files = Files::new();
     let route = |rest: &str, body: &str| format!("[[route]]\n{rest}\nrespond = {{ body = \"{body}\" }}\n");
@@ -242,6 +317,9 @@ fn mistakes_between_routes_and_of_syntax_are_found() {
         ("[[route]]\nrespond = {}\nredirect = { to = \"/\" }\n".into(), "3:12", "one of"),
         ("[[route]]\nhosts = [\"a\"]\n".into(), "1:1", "no `upstream`"),
         ("[[route]]\nredirect = { to = \"//$host\" }\n".into(), "2:19", "`$host` would be sent"),
+        ("[[route]]\nredirect = { to = \"//{request.hots}/\" }\n".into(), "2:19", "did you mean `{request.host}`"),
+        ("[[route]]\nrate-by = \"user\"\nrespond = {}\n".into(), "2:11", "is not client, header:NAME"),
+        ("[[route]]\ncache = true\nrespond = {}\n".into(), "2:9", "`cache` is for routes with `upstream`"),
         ("[[route]]\nfolder = \"/nowhere\"\n".into(), "2:10", "not a directory"),
         ("[[route]]\npath = \"/a\"\nfolder = \"/\"\n".into(), "2:8", "ends with `/*`"),
         (

@@ -1,0 +1,116 @@
+//! The keys of a `[[route]]` that every action has beside its own: which clients may ask, how often, and fields of the
+//! responses.
+
+use tidegate::http::RateKey;
+use tidegate::http::proxy::StickyCookie;
+
+use super::keys::{Key, Kind};
+use super::model::{Owner, Route};
+use super::proxying::is_field_name;
+use crate::admission::parse_rate;
+
+pub(super) const ALLOW: Key<Route> = Key::<Route>::new(
+    "allow",
+    Kind::OneOrMore(&Kind::Text),
+    "Networks of clients that may ask, such as `10.0.0.0/8`; all others get a 403. All may, unless set. Behind proxies of \
+     `trusted`, the client is the one that these name.",
+    |to, value, reader| to.guards.allow = Some(reader.networks(value)),
+);
+
+pub(super) const DENY: Key<Route> = Key::<Route>::new(
+    "deny",
+    Kind::OneOrMore(&Kind::Text),
+    "Networks of clients that may not ask, and get a 403. It comes before `allow`.",
+    |to, value, reader| to.guards.deny = reader.networks(value),
+);
+
+pub(super) const RATE: Key<Route> = Key::<Route>::new(
+    "rate",
+    Kind::Text,
+    "Requests of one client, such as `100/s:200`: a rate for each second (`s`) or minute (`m`), and a burst. Further ones get a \
+     429.",
+    |to, value, reader| {
+        let text = reader.text(value);
+        match parse_rate(&text) {
+            Ok(rate) => to.guards.rate = Some(rate),
+            Err(error) => reader.mistake(value.place, format!("`{text}` is {error}")),
+        }
+    },
+);
+
+pub(super) const RATE_BY: Key<Route> = Key::<Route>::new(
+    "rate-by",
+    Kind::Text,
+    "What tells the clients of `rate` apart: `client`, `header:NAME`, `cookie:NAME` or `bearer`; requests without that count \
+     for their client's address.",
+    |to, value, reader| {
+        let text = reader.text(value);
+        to.guards.rate_by = match text.split_once(':') {
+            None if text == "client" => RateKey::Client,
+            None if text == "bearer" => RateKey::Bearer,
+            Some(("header", name)) if is_field_name(name) => RateKey::Header(name.to_owned()),
+            Some(("cookie", name)) if is_field_name(name) => RateKey::Cookie(name.to_owned()),
+            _ => {
+                return reader.mistake(
+                    value.place,
+                    format!("`{}` is not client, header:NAME, cookie:NAME or bearer", text.escape_debug()),
+                );
+            }
+        };
+    },
+)
+.default("\"client\"");
+
+pub(super) const CONCURRENCY: Key<Route> = Key::<Route>::new(
+    "concurrency",
+    Kind::Integer { min: 1, max: 1_000_000 },
+    "Requests of the route in progress at a time, on all loops together; further ones get a 503.",
+    |to, value, reader| to.guards.concurrency = Some(reader.count(value)),
+);
+
+pub(super) const SECURITY_HEADERS: Key<Route> = Key::<Route>::new(
+    "security-headers",
+    Kind::Boolean,
+    "Add fields that protect the users of browsers to each response that does not have them.",
+    |to, value, reader| to.guards.security_headers = reader.boolean(value),
+)
+.default("false");
+
+pub(super) const CACHE: Key<Route> = Key::<Route>::new(
+    "cache",
+    Kind::Boolean,
+    "Keep responses in memory (RFC 9111), 64 MiB at most, and answer from there; a reload begins without any. Each response says \
+     so in `Cache-Status`.",
+    |to, value, reader| {
+        to.used.push(("cache", value.place, Owner::Upstream));
+        to.guards.cache = reader.boolean(value);
+    },
+)
+.default("false");
+
+pub(super) const COMPRESS: Key<Route> = Key::<Route>::new(
+    "compress",
+    Kind::Boolean,
+    "Compress responses of the upstream that are not compressed, as the client accepts it.",
+    |to, value, reader| {
+        to.used.push(("compress", value.place, Owner::Upstream));
+        to.guards.compress = reader.boolean(value);
+    },
+)
+.default("false")
+.known_as(&["gzip", "encode"]);
+
+pub(super) const STICKY_COOKIE: Key<Route> = Key::<Route>::new(
+    "sticky-cookie",
+    Kind::Text,
+    "The name of a cookie that keeps a client at the server that it had first. A reload chooses anew.",
+    |to, value, reader| {
+        to.used.push(("sticky-cookie", value.place, Owner::Upstream));
+        let name = reader.text(value);
+        match StickyCookie::new(&name) {
+            Ok(cookie) => to.guards.sticky = Some(cookie),
+            Err(error) => reader.mistake(value.place, format!("`{}`: {error}", name.escape_debug())),
+        }
+    },
+)
+.known_as(&["sticky"]);
