@@ -109,7 +109,10 @@ impl Fetch {
                 if stale.is_some() && code < 500 && !facts.is_authorized {
                     cache.forget(lead.key());
                 }
-                cache.mark(lead.key());
+                // The next client may send no credentials, or get no cookie.
+                if !matches!(detail, "authorization" | "set-cookie") {
+                    cache.mark(lead.key());
+                }
                 lead.finish(FlightEnd::Unstorable);
                 status.detail = Some(detail);
                 cache.with_status(response, &status)
@@ -142,7 +145,7 @@ impl Fetch {
         reason: &'static str,
     ) -> Response {
         let cache = &self.cache;
-        let validated_facts = ResponseFacts::of(gateway::fields(validated), &[]);
+        let validated_facts = ResponseFacts::of(gateway::fields(validated), &cache.targets);
         let fields = update::updated(&entry.fields, gateway::fields(validated), &validated_facts);
         let request = RequestFacts::of(self.request.head().headers(), cache.ignores_client_control);
         let facts = ResponseFacts::of(&fields, &cache.targets);

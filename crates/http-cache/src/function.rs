@@ -210,7 +210,9 @@ async fn find(fetch: &Fetch, waited: Option<Millis>) -> Found {
         Lookup::Unstorable => return nothing("uri-miss", true),
         Lookup::None => return nothing("uri-miss", false),
     };
-    if waited.is_some_and(|waited| entry.freshness.received >= waited) {
+    // A response that needs validation, or is stale as it arrives, may be of the leader's user alone.
+    let is_of_all = || entry.freshness.is_fresh(entry.freshness.received);
+    if waited.is_some_and(|waited| entry.freshness.received >= waited) && is_of_all() {
         Counters::add(&cache.counters.joined);
         let status = CacheStatus { is_collapsed: true, ..CacheStatus::forwarded("uri-miss") };
         return Found::Response(answer::respond(&entry, (method, &facts), now, &status, cache.name.as_deref()));

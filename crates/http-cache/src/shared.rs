@@ -88,10 +88,11 @@ impl CacheShared {
 
     /// Removes the responses for a key that another one has replaced which is not stored.
     pub(crate) fn forget(&self, key: &[u8]) {
-        self.store.remove(key);
+        // The disk first: a lookup would put its response into memory again.
         if let Some(disk) = &self.disk {
             disk.remove(key);
         }
+        self.store.remove(key);
     }
 
     pub(crate) fn invalidate_where(&self, is_chosen: impl Fn(&[u8]) -> bool) -> usize {

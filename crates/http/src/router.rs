@@ -120,8 +120,16 @@ pub enum Slashes {
     /// Slashes are matched as they were sent, and `%2F` is a part of its segment. A proxy's upstream that reads paths in
     /// another way is not protected by the rules of its routes.
     Keep,
-    /// A path with `//`, `%2F`, `\\` or `%5C` is answered with 400.
+    /// A path with `//`, `%2F`, `\\` or `%5C` is answered with 400. A request that a gateway would pass on is matched without
+    /// the parameters of segments.
     Refuse,
+}
+
+impl Slashes {
+    /// Whether a request that a gateway would pass on is matched in its folded form, since its upstream may read it so.
+    const fn folds_for_proxies(self) -> bool {
+        matches!(self, Self::MergeForProxies | Self::Refuse)
+    }
 }
 
 /// The functions of one path.
@@ -685,7 +693,7 @@ impl Table {
             _ => in_form(&NormalPath::new(path)),
         }?;
         match found {
-            (endpoint, _) if endpoint.is_gateway && self.slashes == Slashes::MergeForProxies => {
+            (endpoint, _) if endpoint.is_gateway && self.slashes.folds_for_proxies() => {
                 in_form(&NormalPath::folded(path)).map(Ok)
             }
             (endpoint, _) if !endpoint.is_gateway && std::str::from_utf8(path).is_err() => {
@@ -750,7 +758,7 @@ impl Table {
         }
         let found = self.look_up(path, head, same_place);
         let is_passed_on = matches!(found, Ok((endpoint, _)) if endpoint.is_gateway);
-        if is_passed_on && self.slashes == Slashes::MergeForProxies && normal_path::has_folds(path.as_bytes()) {
+        if is_passed_on && self.slashes.folds_for_proxies() && normal_path::has_folds(path.as_bytes()) {
             return self.find_by_normal_path(head);
         }
         found
@@ -772,7 +780,7 @@ impl Table {
             _ => look_up(&NormalPath::new(path)),
         };
         match found {
-            Ok((endpoint, _)) if endpoint.is_gateway && self.slashes == Slashes::MergeForProxies => {
+            Ok((endpoint, _)) if endpoint.is_gateway && self.slashes.folds_for_proxies() => {
                 look_up(&NormalPath::folded(path))
             }
             found => found,

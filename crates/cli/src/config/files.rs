@@ -73,7 +73,11 @@ impl Keys for BasicAuthRule {
                 if name.text.contains(':') {
                     reader.mistake(name.place, format!("the user name `{}` has a colon", name.text.escape_debug()));
                 }
+                let place = password.place;
                 let password = reader.secret(password);
+                if password.is_empty() {
+                    reader.mistake(place, format!("the password of `{}` is empty", name.text.escape_debug()));
+                }
                 to.users.push((name.text.clone(), password));
             }
         })

@@ -31,14 +31,18 @@ pub(crate) fn host_key(name: &str) -> String {
 /// # Errors
 /// An unknown placeholder, and a variable of another server.
 pub(super) fn placeholders(value: &str) -> Result<Option<Template>, String> {
-    match find_variable(value) {
-        None => Ok(None),
-        Some(variable) if variable.starts_with('{') => {
-            value.parse().map(Some).map_err(|error| format!("`{}`: {error}", value.escape_debug()))
+    let mut has_placeholder = false;
+    let mut rest = value;
+    while let Some(variable) = find_variable(rest) {
+        if !variable.starts_with('{') {
+            return Err(format!("`{variable}` would be sent as it is: placeholders are written such as {{client.ip}}"));
         }
-        Some(variable) => {
-            Err(format!("`{variable}` would be sent as it is: placeholders are written such as {{client.ip}}"))
-        }
+        has_placeholder = true;
+        rest = rest.split_once(variable).map_or("", |(_, behind)| behind);
+    }
+    match has_placeholder {
+        true => value.parse().map(Some).map_err(|error| format!("`{}`: {error}", value.escape_debug())),
+        false => Ok(None),
     }
 }
 

@@ -25,6 +25,9 @@ impl PathRule {
         if text.contains(['?', '#', ' ']) || text.contains("//") || text.chars().any(char::is_control) {
             return Err(format!("`{}` is not a path: it has no query, space or empty segment", text.escape_debug()));
         }
+        if ["%7b", "%7d"].iter().any(|brace| text.to_ascii_lowercase().contains(brace)) {
+            return Err(format!("`{}` has an encoded brace, which no route matches", text.escape_debug()));
+        }
         if let Some(prefix) = text.strip_suffix("/*") {
             if prefix.contains(['{', '}', '*']) {
                 return Err(format!("`{text}` is a pattern and a prefix: write `{{*rest}}` in place of the star"));

@@ -97,6 +97,10 @@ impl Reader<'_> {
                 self.mistake(value.place, text);
                 return false;
             }
+            (Kind::OneOrMore(_), Data::List(items)) if items.is_empty() => {
+                self.mistake(value.place, format!("`{name}` is an empty list: leave it out, or name one"));
+                return false;
+            }
             (Kind::List(inner) | Kind::OneOrMore(inner), Data::List(items)) => {
                 // Each item is looked at, since each may have a mistake.
                 let wrong = items.iter().filter(|item| !self.is_of_kind(name, *inner, item)).count();
@@ -112,6 +116,8 @@ impl Reader<'_> {
         };
         if !is {
             let given = match &value.data {
+                // Never a secret.
+                _ if matches!(kind, Kind::Secret) => value.kind_name().to_owned(),
                 Data::Text { text, .. } => format!("\"{}\"", text.escape_debug()),
                 Data::Integer(number) => number.to_string(),
                 _ => value.kind_name().to_owned(),

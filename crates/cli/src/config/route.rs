@@ -47,7 +47,7 @@ impl Keys for Route {
         Key::<Self>::new("query", Kind::Map(&Kind::Either(&[Kind::Text, Kind::Boolean])), "Parameters that the query has, decoded: a value, `true` for any, `false` for none.", |to, value, reader| {
             to.conditions.query = wanted(value, reader);
         }),
-        Key::<Self>::new("client", Kind::OneOrMore(&Kind::Text), "Networks of the client's address, such as `10.0.0.0/8`; all, unless set.", |to, value, reader| {
+        Key::<Self>::new("client", Kind::OneOrMore(&Kind::Text), "Networks of the peer's address, such as `10.0.0.0/8`; all, unless set. Behind a proxy in front, `allow` and `trusted` are right.", |to, value, reader| {
             to.conditions.client = reader.networks(value);
         }),
         Key::<Self>::new("upstream", Kind::Text, "Pass requests on to the `[[upstream]]` of this name.", |to, value, reader| {
@@ -126,6 +126,12 @@ impl Keys for Route {
                 let of = if *owner == Owner::Upstream { "upstream" } else { "folder" };
                 mistakes.add(*place, format!("`{name}` is for routes with `{of}`"));
             }
+        }
+        if self.guards.cache && self.guards.sticky.is_some() {
+            mistakes.add(
+                self.place,
+                "a route has `cache` or `sticky-cookie`: a stored response would have the cookie of another client",
+            );
         }
         let is_exact = self.path.value.prefix().is_none();
         if is_exact && matches!(action, Action::Folder(_)) {

@@ -57,7 +57,7 @@ impl Keys for Upstream {
                     };
                     match server.url.value.parse() {
                         Ok(url) => to.servers.push(UpstreamServer { url, weight: server.weight }),
-                        Err(error) => reader.mistake(item.place, format!("`{}`: {error}", server.url.value)),
+                        Err(error) => reader.mistake(item.place, format!("the URL of a server: {error}")),
                     }
                 }
             },

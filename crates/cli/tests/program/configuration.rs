@@ -176,7 +176,9 @@ fn a_proxied_route_has_a_cache_compression_and_a_sticky_cookie() {
         "gateway.toml",
         &format!(
             "[[listen]]\naddress = \"127.0.0.1:0\"\n[[upstream]]\nname = \"app\"\nservers = [\"http://{}\"]\n\
-             [[route]]\nupstream = \"app\"\ncache = true\ncompress = true\nsticky-cookie = \"tide\"\n",
+             [[route]]\nupstream = \"app\"\ncompress = true\nsticky-cookie = \"tide\"\n\
+             [[route]]\npath = \"/bytes/*\"\nupstream = \"app\"\ncache = true\n\
+             basic-auth = {{ users = {{ ebb = \"flow\" }} }}\n",
             upstream.ip()
         ),
     );
@@ -184,11 +186,12 @@ fn a_proxied_route_has_a_cache_compression_and_a_sticky_cookie() {
     let asked = ask(&program, "a", "/json", "Accept-Encoding: gzip\r\n");
     let cookie = asked.field("set-cookie").unwrap_or_default();
     assert!(asked.status == 200 && cookie.starts_with("tide="), "{cookie}");
-    assert!(
-        asked.field("cache-status").is_some_and(|status| status.contains("fwd=")),
-        "{:?}",
-        asked.field("cache-status")
-    );
+    // A cache is behind the password.
+    assert_eq!(ask(&program, "a", "/bytes/1", "").status, 401);
+    let passed = ask(&program, "a", "/bytes/1", "Authorization: Basic ZWJiOmZsb3c=\r\n");
+    let status = passed.field("cache-status").unwrap_or_default();
+    assert!(passed.status == 200 && status.contains("fwd="), "{status}");
+    assert_eq!(ask(&program, "a", "/bytes/1", "").status, 401);
 }
 
 #[test]
@@ -320,6 +323,11 @@ fn mistakes_between_routes_and_of_syntax_are_found() {
         ("[[route]]\nredirect = { to = \"//{request.hots}/\" }\n".into(), "2:19", "did you mean `{request.host}`"),
         ("[[route]]\nrate-by = \"user\"\nrespond = {}\n".into(), "2:11", "is not client, header:NAME"),
         ("[[route]]\ncache = true\nrespond = {}\n".into(), "2:9", "`cache` is for routes with `upstream`"),
+        ("[[route]]\nredirect = { to = \"//{request.host}/$uri\" }\n".into(), "2:19", "`$uri` would be sent"),
+        ("[[route]]\nallow = []\nrespond = {}\n".into(), "2:9", "`allow` is an empty list"),
+        ("[[route]]\npath = \"/%7Bid%7D\"\nrespond = {}\n".into(), "2:8", "an encoded brace"),
+        ("[[route]]\nbasic-auth = { users = { a = \"\" } }\nrespond = {}\n".into(), "2:30", "password of `a` is empty"),
+        ("[[route]]\nbasic-auth = { users = { a = 12345 } }\nrespond = {}\n".into(), "2:30", "not a number"),
         ("[[route]]\nfolder = \"/nowhere\"\n".into(), "2:10", "not a directory"),
         ("[[route]]\npath = \"/a\"\nfolder = \"/\"\n".into(), "2:8", "ends with `/*`"),
         (

@@ -93,7 +93,8 @@ impl Directives {
                     return None;
                 }
                 if value != Some(b"?0") {
-                    directives.set(name, value);
+                    // `?1` is what a name alone means.
+                    directives.set(name, value.filter(|value| *value != b"?1"));
                 }
             }
             directives.is_present = true;

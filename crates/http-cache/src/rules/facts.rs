@@ -74,7 +74,7 @@ pub(crate) fn host_of_plain(head: &[u8]) -> Option<&[u8]> {
             b'c' => ends_at(13),
             b'i' => ends_at(8) || ends_at(13) || ends_at(17) || ends_at(19),
             // The empty line, as `\r | 0x20` is.
-            b'-' => return host,
+            b'-' if rest[0] == b'\r' => return host,
             _ => false,
         };
         if is_special {

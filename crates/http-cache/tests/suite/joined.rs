@@ -49,7 +49,7 @@ fn requests_that_wait_get_the_response_of_one() {
 #[test]
 fn requests_that_ask_for_a_validation_get_that_of_one() {
     let mut sea = slow(Cache::builder());
-    sea.script(200, "Cache-Control: no-cache\nETag: \"a\"", "body");
+    sea.script(200, "Cache-Control: max-age=3600\nETag: \"a\"", "body");
     let mut clients = clients(&sea, 3);
     sea.pipe.receive(GET);
     clients
@@ -58,6 +58,28 @@ fn requests_that_ask_for_a_validation_get_that_of_one() {
     sea.advance(2);
     assert!(answers(&mut clients).iter().all(|answer| answer.body == "body"));
     assert_eq!(sea.requests(), 1);
+}
+
+#[test]
+fn a_response_that_needs_validation_is_that_of_one_client_alone() {
+    for control in ["no-cache", "max-age=0"] {
+        let mut sea = slow(Cache::builder());
+        (0..9).for_each(|number| {
+            sea.script(200, &format!("Cache-Control: {control}\nETag: \"{number}\""), &format!("page {number}"));
+        });
+        let mut clients = clients(&sea, 3);
+        sea.pipe.receive(GET);
+        clients.iter_mut().for_each(|client| client.receive(GET));
+        for _ in 0..8 {
+            sea.advance(2);
+            clients.iter_mut().for_each(Embedded::run);
+            clients.iter_mut().for_each(|client| client.advance(Duration::from_secs(2)));
+        }
+        assert!(sea.pipe.take_written().ends_with(b"page 0"), "{control}");
+        let pages: std::collections::BTreeSet<_> =
+            answers(&mut clients).into_iter().map(|answer| answer.body.to_string()).collect();
+        assert!(pages.len() == 3 && !pages.contains("page 0"), "{control}: {pages:?}");
+    }
 }
 
 #[test]

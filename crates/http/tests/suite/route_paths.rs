@@ -150,6 +150,24 @@ fn the_rules_of_a_route_hold_for_every_spelling_that_its_upstream_may_read() {
 }
 
 #[test]
+fn a_router_that_refuses_slashes_leaves_out_the_parameters_of_segments() {
+    let upstream = Upstream::new();
+    let upstreams = upstreams(&[&upstream]);
+    let proxy = start(move || {
+        let all = Proxy::new(&upstreams);
+        let login = all.clone().edit_request(Edit::set("X-Zone", "login").expect("a field"));
+        Router::new().fallback(all).nest("/login", Router::new().fallback(login)).slashes(Slashes::Refuse)
+    });
+    let (mut client, mut server) = (client(&proxy), None);
+    for path in ["/login/page", "/login;x=1/page", "/%6cogin;x/page", "/login;/"] {
+        let head = received(&mut client, &mut server, &upstream, path);
+        assert!(head.contains("\r\nX-Zone: login\r\n"), "{path}: {head}");
+    }
+    let elsewhere = received(&mut client, &mut server, &upstream, "/a;login/page");
+    assert!(!elsewhere.contains("X-Zone"), "{elsewhere}");
+}
+
+#[test]
 fn a_rate_limit_is_one_for_all_spellings() {
     let upstream = Upstream::new();
     let upstreams = upstreams(&[&upstream]);
