@@ -269,7 +269,8 @@ impl Session {
             own.is_transaction = true;
         } else if is(b"WATCH") {
             own.watches = true;
-        } else if is(b"EXEC") || is(b"DISCARD") {
+        } else if (is(b"EXEC") || is(b"DISCARD")) && command.count() == 1 {
+            // With an argument the server refuses it, and the transaction stays open.
             (own.is_transaction, own.watches) = (false, false);
         } else if is(b"UNWATCH") && !own.is_transaction {
             own.watches = false;

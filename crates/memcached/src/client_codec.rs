@@ -43,6 +43,8 @@ pub struct ClientCodec {
 struct Awaited {
     /// Responses that come for certain.
     certain: u32,
+    /// Those of `mn` among them.
+    certain_noops: u32,
     /// A command was sent that may get no response, and the response to a later `mn` has not arrived.
     is_uncertain: bool,
     /// Commands `mn` since then.
@@ -57,14 +59,22 @@ impl Awaited {
     fn sent(&mut self, command: &Command) {
         let verb = if let Command::Meta(meta) = command { Some(meta.verb) } else { None };
         match (verb, command.is_quiet()) {
-            (Some(_), true) => (self.is_uncertain, self.is_quiet_behind) = (true, true),
+            (Some(_), true) => {
+                if !self.is_uncertain {
+                    self.noops = self.certain_noops;
+                }
+                (self.is_uncertain, self.is_quiet_behind) = (true, true);
+            }
             (None, true) => {}
             (Some(MetaVerb::Noop), false) if self.is_uncertain => {
                 self.noops = self.noops.saturating_add(1);
                 (self.is_quiet_behind, self.behind) = (false, 0);
             }
             (_, false) if self.is_uncertain => self.behind = self.behind.saturating_add(1),
-            (_, false) => self.certain = self.certain.saturating_add(1),
+            (verb, false) => {
+                self.certain_noops = self.certain_noops.saturating_add(u32::from(verb == Some(MetaVerb::Noop)));
+                self.certain = self.certain.saturating_add(1);
+            }
         }
     }
 
@@ -79,6 +89,8 @@ impl Awaited {
         }
         let left = self.certain.checked_sub(1).ok_or(MemcachedError::Unsolicited)?;
         if !response.has_more() {
+            let is_noop = matches!(response, Response::Meta(MetaResponse { status: MetaStatus::Noop, .. }));
+            self.certain_noops = self.certain_noops.saturating_sub(u32::from(is_noop));
             self.certain = left;
         }
         Ok(())
@@ -316,4 +328,4 @@ fn write_meta(command: MetaCommand, out: &mut Output<'_>) {
     }
 }
 
-const _: () = assert!(size_of::<ClientCodec>() <= 48);
+const _: () = assert!(size_of::<ClientCodec>() <= 56);

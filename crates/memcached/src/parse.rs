@@ -33,6 +33,9 @@ pub(crate) fn command_line(line: &Slice) -> Result<CommandLine, MemcachedError> 
     let mut places = words(line);
     let Some(verb) = places.next() else { return Ok(refused(UNKNOWN)) };
     let words = Words { line, places: places.take(WORDS_MAX).collect(), end: verb.end };
+    // A key may have that name.
+    let has_no_reply =
+        !matches!(&line[verb.clone()], b"get" | b"gets" | b"gat" | b"gats" | b"mg" | b"md" | b"ma" | b"me");
     let (fewest, most) = counts(&line[verb.clone()]);
     if words.places.len() < fewest || words.places.len() > most {
         return Ok(refused(UNKNOWN));
@@ -67,7 +70,11 @@ pub(crate) fn command_line(line: &Slice) -> Result<CommandLine, MemcachedError> 
         }
         _ => return Ok(refused(UNKNOWN)),
     };
-    Ok(command.map_or_else(|| words.malformed(None), CommandLine::Whole))
+    Ok(match command {
+        Some(command) => CommandLine::Whole(command),
+        None if has_no_reply => words.malformed(None),
+        None => refused(MALFORMED),
+    })
 }
 
 /// How few and how many words a command has behind its verb. There is no value behind a line with another number.

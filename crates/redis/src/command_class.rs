@@ -56,10 +56,12 @@ impl CommandClass {
     }
 }
 
-/// Whether XREAD or XREADGROUP has the option BLOCK. Behind STREAMS there are keys.
+/// Whether XREAD or XREADGROUP has the option BLOCK. Behind STREAMS there are keys, and behind GROUP two names.
 fn waits(command: &Command) -> bool {
+    let has_group = command.arguments().next().is_some_and(|first| first.eq_ignore_ascii_case(b"GROUP"));
     command
         .arguments()
+        .skip(if has_group { 3 } else { 0 })
         .take_while(|argument| !argument.eq_ignore_ascii_case(b"STREAMS"))
         .any(|argument| argument.eq_ignore_ascii_case(b"BLOCK"))
 }

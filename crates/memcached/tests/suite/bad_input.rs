@@ -46,6 +46,7 @@ fn a_line_that_is_wrong_gets_an_error_and_the_next_one_its_response() {
         ("flush_all x", malformed),
         ("mg", "ERROR\r\n"),
         ("md a \x02", malformed),
+        (&format!("{long} noreply"), malformed),
     ];
     for (line, error) in cases {
         let wire = format!("{line}\r\nversion\r\n");

@@ -111,6 +111,18 @@ fn a_noop_ends_the_uncertainty_of_quiet_commands() {
 }
 
 #[test]
+fn a_noop_before_a_quiet_command_is_not_its_end() {
+    let mut client = CodecHarness::new(ClientCodec::default());
+    for command in [meta(MetaVerb::Noop, ""), meta(MetaVerb::Get, "v q"), meta(MetaVerb::Noop, "")] {
+        client.encode(command).expect("a command");
+    }
+    client.decode(b"MN\r\n").expect("the first one");
+    assert!(client.codec().is_awaiting());
+    client.decode(b"VA 1\r\nx\r\nMN\r\n").expect("a value, and the second one");
+    assert!(!client.codec().is_awaiting());
+}
+
+#[test]
 fn a_quiet_command_behind_a_noop_begins_another_batch() {
     let mut client = CodecHarness::new(ClientCodec::default());
     let first = [meta(MetaVerb::Get, "q"), meta(MetaVerb::Noop, "")];

@@ -150,13 +150,15 @@ impl StreamSink {
         let mut state = lock(&self.state);
         state.paused = None;
         if state.result.is_none() {
-            state.result = Some(match (result, self.form) {
+            let result = match (result, self.form) {
                 (Err(ClientError::Reply(error)), StreamForm::Wire) => {
                     state.push([b"-", error.text(), b"\r\n"].concat().into());
                     Ok(())
                 }
                 (result, _) => result.map(drop),
-            });
+            };
+            // A push beyond the budget has set its own.
+            state.result.get_or_insert(result);
         }
         wake(state);
     }
