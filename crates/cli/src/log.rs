@@ -46,7 +46,7 @@ pub(crate) fn write_to_stdout(line: &str) {
     if is_taken { write_to_stderr(line) } else { standard_output().line(line) }
 }
 
-/// Writes a line of the start to the same place, at once: whoever starts the program waits for it.
+/// Writes a start-up line to the same place, at once: the process that starts the program waits for it.
 pub(crate) fn announce(line: &str) {
     if STDOUT_IS_ACCESS_LOG.load(Ordering::Relaxed) {
         return write_to_stderr(line);

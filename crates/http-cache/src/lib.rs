@@ -18,7 +18,7 @@
 //!
 //! | a response to GET is stored | unless |
 //! |---|---|
-//! | whose lifetime is told: `s-maxage`, `max-age`, `Expires` | `no-store`, `private`; `Vary: *`; a 206 |
+//! | with a lifetime of its own: `s-maxage`, `max-age`, `Expires` | `no-store`, `private`; `Vary: *`; a 206 |
 //! | with a validator: `ETag`, `Last-Modified`; from the latter a tenth of its age is a lifetime | the request has `no-store` |
 //! | to a request with `Authorization`, if it has `public`, `s-maxage` or `must-revalidate` | |
 //! | with `Set-Cookie`, if it has `public` | |

@@ -224,5 +224,5 @@ const UNKNOWN: &[u8] = b"ERROR\r\n";
 const MALFORMED: &[u8] = b"CLIENT_ERROR bad command line format\r\n";
 const NO_NUMBER: &[u8] = b"CLIENT_ERROR invalid numeric delta argument\r\n";
 
-/// Words that are told apart: as many as the longest command without a list has, and one too many.
+/// Words that the parser keeps: as many as the longest command without a list has, and one too many.
 const WORDS_MAX: usize = 7;

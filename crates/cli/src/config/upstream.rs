@@ -97,7 +97,7 @@ impl Keys for Upstream {
         Key::<Self>::new("retries", Kind::Table(info::<RetryRules>), "When a request is sent again that may have been processed.", |to, value, reader| {
             to.retries = reader.table(value);
         }),
-        Key::<Self>::new("limits", Kind::Table(info::<UpstreamLimitRules>), "What the servers get at most, and how long they may take.", |to, value, reader| {
+        Key::<Self>::new("limits", Kind::Table(info::<UpstreamLimitRules>), "Bounds of the requests that servers get, and of the time that they may take.", |to, value, reader| {
             to.limits = reader.table(value);
         }),
     ];
@@ -193,7 +193,7 @@ numbers! {
 
 numbers! {
     /// Limits of the servers, and their times.
-    UpstreamLimitRules, "limits of an upstream", "What the servers get at most, and how long they may take.":
+    UpstreamLimitRules, "limits of an upstream", "Bounds of the requests that servers get, and of the time that they may take.":
     requests "requests" COUNT, "1024", "Requests in progress of one server.";
     requests_per_address "requests-per-address" COUNT, "512", "Requests in progress of one server and one client address.";
     queued_requests "queued-requests" COUNT, "1024", "Requests that wait for room.";

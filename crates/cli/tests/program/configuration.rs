@@ -604,7 +604,6 @@ fn reloads_under_load_lose_no_request() {
     for number in 1..=12 {
         // Each third reload changes the listener, so another server starts.
         files.write("gateway.toml", &text(number, 100 + number / 3, &address));
-        std::thread::sleep(Duration::from_millis(50));
         program.signal(Signal::HUP);
         program.until_logged("configuration reloaded", number);
         // The server before may accept a connection until its loops have heard that they drain.

@@ -62,7 +62,7 @@ fn a_server_receives_each_command_of_a_client() {
         server.receive(&wire);
         let Ok(Step::Message(received)) = server.step() else { panic!("{command:?} is not received") };
         assert_eq!(received.is_quiet(), command.is_quiet());
-        // What a client writes of the received command are the same bytes.
+        // A client writes the same bytes for the received command.
         let mut again = CodecHarness::new(ClientCodec::default());
         again.encode(received).expect("it was received");
         assert_eq!(sent(&mut again).escape_ascii().to_string(), wire.escape_ascii().to_string());
