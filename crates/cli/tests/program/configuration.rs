@@ -3,7 +3,6 @@
 use std::fs;
 use std::io::Write as _;
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use rustix::process::Signal;
 
