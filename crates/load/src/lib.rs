@@ -26,7 +26,8 @@
 //! | `schedule.rs` | `--rate`: when each batch is due |
 //! | `budget.rs` | `-n`: the requests that are left |
 //! | `idle.rs`, `sockets.rs` | idle connections, and whether they are still established |
-//! | `start_barrier.rs`, `cpu_time.rs` | all threads begin at one moment; the CPU time of a process |
+//! | `start_barrier.rs`, `end_barrier.rs` | all threads begin at one moment, and none leaves before all have stopped |
+//! | `cpu_time.rs` | the CPU time of a process |
 //! | `permits.rs` | how many connections a thread opens at once |
 //! | `counters.rs`, `shared_stats.rs`, `results.rs` | the counters of a loop, those of all loops, and the results |
 //! | `baseline.rs` | the results of an earlier load, to compare with |
@@ -40,6 +41,7 @@ mod config;
 mod connection;
 mod counters;
 mod cpu_time;
+mod end_barrier;
 mod frames;
 mod http2;
 mod idle;
@@ -77,6 +79,7 @@ use self::baseline::Baseline;
 use self::config::{config, method};
 use self::cpu_time::cpu_time;
 pub use self::cpu_time::cpu_time_of;
+use self::end_barrier::EndBarrier;
 pub use self::options::{Options, duration};
 use self::outputs::Outputs;
 use self::report::progress::ProgressDisplay;
@@ -148,12 +151,13 @@ fn measure(
     let counts = thread::scope(|scope| {
         let workers: Vec<_> = runners
             .into_iter()
+            .zip(EndBarrier::participants(threads))
             .enumerate()
-            .map(|(index, runner)| {
+            .map(|(index, (runner, end))| {
                 let part = part(options, index, threads);
                 thread::Builder::new()
                     .name(format!("tidegate-load-{index}"))
-                    .spawn_scoped(scope, move || worker::run(config, part, runner))
+                    .spawn_scoped(scope, move || worker::run(config, part, runner, end))
             })
             .collect();
         while workers.iter().flatten().any(|worker| !worker.is_finished()) {

@@ -17,6 +17,7 @@ use tidegate::{Address, Backend, Client, ConnectError, EventLoop, Limits, Over, 
 use super::budget::RequestBudget;
 use super::connection::{Connector, LoadConnection};
 use super::counters::WorkerStats;
+use super::end_barrier::EndOfThread;
 use super::http2::{Http2Codec, StreamsConnection};
 use super::idle;
 use super::messages::Messages;
@@ -148,12 +149,13 @@ struct RunResult {
 ///
 /// # Errors
 /// If no event loop can be created, or the loop ends early.
-pub(crate) fn run(config: &WorkerConfig, part: Part, runner: Runner) -> Result<Count, String> {
+pub(crate) fn run(config: &WorkerConfig, part: Part, runner: Runner, end: EndOfThread) -> Result<Count, String> {
     let mut event_loop = EventLoop::on(config.backend).map_err(|error| error.to_string())?;
     let worker = Rc::new(Worker::new(config, part).map_err(|error| error.to_string())?);
     let result = event_loop.block_on(work(worker.clone(), config, part, runner));
     let result = result.map_err(|error| format!("an event loop of the load has ended: {error}"))?;
     let backend = event_loop.backend();
+    end.wait();
     // Dropping the loop closes the connections; those with unanswered requests count them in `closed`.
     drop(event_loop);
     Ok(worker.count(backend, result))
