@@ -24,7 +24,8 @@ use crate::interop;
 use crate::measure;
 use crate::passed;
 use crate::smoke::smoke;
-use crate::steps::{NamedStep, Selection, run_all, step};
+use crate::steps::{NamedStep, Selection, run_all, step, step_apart};
+use crate::templates;
 use crate::test_programs;
 use crate::tools;
 use crate::touched;
@@ -92,6 +93,7 @@ fn checks(tests: Tests) -> Vec<NamedStep> {
         step("examples on epoll", || examples("epoll")),
         step("documentation", measure::documentation_of_workspace),
         step("tests of the comparison", || python("-m").arg("unittest").folder("benches/peers").run()),
+        step_apart("a program from a template", templates::TARGET, templates::check_one),
         step("the program as in the README", || interop::release_program().and_then(|()| smoke())),
     ]
 }
@@ -119,7 +121,7 @@ fn examples(backend: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-const EXAMPLES: [&str; 29] = [
+const EXAMPLES: [&str; 30] = [
     "axum",
     "behind_proxy",
     "cache_server",
@@ -136,6 +138,7 @@ const EXAMPLES: [&str; 29] = [
     "heartbeat",
     "http_service",
     "long_poll",
+    "moving",
     "operations",
     "plaintext",
     "push",

@@ -17,6 +17,7 @@ use crate::new_protocol;
 use crate::record::Record;
 use crate::release;
 use crate::steps::{NamedStep, Selection, run_recorded, step, step_apart};
+use crate::templates;
 use crate::tools;
 
 #[derive(Debug, Args)]
@@ -84,6 +85,10 @@ fn builds() -> Vec<NamedStep> {
         step_apart("packages that compile", "target/release-packages", release::packages_that_compile)
             .of(&["crates", "README.md"]),
         step_apart("the documentation of users", "target/doc-of-users", measure::documentation_of_users).of(CRATES),
+        step_apart("programs from all templates", templates::TARGET, || {
+            templates::ALL.into_iter().try_for_each(templates::check)
+        })
+        .of(&["crates"]),
         step("the oldest supported compiler", release::oldest_compiler).of(&["benches", "crates", "examples", "fuzz"]),
         step("interfaces beside the baseline", || tools::SEMVER_CHECKS.install().and_then(|()| release::interfaces()))
             .of(CRATES),

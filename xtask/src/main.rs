@@ -20,6 +20,7 @@
 //! | `measure.rs` | builds, documentation, measurements with their bars |
 //! | `smoke.rs` | the program as in the README |
 //! | `new_protocol.rs` | a protocol crate from templates, and each place in the tree that names it |
+//! | `templates.rs` | the programs of `tidegate new`, built and tested |
 //! | `fuzz.rs` | fuzzing |
 //! | `injected.rs` | the contract of drivers with injected bugs |
 //! | `release.rs` | packages that compile, the oldest compiler, interfaces beside a baseline |
@@ -49,6 +50,7 @@ mod sample;
 mod slowest;
 mod smoke;
 mod steps;
+mod templates;
 mod test_programs;
 mod tools;
 mod touched;

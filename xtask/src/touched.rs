@@ -70,6 +70,7 @@ const PROGRAM: &[&str] = &["the program on epoll", "the program as in the README
 const PROXY_PROTOCOL: &[&str] = &["the PROXY protocol of HAProxy and nginx"];
 const SEEDS: &[&str] = &["the contract with a sample of seeds"];
 const SOCKS: &[&str] = &["SOCKS of microsocks, Dante, curl and proxychains4"];
+const TEMPLATES: &[&str] = &["a program from a template"];
 const TLS: &[&str] = &["TLS by sslyze and OpenSSL"];
 const WEBSOCKET: &[&str] = &["the WebSocket cases of kosoku"];
 
@@ -94,20 +95,29 @@ const TABLE: &[Row] = &[
     row("crates/engine", Everything).long(&["the contract with"]),
     row("crates/sys", Everything).long(UNSAFE),
     // Prose.
+    row(".github", Of(&[])),
     row(".gitignore", Of(&[])),
     row("ARCHITECTURE.md", Of(&[])).tests(&["tidegate"]),
     row("CHANGELOG.md", Of(&[])),
     row("CONTRIBUTING.md", Of(&[])).tests(&["tidegate"]),
+    row("GOVERNANCE.md", Of(&[])),
     row("LICENSE-APACHE", Of(&[])).tests(&["tidegate"]),
     row("LICENSE-MIT", Of(&[])).tests(&["tidegate"]),
     row("README.md", Of(&[DOCUMENTATION, PROGRAM])).tests(&["tidegate"]),
+    row("SECURITY.md", Of(&[])),
     row("docs", Of(&[DOCUMENTATION])).tests(&["tidegate"]),
+    row("docs/moving", Of(&[DOCUMENTATION, EXAMPLES])).tests(&["tidegate", "tidegate-examples"]),
     row("rustfmt.toml", Of(&[])),
+    // A link to `crates/cli/templates`.
+    row("templates", Of(&[TEMPLATES])),
     // Crates. `tests` and `documentation` of their dependants follow.
     row("crates/admin", Of(&[DOCUMENTATION, EXAMPLES, PROGRAM])).long(&["the live page in a browser"]),
     row("crates/bytelog", Of(&[DOCUMENTATION, PROGRAM])),
-    row("crates/cli", Of(&[COSTS, DOCUMENTATION, GRPC, HTTP, HTTP2, PROGRAM, PROXY_PROTOCOL, TLS, WEBSOCKET]))
-        .long(IMAGE),
+    row(
+        "crates/cli",
+        Of(&[COSTS, DOCUMENTATION, GRPC, HTTP, HTTP2, PROGRAM, PROXY_PROTOCOL, TEMPLATES, TLS, WEBSOCKET]),
+    )
+    .long(IMAGE),
     row("crates/compat", Of(&[DOCUMENTATION, EXAMPLES])),
     row("crates/compress", Of(&[DOCUMENTATION, EXAMPLES, PROGRAM, WEBSOCKET])).long(DECODER),
     row("crates/http", Of(&[COSTS, DOCUMENTATION, EXAMPLES, GRPC, HTTP, HTTP2, PROGRAM, TLS, WEBSOCKET]))
@@ -130,8 +140,8 @@ const TABLE: &[Row] = &[
     row("crates/socks", Of(&[DOCUMENTATION, EXAMPLES, SOCKS])).long(DECODER),
     row("crates/memcached", Of(&[DOCUMENTATION, EXAMPLES])).long(DECODER),
     row("crates/redis", Of(&[DOCUMENTATION, EXAMPLES])).long(DECODER),
-    row("crates/testkit", Of(&[DOCUMENTATION, INSTRUCTIONS, SEEDS])),
-    row("crates/tidegate", Of(&[DOCUMENTATION, EXAMPLES, PROGRAM])),
+    row("crates/testkit", Of(&[DOCUMENTATION, INSTRUCTIONS, SEEDS, TEMPLATES])),
+    row("crates/tidegate", Of(&[DOCUMENTATION, EXAMPLES, PROGRAM, TEMPLATES])),
     row("crates/tls", Of(&[DOCUMENTATION, EXAMPLES, GRPC, HTTP2, PROGRAM, TLS])),
     row("crates/tower", Of(&[DOCUMENTATION, EXAMPLES, GRPC])),
     row("crates/websocket", Of(&[DOCUMENTATION, EXAMPLES, INSTRUCTIONS, PROGRAM, WEBSOCKET])).long(DECODER),

@@ -6,7 +6,7 @@
 //! runs a configuration: `config/` reads it, `gateway/` runs it. `serve --root` and `proxy` are configurations that come
 //! from flags: `sites.rs`, `proxy.rs`. `server.rs` has the parts that all need of a server, with `log.rs` for its logs,
 //! `service.rs` for a service manager and `admin.rs` for the administrative server, whose figures `top.rs` shows in a
-//! terminal. `load` generates load: the crate `tidegate-load`.
+//! terminal. `load` generates load: the crate `tidegate-load`. `new` makes a program of one's own.
 //! `experiment` runs both with several outbound queues, in `experiment/`. Each is an ordinary application: it uses only
 //! the facade crate.
 //!
@@ -26,6 +26,7 @@
 //! | `complain.rs` | lines on standard error, outside of the log |
 //! | `log.rs` | the log on standard error, the access log, panics: written by threads of their own |
 //! | `top.rs` | `tidegate top` |
+//! | `new.rs` | `tidegate new`: a program from a template in `templates/` |
 //! | `manual.rs` | `tidegate completions`, `tidegate man` |
 //! | `site.rs` | its responses |
 //! | `site_metrics.rs` | counts of its requests |
@@ -58,6 +59,7 @@ mod gateway;
 mod limits;
 mod log;
 mod manual;
+mod new;
 mod proxy;
 mod serve;
 mod server;
@@ -103,6 +105,8 @@ enum Command {
     CheckConfig(check_config::CheckOptions),
     /// Show the figures of a running server in the terminal: those of its --admin, every second
     Top(top::TopOptions),
+    /// Make a program of your own from a template: service, tests, settings, container file and unit
+    New(new::NewOptions),
     /// Print the completions of a shell
     Completions(manual::Completions),
     /// Print the manual page of the program or, with --out, write one for each subcommand into a folder
@@ -133,6 +137,7 @@ fn main() -> ExitCode {
         Command::Load(options) => tidegate_load::run(&options),
         Command::CheckConfig(options) => check_config::run(&options),
         Command::Top(options) => top::run(&options).map(|()| true),
+        Command::New(options) => new::run(&options).map(|()| true),
         Command::Completions(options) => manual::completions(&options, &mut Arguments::command()).map(|()| true),
         Command::Man(options) => manual::man(&options, Arguments::command()).map(|()| true),
         #[cfg(feature = "experiment")]
