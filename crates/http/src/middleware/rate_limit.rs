@@ -124,6 +124,10 @@ impl RateLimit {
         }
     }
 
+    pub(super) fn rate_key(&self) -> &RateKey {
+        &self.key
+    }
+
     pub(super) fn rate(&self) -> ConnectionRate {
         self.counts.rate
     }

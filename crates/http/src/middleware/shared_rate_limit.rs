@@ -17,6 +17,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD_NO_PAD;
 use sha1::{Digest, Sha1};
 use tidegate_engine::{ConnectionRate, task};
 use tidegate_http1::Status;
@@ -182,11 +184,12 @@ impl SharedRateLimit {
 
     /// The client as the store knows it: no value that a request has is readable there.
     fn client_text(&self, client: &RequestClient<'_>) -> String {
-        let name = &self.shared.name;
-        match client {
-            RequestClient::Address(number) => format!("{name}:{number:x}"),
-            RequestClient::Value(value) => format!("{name}:{}", digest(value)),
-        }
+        let (name, ConnectionRate { interval, burst }) = (&self.shared.name, self.limit.rate());
+        let client = match client {
+            RequestClient::Address(number) => format!("{number:x}"),
+            RequestClient::Value(value) => digest(&[format!("{:?}\n", self.limit.rate_key()).as_bytes(), value]),
+        };
+        format!("{name}:{}-{burst}:{client}", interval.as_nanos())
     }
 }
 
@@ -311,12 +314,12 @@ fn unavailable() -> Response {
 /// A name that is short, and has nothing that a store could take for something else.
 fn name_digest(name: &str) -> Box<str> {
     let is_plain = name.len() <= NAME_BYTES_MAX && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
-    if is_plain { name.into() } else { digest(name.as_bytes()).into() }
+    if is_plain { name.into() } else { digest(&[name.as_bytes()]).into() }
 }
 
-fn digest(value: &[u8]) -> String {
-    use base64::Engine;
-    base64::engine::general_purpose::STANDARD_NO_PAD.encode(Sha1::digest(value))
+fn digest(parts: &[&[u8]]) -> String {
+    let digest = parts.iter().fold(Sha1::new(), |digest, part| digest.chain_update(part));
+    STANDARD_NO_PAD.encode(digest.finalize())
 }
 
 impl fmt::Debug for SharedRateLimit {
