@@ -136,9 +136,9 @@ struct Finder<F> {
 impl<F> Finder<F> {
     /// `is_doubted`: a connection has ended, or a server has refused what its role allows, so the map may be wrong.
     ///
-    /// Sentinels are asked from the one on that answered last, where the client is subscribed: a search that began at the
-    /// next one would subscribe there, and the first report of that subscription would begin another search, for ever.
-    /// Only a sentinel that confirms a master in doubt loses its place, since it may know less than the others.
+    /// Sentinels are asked from the one on that answered last, where the client is subscribed. Each search that began at the
+    /// next one would subscribe there, and the first report of that subscription would begin another search, for ever. Only
+    /// a doubt begins at the next one, since the last one may know less than the others.
     async fn find<P: ReplyPipeline>(&mut self, router: &Arc<Router>, is_doubted: bool) -> Result<Slots, String>
     where
         F: Fn() -> P + 'static,
@@ -154,6 +154,9 @@ impl<F> Finder<F> {
             Some(ServerSource::Sentinel(sentinels, name)) => (sentinels, Some(name)),
             None => return Err("there is no server to ask".to_owned()),
         };
+        if name.is_none() || is_doubted && !router.masters().is_empty() {
+            self.turn = self.turn.wrapping_add(1);
+        }
         let turn = self.turn % addresses.len().max(1);
         addresses.rotate_left(turn);
         let mut last = "there is no server to ask".to_owned();
@@ -163,13 +166,7 @@ impl<F> Finder<F> {
                 Some(name) => self.ask_sentinel(&address, name, router).await,
             };
             match found {
-                Ok(slots) => {
-                    let masters = slots.shards.iter().map(|shard| &shard.master);
-                    if name.is_none() || is_doubted && masters.eq(&router.masters()) {
-                        self.turn = self.turn.wrapping_add(1);
-                    }
-                    return Ok(slots);
-                }
+                Ok(slots) => return Ok(slots),
                 Err(failure) => {
                     self.turn = self.turn.wrapping_add(1);
                     last = format!("{address}: {failure}");
