@@ -140,6 +140,7 @@ const EXAMPLES: [&str; 29] = [
     "plaintext",
     "push",
     "redis_proxy",
+    "redis_web",
     "socks_server",
     "memcached_server",
     "sse_push",

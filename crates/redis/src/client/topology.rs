@@ -154,7 +154,7 @@ impl<F> Finder<F> {
             Some(ServerSource::Sentinel(sentinels, name)) => (sentinels, Some(name)),
             None => return Err("there is no server to ask".to_owned()),
         };
-        if name.is_none() || is_doubted && !router.masters().is_empty() {
+        if name.is_some() && is_doubted && !router.masters().is_empty() {
             self.turn = self.turn.wrapping_add(1);
         }
         let turn = self.turn % addresses.len().max(1);
@@ -166,7 +166,11 @@ impl<F> Finder<F> {
                 Some(name) => self.ask_sentinel(&address, name, router).await,
             };
             match found {
-                Ok(slots) => return Ok(slots),
+                Ok(slots) => {
+                    // The servers of a cluster share the questions.
+                    self.turn = self.turn.wrapping_add(usize::from(name.is_none()));
+                    return Ok(slots);
+                }
                 Err(failure) => {
                     self.turn = self.turn.wrapping_add(1);
                     last = format!("{address}: {failure}");
