@@ -33,21 +33,27 @@ BARS = {"server": 1.2, "hyper-util": 0.8, "reqwest": 0.6}
 END_SECONDS_MAX = 20
 
 
-def measure(command, server, options):
-    """Microseconds of CPU a request, of the client and of the server meanwhile."""
-    words = ["taskset", "-c", options.load_core, *shlex.split(command)]
-    words += [f"http://127.0.0.1:{server.port}/plaintext", str(options.connections), str(options.seconds)]
-    before = server.cpu_seconds()
+def run_load(command, core, seconds):
+    """What the process of a load has used, and its requests, of which it prints the number."""
     with tempfile.TemporaryFile("w+") as output:
+        words = ["taskset", "-c", core, *command]
         process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
-        usage, code = end_of(process, options.seconds + END_SECONDS_MAX)
+        usage, code = end_of(process, seconds + END_SECONDS_MAX)
         output.seek(0)
         said = output.read()
-    of_server = server.cpu_seconds() - before
     found = re.search(r"^requests (\d+)$", said, re.MULTILINE)
     if code != 0 or not found or int(found[1]) == 0:
-        raise Failure(f"{command}: code {code}, {said.strip()}")
-    requests = int(found[1])
+        raise Failure(f"{shlex.join(command)}: code {code}, {said.strip()}")
+    return usage, int(found[1])
+
+
+def measure(command, server, options):
+    """Microseconds of CPU a request, of the client and of the server meanwhile."""
+    words = shlex.split(command)
+    words += [f"http://127.0.0.1:{server.port}/plaintext", str(options.connections), str(options.seconds)]
+    before = server.cpu_seconds()
+    usage, requests = run_load(words, options.load_core, options.seconds)
+    of_server = server.cpu_seconds() - before
     return (usage.ru_utime + usage.ru_stime) / requests * 1e6, of_server / requests * 1e6, requests
 
 

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """CPU and memory of Redis servers: the example `cache_server` on each backend, and redis-server, one core each.
 
+With `--proxy` it measures `redis_proxy` on each backend and nutcracker, in front of one redis-server on the load's core.
+
 redis-benchmark puts the load of GET on them; this program is the publisher and the subscribers, and holds the idle
 connections. Servers take turns, round by round, and ratios are taken within a round. A wrong byte fails the run.
 """
@@ -12,6 +14,7 @@ import re
 import selectors
 import shutil
 import socket
+import tempfile
 import time
 
 import compare
@@ -20,6 +23,7 @@ from clients import allow_descriptors
 from servers import Failure, Server
 
 CACHE_SERVER = f"{servers.BUILT}/examples/cache_server"
+PROXY = f"{servers.BUILT}/examples/redis_proxy"
 KEY, VALUE = b"key:__rand_int__", b"0123456789abcdef"
 CONNECTIONS = 50
 # Each load of GET: commands at a time on each connection, and commands of a round.
@@ -42,6 +46,31 @@ COMMANDS = {
     "epoll": lambda: f"env TIDEGATE_BACKEND=epoll {CACHE_SERVER} 127.0.0.1:0",
     "redis-server": redis_server,
 }
+
+
+def nutcracker(folder, upstream):
+    """The command of nutcracker, which does not print its address by itself."""
+    with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_server(("127.0.0.1", 0)) as other:
+        port, stats = listener.getsockname()[1], other.getsockname()[1]
+    file = pathlib.Path(folder) / f"{port}.yml"
+    file.write_text(
+        f"pool:\n  listen: 127.0.0.1:{port}\n  redis: true\n  hash: fnv1a_64\n  distribution: ketama\n"
+        f"  servers:\n   - 127.0.0.1:{upstream}:1\n"
+    )
+    return f'sh -c "echo 127.0.0.1:{port} && exec nutcracker -s {stats} -c {file}"'
+
+
+def proxies(folder, upstream):
+    """The commands of proxies in front of a port."""
+    commands = {
+        name: lambda name=name: f"env TIDEGATE_BACKEND={name} {PROXY} 127.0.0.1:0 127.0.0.1:{upstream}"
+        for name in ("uring", "epoll")
+    }
+    if shutil.which("nutcracker"):
+        commands["nutcracker"] = lambda: nutcracker(folder, upstream)
+    else:
+        print("skipped: there is no nutcracker")
+    return commands
 
 
 def connect(server):
@@ -160,8 +189,11 @@ def main():
     parser.add_argument("--idle", type=int, default=5000, help="idle connections [5000]")
     parser.add_argument("--server-core", default="0")
     parser.add_argument("--load-core", default="1")
+    parser.add_argument("--proxy", action="store_true", help="GET through proxies")
     parser.add_argument("--only", metavar="NAME", help="the measurements with this in their name, as `GET`")
     options = parser.parse_args()
+    if options.proxy:
+        options.only = options.only or "GET"
     if not measures(options):
         parser.error(f"no measurement has {options.only!r} in its name")
     if not pathlib.Path(CACHE_SERVER).exists():
@@ -171,17 +203,29 @@ def main():
             raise Failure(f"{program} is not installed")
     allow_descriptors(max(options.idle, options.subscribers))
     os.sched_setaffinity(0, {int(options.load_core)})
-    costs = {title: {name: [] for name in options.servers} for title in measures(options)}
+    if not options.proxy:
+        return measure_all({name: COMMANDS[name] for name in options.servers}, options)
+    if not pathlib.Path(PROXY).exists():
+        raise Failure("build it first: cargo build --profile dist --package tidegate-examples --example redis_proxy")
+    with tempfile.TemporaryDirectory() as folder, Server(redis_server(), core=options.load_core) as upstream:
+        connect(upstream).close()
+        return measure_all(proxies(folder, upstream.port), options)
+
+
+def measure_all(commands, options):
+    """Each measurement of each server, round by round, and the tables."""
+    costs = {title: {name: [] for name in commands} for title in measures(options)}
     for number in range(1, options.rounds + 1):
-        for name in options.servers:
+        for name in commands:
             for title, run in measures(options).items():
                 # Each in a new process: memory that one load has left would be idle memory of the next.
-                with Server(COMMANDS[name](), core=options.server_core) as server:
+                with Server(commands[name](), core=options.server_core) as server:
+                    connect(server).close()
                     costs[title][name].append(run(server))
             latest = ", ".join(f"{rows[name][-1]:.3f} {title}" for title, rows in costs.items())
             print(f"round {number}: {name} {latest}", flush=True)
     for title, rows in costs.items():
-        reference = "redis-server" if "redis-server" in rows else options.servers[-1]
+        reference = "redis-server" if "redis-server" in rows else list(commands)[-1]
         base = rows[reference]
         compare.table(title, rows, [(f"it / {reference}", lambda own, base=base: compare.ratio(own, base))])
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """`examples/redis_proxy` in front of redis-server, with the clients that people use: redis-cli, redis-benchmark, redis-py,
-ioredis and go-redis, in RESP2 and RESP3.
+ioredis, go-redis and rueidis, in RESP2 and RESP3. Then nutcracker in front of `examples/cache_server` and in front of our proxy,
+and gomemcache with `examples/memcached_server`.
 
 At first each client talks to redis-server itself, so that a mistake of the check does not count as one of the proxy. The README
 beside this file describes how to repeat it.
@@ -72,23 +73,53 @@ def peers(port, go):
         program.skip_part("there is no ioredis")
     if go:
         for version in "23":
-            yield f"go-redis, RESP{version}", [go, port, version], None
+            yield f"go-redis, RESP{version}", [go / "client", port, version], None
+        yield "rueidis", [go / "rueidis", port], None
     else:
-        program.skip_part("there is no go-redis")
+        program.skip_part("there is no go-redis and no rueidis")
 
 
 def build_go(folder):
-    """The client in Go, or None where there is no Go or no network for its modules."""
+    """The folder of the clients in Go, or None where there is no Go or no network for its modules."""
     if not shutil.which("go"):
         return None
-    target = pathlib.Path(folder) / "client"
-    built = subprocess.run(["go", "build", "-o", target, "client.go"], cwd=PEERS, capture_output=True, check=False)
-    return target if built.returncode == 0 else None
+    folder = pathlib.Path(folder)
+    for name in ("client", "rueidis", "gomemcache"):
+        command = ["go", "build", "-o", folder / name, f"{name}.go"]
+        if subprocess.run(command, cwd=PEERS, capture_output=True, check=False).returncode:
+            return None
+    return folder
+
+
+def nutcracker(folder, port):
+    """The command of nutcracker in front of this port, which does not print its address by itself."""
+    near, stats = program.free_ports(2)
+    file = pathlib.Path(folder) / f"nutcracker-{near}.yml"
+    file.write_text(
+        f"pool:\n  listen: 127.0.0.1:{near}\n  redis: true\n  hash: fnv1a_64\n  distribution: ketama\n"
+        f"  servers:\n   - 127.0.0.1:{port}:1\n"
+    )
+    return f'sh -c "echo 127.0.0.1:{near} && exec nutcracker -s {stats} -c {file}"'
+
+
+def through_nutcracker(folder, name, port):
+    """Clients of nutcracker, which knows RESP2 alone, neither transactions nor channels, and MSET in parts."""
+    with servers.Server(nutcracker(folder, port)) as proxy:
+        near = proxy.address[1]
+        wait_until_it_listens(near)
+        cli = ["redis-cli", "-p", near]
+        run(f"redis-cli through nutcracker to {name}", [*cli, "SET", "brest", "412"], b"OK")
+        run(f"redis-cli through nutcracker to {name}", [*cli, "MGET", "brest", "none"], b"412")
+        for depth in ("1", "16"):
+            command = ["redis-benchmark", "-p", near, "-P", depth, "-n", "20000", "-q", "-t", "set,get,incr"]
+            run(f"redis-benchmark through nutcracker to {name}", command, b"requests per second")
 
 
 def main():
     program.need("redis-server", "redis-cli", "redis-benchmark")
-    proxy = program.build_example("redis_proxy")
+    proxy, cache_server, memcached_server = map(
+        program.build_example, ("redis_proxy", "cache_server", "memcached_server")
+    )
     with tempfile.TemporaryDirectory() as folder:
         go = build_go(folder)
         with servers.Server(redis_server(folder)) as upstream:
@@ -100,6 +131,18 @@ def main():
                 with servers.Server(shlex.join(command)) as server:
                     for name, command, wanted in peers(server.address[1], go):
                         run(f"{name} through the proxy on {backend}", command, wanted)
+                    if shutil.which("nutcracker"):
+                        through_nutcracker(folder, f"our proxy on {backend}", server.address[1])
+        for backend in program.BACKENDS:
+            environment = ["env", f"TIDEGATE_BACKEND={backend}"]
+            if shutil.which("nutcracker"):
+                with servers.Server(shlex.join([*environment, cache_server, "127.0.0.1:0"])) as server:
+                    through_nutcracker(folder, f"our server on {backend}", server.address[1])
+            else:
+                program.skip_part("there is no nutcracker")
+            if go:
+                with servers.Server(shlex.join([*environment, memcached_server, "127.0.0.1:0"])) as server:
+                    run(f"gomemcache with our server on {backend}", [go / "gomemcache", server.address[1]])
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 //! HELLO, AUTH, CLIENT, SELECT and RESET: commands that concern the connection of a client to the proxy.
 
-use tidegate::redis::{Command, OutgoingReply, Version, error_for_count};
+use tidegate::redis::{ClientError, Command, OutgoingReply, Version, error_for_count};
 
 use crate::session::Session;
 use crate::upstream::{ConnectionKey, error_for, error_for_failure};
@@ -77,11 +77,14 @@ impl Session {
             );
         }
         let key = ConnectionKey { version, ..self.key };
-        let client = match self.upstream.shared(key) {
-            Ok(client) => client,
-            Err(error) => return error_for(&error),
+        let watching = self.watching();
+        let call = match (&watching, self.upstream.shared(key)) {
+            (Some(client), _) if version == Version::Resp2 => client.cmd("HELLO").arg("2"),
+            (Some(client), _) => client.cmd("HELLO").arg("3"),
+            (None, Ok(client)) => client.cmd("HELLO"),
+            (None, Err(error)) => return error_for(&error),
         };
-        let mut reply = client.cmd("HELLO").wire(&self.upstream.budget);
+        let mut reply = call.wire(&self.upstream.budget);
         let mut wire = Vec::new();
         while let Some(bytes) = reply.next().await {
             match bytes {
@@ -90,6 +93,9 @@ impl Session {
             }
         }
         if !wire.starts_with(b"-") {
+            if watching.is_some() {
+                self.set_changed();
+            }
             self.key = key;
             self.reply(OutgoingReply::Version(version));
             self.name = name.unwrap_or_else(|| std::mem::take(&mut self.name));
@@ -102,6 +108,18 @@ impl Session {
             return OutgoingReply::error("ERR value is not an integer or out of range");
         };
         let key = ConnectionKey { database, ..self.key };
+        if let Some(client) = self.watching() {
+            // The keys that are watched are those of the database before, on that connection.
+            return match client.cmd("SELECT").arg(number).await {
+                Ok(_) => {
+                    self.set_changed();
+                    self.key = key;
+                    OutgoingReply::ok()
+                }
+                Err(ClientError::Reply(error)) => OutgoingReply::error(error.text().to_vec()),
+                Err(error) => error_for_failure(&error),
+            };
+        }
         match self.upstream.check_database(key).await {
             Ok(()) => {
                 self.key = key;

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tidegate::redis::{
-    ClientError, Command, CommandBuffer, CommandClass, Dedicated, Failure, IncomingCommand, OutgoingReply, ReplyBudget,
+    Client, ClientError, Command, CommandBuffer, CommandClass, Dedicated, Failure, IncomingCommand, OutgoingReply, ReplyBudget,
     ServerCodec, Version, WireReply,
 };
 use tidegate::{Channel, ChannelError};
@@ -51,6 +51,7 @@ pub(crate) async fn serve(mut channel: Channel<ServerCodec>, upstream: Rc<Upstre
                 channel.send(OutgoingReply::ok())?;
                 return Ok(());
             }
+            Step::Abort => return Ok(()),
         }
     }
 }
@@ -78,6 +79,8 @@ struct OwnConnection {
     connection: Dedicated,
     is_transaction: bool,
     watches: bool,
+    /// It has another version or database than it began with, so that no other client may have it.
+    is_changed: bool,
 }
 
 enum PendingReply {
@@ -105,6 +108,8 @@ enum Step {
     Change,
     Relay,
     Close,
+    /// Nothing is answered any more.
+    Abort,
 }
 
 impl Session {
@@ -203,6 +208,10 @@ impl Session {
     fn step(&mut self, command: &Command) -> Step {
         let class = CommandClass::of(command);
         let is = |name: &[u8]| command.name().eq_ignore_ascii_case(name);
+        // As Redis does: a browser sends them, which a page of another origin has led here.
+        if is(b"POST") || is(b"Host:") {
+            return Step::Abort;
+        }
         if !self.is_authenticated && ![&b"AUTH"[..], b"HELLO", b"RESET", b"QUIT"].into_iter().any(is) {
             self.reply(OutgoingReply::error("NOAUTH Authentication required."));
             return Step::Done;
@@ -217,9 +226,12 @@ impl Session {
                 )
             }
             CommandClass::Connection | CommandClass::Subscription if !self.replies.is_empty() => Step::Wait,
-            CommandClass::Subscription => Step::Relay,
             CommandClass::Connection if is(b"QUIT") => Step::Close,
-            CommandClass::Connection if Self::needs_relay(command) => Step::Relay,
+            CommandClass::Connection | CommandClass::Subscription
+                if class == CommandClass::Subscription || Self::needs_relay(command) =>
+            {
+                self.begin_relay()
+            }
             CommandClass::Connection => Step::Change,
             CommandClass::Blocking | CommandClass::Transaction if self.own.is_none() => self.take_own(command, class),
             class => {
@@ -235,7 +247,30 @@ impl Session {
         let of_client = [&b"TRACKING"[..], b"TRACKINGINFO", b"GETREDIR", b"CACHING", b"REPLY"];
         let others = [&b"READONLY"[..], b"READWRITE", b"ASKING", b"SYNC", b"PSYNC", b"REPLCONF"];
         others.into_iter().any(|name| is(0, name))
+            || (is(0, b"SCRIPT") && is(1, b"DEBUG"))
             || (is(0, b"CLIENT") && of_client.into_iter().any(|name| is(1, name)))
+    }
+
+    /// The client gets another connection, where nothing would be watched any more.
+    fn begin_relay(&mut self) -> Step {
+        if self.own.as_ref().is_some_and(|own| own.watches) {
+            let error = "ERR proxy: the command needs another connection than WATCH: send UNWATCH or EXEC before it";
+            self.reply(OutgoingReply::error(error));
+            return Step::Done;
+        }
+        Step::Relay
+    }
+
+    /// The connection of its own, if keys are watched there. SELECT and HELLO belong on it then.
+    pub(crate) fn watching(&self) -> Option<Client> {
+        self.own.as_ref().filter(|own| own.watches).map(|own| (*own.connection).clone())
+    }
+
+    /// The connection of its own has another database or version from now on.
+    pub(crate) fn set_changed(&mut self) {
+        if let Some(own) = &mut self.own {
+            own.is_changed = true;
+        }
     }
 
     /// A connection of its own, once nothing is under way on the shared one.
@@ -250,7 +285,7 @@ impl Session {
         match self.upstream.shared(self.key) {
             Ok(shared) => {
                 let connection = shared.dedicated();
-                self.own = Some(OwnConnection { connection, is_transaction: false, watches: false });
+                self.own = Some(OwnConnection { connection, is_transaction: false, watches: false, is_changed: false });
                 self.follow_transaction(command);
                 self.forward(command.into(), class == CommandClass::Blocking)
             }
@@ -297,7 +332,9 @@ impl Session {
 
     /// The connection goes back once nothing depends on it.
     fn release_own(&mut self) {
-        if let Some(own) = self.own.take_if(|own| !own.is_transaction && !own.watches) {
+        if let Some(own) = self.own.take_if(|own| !own.is_transaction && !own.watches)
+            && !own.is_changed
+        {
             own.connection.release();
         }
     }

@@ -130,6 +130,68 @@ fn a_command_that_the_proxy_cannot_pass_on_breaks_a_transaction() {
 }
 
 #[test]
+fn commands_that_would_lose_what_is_watched_stay_on_its_connection_or_are_refused() {
+    let pair = Pair::new();
+    let (mut one, mut other) = (pair.client(), pair.client());
+    for change in ["SELECT 0", "HELLO 2"] {
+        talk(&mut one, "WATCH a\n", "+OK ");
+        one.write_all(format!("{change}\r\nPING\r\n").as_bytes()).expect("it is sent");
+        let mut seen = Vec::new();
+        while !seen.ends_with(b"+PONG\r\n") {
+            let mut byte = [0];
+            one.read_exact(&mut byte).expect("a reply");
+            seen.push(byte[0]);
+        }
+        assert!(!seen.starts_with(b"-"), "{}", seen.escape_ascii());
+        talk(&mut other, "SET a 5\n", "+OK ");
+        talk(&mut one, "MULTI\nINCR a\nEXEC\nGET a\n", "+OK +QUEUED *-1 $1 5 ");
+    }
+    talk(&mut one, "WATCH a\n", "+OK ");
+    for refused in ["CLIENT TRACKING ON", "SUBSCRIBE tide", "SCRIPT DEBUG YES"] {
+        let error = line(&mut one, refused);
+        assert!(error.starts_with("-ERR proxy: the command needs another connection than WATCH"), "{error}");
+    }
+    assert!(line(&mut one, "SELECT 9").starts_with("-ERR DB index"));
+    talk(&mut other, "SET a 6\n", "+OK ");
+    talk(&mut one, "MULTI\nINCR a\nEXEC\n", "+OK +QUEUED *-1 ");
+}
+
+/// A page in a browser can make it send requests of HTTP to this port.
+#[test]
+fn lines_of_http_close_the_connection() {
+    let pair = Pair::new();
+    for wire in ["POST / HTTP/1.1\r\nSET a 1\r\n", "Host: a\r\nSET a 1\r\n", "MULTI\r\npost a\r\nSET a 1\r\n"] {
+        let mut client = pair.client();
+        client.write_all(wire.as_bytes()).expect("it is sent");
+        let mut seen = Vec::new();
+        match client.read_to_end(&mut seen) {
+            Ok(_) => {}
+            Err(error) => assert!(matches!(error.kind(), ErrorKind::ConnectionReset), "{error}"),
+        }
+        assert!(!seen.starts_with(b"-") && !seen.ends_with(b"QUEUED\r\n"), "{}", seen.escape_ascii());
+    }
+    talk(&mut pair.client(), "GET a\n", "$-1 ");
+}
+
+#[test]
+fn databases_that_were_chosen_while_the_upstream_is_down_leave_nothing() {
+    let mut event_loop = tidegate::EventLoop::on(tidegate::Backend::Auto).expect("a loop");
+    // Nothing listens there.
+    let port = std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address").port();
+    let test = async move {
+        let upstream = crate::upstream::Upstream::new(&format!("127.0.0.1:{port}"), None, CLIENT_BYTES_MAX);
+        let key = |database| crate::upstream::ConnectionKey { version: tidegate::redis::Version::Resp2, database };
+        upstream.shared(key(0)).expect("an address");
+        upstream.check_database_within(key(0), Duration::from_millis(1)).await.expect_err("it is down");
+        for database in 1..20 {
+            upstream.check_database_within(key(database), Duration::from_millis(1)).await.expect_err("it is down");
+        }
+        upstream.connections()
+    };
+    assert_eq!(event_loop.block_on(test).expect("the loop runs"), 1);
+}
+
+#[test]
 fn a_blocking_command_delays_no_other_client_and_ends_with_its_client() {
     let pair = Pair::new();
     let (mut blocked, mut other) = (pair.client(), pair.client());

@@ -48,14 +48,34 @@ impl Upstream {
 
     /// Checks that the upstream has this database.
     pub(crate) async fn check_database(&self, key: ConnectionKey) -> Result<(), OutgoingReply> {
+        self.check_database_within(key, TIMEOUT).await
+    }
+
+    /// The shared connections of this loop.
+    #[cfg(test)]
+    pub(crate) fn connections(&self) -> usize {
+        self.shared.borrow().len()
+    }
+
+    pub(crate) async fn check_database_within(
+        &self,
+        key: ConnectionKey,
+        timeout: Duration,
+    ) -> Result<(), OutgoingReply> {
+        let is_new = !self.shared.borrow().contains_key(&key);
         let client = self.shared(key).map_err(|error| error_for(&error))?;
-        let result = client.cmd("PING").await;
-        if let Err(ClientError::NotSent(tidegate::redis::Failure::Refused)) = result {
-            // A client that chooses numbers at random must not leave a connection for each.
+        let result = client.cmd("PING").timeout(timeout).await;
+        if result.is_err() && is_new {
+            // A client that chooses numbers at random must not leave a connection for each, also while the upstream is down.
             self.shared.borrow_mut().remove(&key);
-            return Err(OutgoingReply::error("ERR DB index is out of range"));
         }
-        result.map(drop).map_err(|error| error_for_failure(&error))
+        match result {
+            Ok(_) => Ok(()),
+            Err(ClientError::NotSent(tidegate::redis::Failure::Refused)) => {
+                Err(OutgoingReply::error("ERR DB index is out of range"))
+            }
+            Err(error) => Err(error_for_failure(&error)),
+        }
     }
 
     fn builder(&self, key: ConnectionKey) -> Result<ClientBuilder, ConnectError> {

@@ -143,6 +143,7 @@ const EXAMPLES: [&str; 30] = [
     "plaintext",
     "push",
     "redis_proxy",
+    "redis_web",
     "socks_server",
     "memcached_server",
     "sse_push",

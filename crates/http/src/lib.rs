@@ -63,7 +63,7 @@
 //! | `event_stream.rs` | the end of any event stream when the server drains |
 //! | `files/` | `Files`: opening safely (`open.rs`, `path.rs`), conditional requests, ranges, listings, precompressed variants |
 //! | `compression/` | content codings of responses and requests |
-//! | `middleware/` | `Middleware`; async middleware (`wrap.rs`), access log, request ids, trace contexts, basic authentication (`basic_auth.rs`; hashed passwords: `passwords.rs`), error pages, CORS (`cors.rs`), fields that protect users (`security_fields.rs`) |
+//! | `middleware/` | `Middleware`; async middleware (`wrap.rs`), access log, request ids, trace contexts, basic authentication (`basic_auth.rs`; hashed passwords: `passwords.rs`), error pages, CORS (`cors.rs`), fields that protect users (`security_fields.rs`), limits that processes share (`shared_rate_limit.rs`) |
 //! | `serving/` | from the events of a connection to functions, and from their responses back |
 //! | `codec.rs` | `HttpCodec`: the interface of the pipeline below the layer |
 //! | `websocket.rs` | `WebSocketUpgrade`, a request that opens a WebSocket |
@@ -147,9 +147,9 @@ pub use line_log::LineLog;
 pub use make_router::MakeRouter;
 pub use middleware::{
     AccessLog, AsyncMiddleware, BasicAuth, ConcurrencyLimit, Cors, CorsBuilder, CorsError, ErrorPage, ErrorPages,
-    LogFormat, LogTemplate, LogTemplateError, Middleware, NetworkRules, Next, NextResponse, PageText, RateKey,
-    RateLimit, RefusedRequest, RequestId, RequestIds, RequestInfo, ResponseFields, SecurityFields, TraceContext,
-    TraceContexts, Wrapper,
+    LogFormat, LogTemplate, LogTemplateError, Middleware, NetworkRules, Next, NextResponse, OfRateLimit, PageText,
+    RateGrant, RateKey, RateLimit, RateStore, RefusedRequest, RequestId, RequestIds, RequestInfo, ResponseFields,
+    SecurityFields, SharedRateLimit, TakeTokens, TraceContext, TraceContexts, Wrapper,
 };
 #[cfg(feature = "passwords")]
 pub use middleware::{Passwords, PasswordsError, UserName};

@@ -3,12 +3,13 @@
 use std::rc::Rc;
 
 use crate::endpoint::{Endpoint, RequestFunction};
-use crate::middleware::{self, Middleware};
+use crate::middleware::{self, AsyncMiddleware, Middleware, Wrapper};
 
 /// A function with middleware of its own, for one route; see [`with_middleware`].
 pub struct WithMiddleware<F> {
     function: F,
     middleware: Vec<Rc<dyn Middleware>>,
+    wrappers: Vec<Wrapper>,
 }
 
 /// Adds middleware to one function, inside that of its router.
@@ -25,7 +26,7 @@ pub struct WithMiddleware<F> {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn with_middleware<F>(function: F) -> WithMiddleware<F> {
-    WithMiddleware { function, middleware: Vec::new() }
+    WithMiddleware { function, middleware: Vec::new(), wrappers: Vec::new() }
 }
 
 impl<F> WithMiddleware<F> {
@@ -33,6 +34,14 @@ impl<F> WithMiddleware<F> {
     #[must_use]
     pub fn with(mut self, middleware: impl Middleware) -> Self {
         self.middleware.push(Rc::new(middleware));
+        self
+    }
+
+    /// Adds async middleware, which sees requests after all that is not async. Its arguments have no state of a router;
+    /// [`Router::wrap`](crate::Router::wrap) adds some to all functions.
+    #[must_use]
+    pub fn wrap<M>(mut self, middleware: impl AsyncMiddleware<(), M>) -> Self {
+        self.wrappers.push(middleware.into_wrapper(Rc::new(())));
         self
     }
 }
@@ -44,6 +53,7 @@ pub struct InMiddleware<M>(M);
 impl<S, M, F: RequestFunction<S, M>> RequestFunction<S, InMiddleware<M>> for WithMiddleware<F> {
     fn into_endpoint(self, state: Rc<S>) -> Endpoint {
         let endpoint = self.function.into_endpoint(state);
+        let endpoint = self.wrappers.iter().rev().fold(endpoint, |inner, wrapper| wrapper.around(Rc::new(inner)));
         if self.middleware.is_empty() {
             return endpoint;
         }
@@ -53,6 +63,6 @@ impl<S, M, F: RequestFunction<S, M>> RequestFunction<S, InMiddleware<M>> for Wit
 
 impl<F> std::fmt::Debug for WithMiddleware<F> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("WithMiddleware").field("middleware", &self.middleware.len()).finish_non_exhaustive()
+        f.debug_struct("WithMiddleware").field("middleware", &(self.middleware.len() + self.wrappers.len())).finish_non_exhaustive()
     }
 }

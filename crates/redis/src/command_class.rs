@@ -39,7 +39,7 @@ pub enum CommandClass {
     /// SUBSCRIBE and its like, MONITOR: messages follow that answer no command.
     Subscription,
     /// It shows or changes the state of its connection, or its effect depends on earlier commands there: HELLO, AUTH,
-    /// SELECT, CLIENT, RESET, QUIT, WAIT, READONLY, ASKING, and the commands of replication.
+    /// SELECT, CLIENT, RESET, QUIT, WAIT, READONLY, ASKING, SCRIPT DEBUG, and the commands of replication.
     Connection,
 }
 
@@ -51,6 +51,10 @@ impl CommandClass {
         let is_in = |names: &[&str]| names.iter().any(|other| name.eq_ignore_ascii_case(other.as_bytes()));
         if is_in(&["XREAD", "XREADGROUP"]) {
             return if waits(command) { Self::Blocking } else { Self::Keyed };
+        }
+        // A script would be debugged for all that share the connection.
+        if is_in(&["SCRIPT"]) && command.argument(1).is_some_and(|word| word.eq_ignore_ascii_case(b"DEBUG")) {
+            return Self::Connection;
         }
         CLASSES.iter().find(|(_, names)| is_in(names)).map_or(Self::Keyed, |(class, _)| *class)
     }

@@ -33,8 +33,8 @@
 //! | `outgoing_reply.rs` | `OutgoingReply`: a server's messages, checked and written |
 //! | `outgoing_command.rs` | `OutgoingCommand`: a client's messages |
 //! | `error.rs` | errors by blame |
-//! | `client/` | `Client`: its handles and calls: `handle.rs`, how it starts: `builder.rs`, configuration and bounds: `config.rs`; the queue that threads share: `queue.rs`; a command until it has its reply: `pending.rs`; one connection: `connection.rs`, its first commands: `startup.rs`; connecting again: `supervisor.rs`; connections of their own: `dedicated.rs`; transactions: `transaction.rs`; scripts: `script.rs`; iterators: `scan.rs`; a method for each usual command: `typed.rs`; values that the client keeps: `cache.rs`; replies in pieces: `reply_stream.rs`, `reply_sink.rs`, `long_reply.rs`, `reply_budget.rs`; a subscriber: `subscriber.rs`, its names and events: `subscriber_queue.rs`, its connection: `subscription.rs`, sharded channels: `sharded.rs`; several servers: which one a command goes to: `router.rs`, one of them: `node.rs`, `servers.rs`, how they are found: `topology.rs`, `sentinel.rs`; slots: `slots.rs`; keys of commands: `command_keys.rs`; MOVED and ASK: `redirect.rs`; numbers for metrics: `counts.rs`; results: `slot.rs`, `error.rs`, `error_kind.rs`, `from_reply.rs` |
-//! | `server/` | the application on one connection: `handler.rs`, its state: `session.rs`; commands of the connection: `connection_commands.rs`, `subcommands.rs`; the order of replies: `queue.rs`; MULTI: `transaction.rs`; channels: `channels.rs`, `subscriptions.rs`, `glob.rs`; the trait of applications: `service.rs` |
+//! | `client/` | `Client`: its handles and calls: `handle.rs`, how it starts: `builder.rs`, `url.rs`, configuration and bounds: `config.rs`; the queue that threads share: `queue.rs`; a command until it has its reply: `pending.rs`; one connection: `connection.rs`, its first commands: `startup.rs`; connecting again: `supervisor.rs`; connections of their own: `dedicated.rs`; transactions: `transaction.rs`; scripts: `script.rs`; iterators: `scan.rs`; a method for each usual command: `typed.rs`; values that the client keeps: `cache.rs`; replies in pieces: `reply_stream.rs`, `reply_sink.rs`, `long_reply.rs`, `reply_budget.rs`; a subscriber: `subscriber.rs`, its names and events: `subscriber_queue.rs`, its connection: `subscription.rs`, sharded channels: `sharded.rs`; several servers: which one a command goes to: `router.rs`, one of them: `node.rs`, `servers.rs`, how they are found: `topology.rs`, `sentinel.rs`; slots: `slots.rs`; keys of commands: `command_keys.rs`; MOVED and ASK: `redirect.rs`; numbers for metrics: `counts.rs`; results: `slot.rs`, `error.rs`, `error_kind.rs`, `from_reply.rs` |
+//! | `server/` | the application on one connection: `handler.rs`, its state: `session.rs`; commands of the connection: `connection_commands.rs`, `subcommands.rs`; the order of replies: `queue.rs`; MULTI: `transaction.rs`; channels: `channels.rs`, `subscriber_groups.rs`, `subscriptions.rs`, `glob.rs`; the trait of applications: `service.rs` |
 
 #![forbid(unsafe_code)]
 
@@ -72,7 +72,7 @@ pub use outgoing_reply::{OutgoingReply, Version};
 pub use owned::OwnedValue;
 pub use reply_writer::ReplyWriter;
 pub use server::{
-    Answer, CallContext, Channels, Handler, HandlerConfig, Service, Transaction, error_for_count, error_for_unknown,
+    Answer, CallContext, ChannelPost, Channels, Handler, HandlerConfig, Service, Transaction, error_for_count, error_for_unknown,
     matches,
 };
 pub use server_codec::{IncomingCommand, ServerCodec};

@@ -88,6 +88,8 @@
 
 #[doc(hidden)]
 pub mod entry;
+#[cfg(all(feature = "http", feature = "redis"))]
+mod redis_rate_store;
 
 pub use bytes::Bytes;
 /// The administrative server: metrics, health, and a live page of a running server.
@@ -200,6 +202,8 @@ pub use tidegate_websocket as websocket;
 /// `proxy`, which passes them on; `cache`, which stores responses.
 #[cfg(feature = "http-client")]
 pub mod http {
+    #[cfg(all(feature = "http", feature = "redis"))]
+    pub use crate::redis_rate_store::RedisRateStore;
     #[cfg(feature = "http")]
     #[doc(inline)]
     pub use tidegate_http::*;

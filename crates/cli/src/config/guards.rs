@@ -4,10 +4,10 @@
 use tidegate::http::RateKey;
 use tidegate::http::proxy::StickyCookie;
 
-use super::keys::{Key, Kind};
+use super::keys::{Key, Kind, info};
 use super::model::{Owner, Route};
 use super::proxying::is_field_name;
-use crate::admission::parse_rate;
+use super::rate::RateRule;
 
 pub(super) const ALLOW: Key<Route> = Key::<Route>::new(
     "allow",
@@ -26,16 +26,10 @@ pub(super) const DENY: Key<Route> = Key::<Route>::new(
 
 pub(super) const RATE: Key<Route> = Key::<Route>::new(
     "rate",
-    Kind::Text,
+    Kind::Either(&[Kind::Text, Kind::Table(info::<RateRule>)]),
     "Requests of one client, such as `100/s:200`: a rate for each second (`s`) or minute (`m`), and a burst. Further ones get a \
-     429.",
-    |to, value, reader| {
-        let text = reader.text(value);
-        match parse_rate(&text) {
-            Ok(rate) => to.guards.rate = Some(rate),
-            Err(error) => reader.mistake(value.place, format!("`{text}` is {error}")),
-        }
-    },
+     429. With a table, gateways share the counts.",
+    |to, value, reader| to.guards.rate = Some(RateRule::read(value, reader)),
 );
 
 pub(super) const RATE_BY: Key<Route> = Key::<Route>::new(

@@ -3,7 +3,7 @@
 //! `source.rs` reads the files and their includes, `value.rs` and `environment.rs` make values of them. `keys.rs` says
 //! how a table describes its keys; `reader.rs` reads by these descriptions, and `schema.rs` and `reference.rs` write the
 //! JSON schema and the table for readers from them. The tables: `listen.rs`, `upstream.rs`, `route.rs` with
-//! `proxying.rs` and `files.rs`, and here the file itself; `model.rs` and `path_rule.rs` have the types of a route.
+//! `proxying.rs`, `guards.rs`, `rate.rs` and `files.rs`, and here the file itself; `model.rs` and `path_rule.rs` have the types of a route.
 //! `check.rs` has the rules between tables. `mistakes.rs` collects all mistakes. `gateway/` runs a configuration.
 //!
 //! A new key is one entry in the `KEYS` of its table.
@@ -20,6 +20,7 @@ mod mistakes;
 mod model;
 mod path_rule;
 mod proxying;
+mod rate;
 mod reader;
 #[cfg(test)]
 mod reference;
@@ -45,6 +46,7 @@ pub(crate) use self::model::{
 };
 pub(crate) use self::path_rule::PathRule;
 pub(crate) use self::proxying::RESPONSE_TIMEOUT_MAX;
+pub(crate) use self::rate::RateRule;
 use self::reader::Reader;
 use self::route::Site;
 pub(crate) use self::schema::schema;

@@ -10,6 +10,7 @@ use tidegate::{ConnectionRate, IpNet};
 
 use super::mistakes::{Located, Place};
 use super::path_rule::PathRule;
+use super::rate::RateRule;
 
 /// Requests, and the action that they get.
 #[derive(Debug, Clone)]
@@ -134,7 +135,7 @@ pub(crate) struct GuardRules {
     /// Networks of clients that may ask; all, unless set.
     pub(crate) allow: Option<Vec<IpNet>>,
     pub(crate) deny: Vec<IpNet>,
-    pub(crate) rate: Option<ConnectionRate>,
+    pub(crate) rate: Option<RateRule>,
     pub(crate) rate_by: RateKey,
     pub(crate) concurrency: Option<u32>,
     pub(crate) security_headers: bool,

@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 use std::error::Error;
+use std::time::Duration;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tidegate::Bytes;
@@ -13,15 +14,18 @@ use tidegate::http::cache::Cache;
 use tidegate::http::proxy::{Forwarding, Maintenance, Proxy, RateLimit, Upstreams};
 use tidegate::http::{
     self, BasicAuth, ConcurrencyLimit, ContentType, ErrorPages, Files, IntoResponse, InvalidField, LineLog,
-    NetworkRules, Reload, Request, RequestFunction, Response, ResponseCompression, Router, SecurityFields, Slashes,
-    StatusCode, TrustedProxies, with_middleware,
+    NetworkRules, RedisRateStore, Reload, Request, RequestFunction, Response, ResponseCompression, Router,
+    SecurityFields, SharedRateLimit, Slashes, StatusCode, TrustedProxies, with_middleware,
 };
 use tidegate::metrics::UpstreamGroup;
 use tidegate::proxy_protocol::Networks;
+use tidegate::redis;
 
 use super::{conditions, upstreams};
 use crate::access_log::AccessLogFormat;
-use crate::config::{Action, Conditions, Config, FixedResponse, HostRule, PathPlan, Redirect, Route, host_plan};
+use crate::config::{
+    Action, Conditions, Config, FixedResponse, HostRule, PathPlan, RateRule, Redirect, Route, host_plan,
+};
 
 /// The routes in use, and the way to others.
 pub(crate) struct RouteTable {
@@ -54,12 +58,13 @@ struct OpenRoute {
 struct Guards {
     networks: Option<NetworkRules>,
     rate: Option<RateLimit>,
+    shared_rate: Option<SharedRateLimit>,
     concurrency: Option<ConcurrencyLimit>,
     cache: Option<Cache>,
 }
 
 impl Guards {
-    fn new(route: &Route) -> Result<Self, Box<dyn Error>> {
+    fn new(route: &Route, stores: &mut RateStores) -> Result<Self, Box<dyn Error>> {
         let rules = &route.guards;
         let trusted = TrustedProxies::new(networks(&route.proxying.trusted));
         let has_networks = rules.allow.is_some() || !rules.deny.is_empty();
@@ -70,10 +75,48 @@ impl Guards {
                 None => denied,
             }
         });
-        let rate = |rate| RateLimit::new(rate).key(rules.rate_by.clone()).trusted(trusted.clone());
+        let (mut rate, mut shared_rate) = (None, None);
+        if let Some(rule) = &rules.rate
+            && let Some(given) = rule.rate
+        {
+            let limit = RateLimit::new(given).key(rules.rate_by.clone()).trusted(trusted.clone());
+            match &rule.shared {
+                Some(url) => shared_rate = Some(stores.share(url, limit, rule, route)?),
+                None => rate = Some(limit),
+            }
+        }
         let cache = if rules.cache { Some(Cache::builder().build()?) } else { None };
         let concurrency = rules.concurrency.map(ConcurrencyLimit::new);
-        Ok(Self { networks, rate: rules.rate.map(rate), concurrency, cache })
+        Ok(Self { networks, rate, shared_rate, concurrency, cache })
+    }
+}
+
+/// The clients of Redis servers where gateways share counts, by their URLs.
+#[derive(Default)]
+struct RateStores(HashMap<String, redis::Client>);
+
+impl RateStores {
+    /// A limit whose counts are in Redis, under the name of the rule or the route.
+    fn share(
+        &mut self,
+        url: &str,
+        limit: RateLimit,
+        rule: &RateRule,
+        route: &Route,
+    ) -> Result<SharedRateLimit, Box<dyn Error>> {
+        let client = match self.0.get(url) {
+            Some(client) => client.clone(),
+            None => {
+                let client = redis::Client::url(url)?.name("tidegate").timeout(REDIS_TIMEOUT).spawn()?;
+                self.0.insert(url.to_owned(), client.clone());
+                client
+            }
+        };
+        let hosts = || route.hosts.iter().map(|host| &*host.value).collect::<Vec<_>>().join(" ");
+        let of_route = || format!("{} {}", hosts(), route.path.value.patterns().join(" "));
+        let name = rule.name.clone().unwrap_or_else(of_route);
+        let limit = limit.shared(&name, RedisRateStore::new(client));
+        Ok(if rule.is_closed { limit.fail_closed() } else { limit })
     }
 }
 
@@ -125,7 +168,9 @@ impl OpenRoutes {
         for group in &config.upstreams {
             sets.insert(group.name.value.clone(), upstreams::build(group)?);
         }
-        let routes = config.routes.iter().map(OpenRoute::open).collect::<Result<_, _>>()?;
+        let mut stores = RateStores::default();
+        let open = |route| OpenRoute::open(route, &mut stores);
+        let routes = config.routes.iter().map(open).collect::<Result<_, _>>()?;
         Ok(Self {
             access_log: config.access_log.clone(),
             slashes: config.slashes.slashes(),
@@ -197,7 +242,7 @@ fn is_below(path: &str, paths: &PathPlan) -> bool {
 }
 
 impl OpenRoute {
-    fn open(route: &Route) -> Result<Self, Box<dyn Error>> {
+    fn open(route: &Route, stores: &mut RateStores) -> Result<Self, Box<dyn Error>> {
         let files = match &route.action {
             Some(Action::Folder(folder)) => {
                 let opened = || Files::new(&folder.value)?.follow_symlinks(route.files.symlinks);
@@ -213,7 +258,7 @@ impl OpenRoute {
             error_pages.push((page.status, body.into()));
         }
         let rate = route.proxying.rate_per_address.map(RateLimit::new);
-        Ok(Self { route: route.clone(), rate, guards: Guards::new(route)?, files, error_pages })
+        Ok(Self { route: route.clone(), rate, guards: Guards::new(route, stores)?, files, error_pages })
     }
 
     /// Adds the route for one path, or for all that have no route.
@@ -265,6 +310,9 @@ impl OpenRoute {
         }
         if let Some(rate) = &self.guards.rate {
             function = function.with(rate.clone());
+        }
+        if let Some(rate) = &self.guards.shared_rate {
+            function = function.wrap(rate.clone());
         }
         if let Some(concurrency) = &self.guards.concurrency {
             function = function.with(concurrency.clone());
@@ -353,6 +401,9 @@ fn fixed(response: &FixedResponse) -> Result<Response, InvalidField> {
     }
     response.headers.iter().try_fold(made, |made, (name, value)| made.header(name, value))
 }
+
+/// A command of a request that has given up long before is not sent any more.
+const REDIS_TIMEOUT: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {

@@ -169,6 +169,45 @@ fn a_route_decides_which_clients_may_ask_and_how_often() {
 }
 
 #[test]
+fn gateways_share_a_rate_through_redis_and_have_their_own_without_it() {
+    let files = Files::new();
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let shared = |path: &str, rest: &str| {
+        format!(
+            "[[route]]\npath = \"{path}\"\nrate = {{ limit = \"1/m:3\", shared = \"redis://127.0.0.1:{port}/\"{rest} }}\n\
+             respond = {{ body = \"x\" }}\n"
+        )
+    };
+    let listen = "[[listen]]\naddress = \"127.0.0.1:0\"\n".to_owned();
+    files.write("gateway.toml", &[listen, shared("/open", ""), shared("/closed", ", on-failure = \"closed\"")].concat());
+    let (one, other) = (files.start("gateway.toml", &[]), files.start("gateway.toml", &[]));
+    let status = |program: &Program, path: &str| ask(program, "a", path, "").status;
+    // Nothing listens there.
+    assert_eq!((0..4).map(|_| status(&one, "/open")).collect::<Vec<_>>(), [200, 200, 200, 429]);
+    assert_eq!(status(&one, "/closed"), 503);
+    let redis = std::process::Command::new("redis-server")
+        .args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--port", &port.to_string()])
+        .stdout(std::process::Stdio::null())
+        .spawn();
+    let mut redis = match redis {
+        Ok(redis) => redis,
+        Err(error) => return crate::support::program::skip("redis-server", &error),
+    };
+    // The store has a pause after each failure, and then requests pass.
+    until("the store to answer", || status(&one, "/closed") == 200);
+    until("the store to answer", || status(&other, "/closed") != 503);
+    let mut seen = Vec::new();
+    until("the tokens to be used up", || {
+        seen.push(status(&one, "/closed"));
+        seen.push(status(&other, "/closed"));
+        seen.ends_with(&[429, 429])
+    });
+    assert!(seen.iter().filter(|status| **status == 200).count() <= 1, "{seen:?}");
+    redis.kill().unwrap();
+    redis.wait().unwrap();
+}
+
+#[test]
 fn a_proxied_route_has_a_cache_compression_and_a_sticky_cookie() {
     let (files, upstream) = (Files::new(), Program::serve(&["--loops", "1"]));
     files.write(
@@ -320,6 +359,8 @@ fn mistakes_between_routes_and_of_syntax_are_found() {
         ("[[route]]\nhosts = [\"a\"]\n".into(), "1:1", "no `upstream`"),
         ("[[route]]\nredirect = { to = \"//$host\" }\n".into(), "2:19", "`$host` would be sent"),
         ("[[route]]\nredirect = { to = \"//{request.hots}/\" }\n".into(), "2:19", "did you mean `{request.host}`"),
+        ("[[route]]\nrate = { limit = \"1/s\" }\nrespond = {}\n".into(), "2:8", "rate has no `shared`"),
+        ("[[route]]\nrate = { limit = \"1/s\", shared = \"http://me:secret@a\" }\nrespond = {}\n".into(), "2:34", "`shared` is not redis://"),
         ("[[route]]\nrate-by = \"user\"\nrespond = {}\n".into(), "2:11", "is not client, header:NAME"),
         ("[[route]]\ncache = true\nrespond = {}\n".into(), "2:9", "`cache` is for routes with `upstream`"),
         ("[[route]]\nredirect = { to = \"//{request.host}/$uri\" }\n".into(), "2:19", "`$uri` would be sent"),

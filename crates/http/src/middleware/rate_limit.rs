@@ -52,8 +52,17 @@ pub enum RateKey {
     Bearer,
 }
 
+/// The client of a request, as a [`RateKey`] tells clients apart.
+pub(super) enum RequestClient<'r> {
+    /// The [number](address_key) of its address.
+    Address(u64),
+    /// The value of a part of the request.
+    Value(&'r [u8]),
+}
+
 #[derive(Debug)]
 struct RateCounts {
+    rate: ConnectionRate,
     interval: u64,
     burst: u64,
     start: OnceLock<Instant>,
@@ -68,6 +77,7 @@ impl RateLimit {
     #[must_use]
     pub fn new(rate: ConnectionRate) -> Self {
         let counts = Arc::new(RateCounts {
+            rate,
             interval: nanos(rate.interval).max(1),
             burst: u64::from(rate.burst.max(1)),
             start: OnceLock::new(),
@@ -91,8 +101,8 @@ impl RateLimit {
         self
     }
 
-    /// The number under which a request counts. A client on a Unix socket has none.
-    fn number_of(&self, request: &Request) -> Option<u64> {
+    /// The client of a request. One on a Unix socket has no address.
+    pub(super) fn client_of<'r>(&self, request: &'r Request) -> Option<RequestClient<'r>> {
         let value = match &self.key {
             RateKey::Client => None,
             RateKey::Header(name) => request.header(name),
@@ -100,14 +110,30 @@ impl RateLimit {
             RateKey::Bearer => request.header("authorization").and_then(bearer),
         };
         if let Some(value) = value {
-            return Some(self.counts.hasher.hash_one(value));
+            return Some(RequestClient::Value(value));
         }
         let of_peer = || request.peer().ip().map(|address| address.ip().to_canonical());
-        self.trusted.client_of(request).ip().or_else(of_peer).map(address_key)
+        self.trusted.client_of(request).ip().or_else(of_peer).map(|ip| RequestClient::Address(address_key(ip)))
+    }
+
+    /// The number under which a client counts.
+    pub(super) fn number_of_client(&self, client: &RequestClient<'_>) -> u64 {
+        match client {
+            RequestClient::Address(number) => *number,
+            RequestClient::Value(value) => self.counts.hasher.hash_one(value),
+        }
+    }
+
+    pub(super) fn rate_key(&self) -> &RateKey {
+        &self.key
+    }
+
+    pub(super) fn rate(&self) -> ConnectionRate {
+        self.counts.rate
     }
 
     /// How long the client has to wait, if it may not make this request now.
-    fn admit(&self, key: u64, now: Instant) -> Result<(), Duration> {
+    pub(super) fn admit(&self, key: u64, now: Instant) -> Result<(), Duration> {
         let table = &*self.counts;
         let now = nanos(now.saturating_duration_since(*table.start.get_or_init(|| now)));
         let shard = &table.shards[(key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58) as usize % SHARDS];
@@ -136,14 +162,17 @@ impl RateLimit {
     /// The response to a request beyond the rate.
     #[doc(hidden)]
     pub fn check(&self, request: &Request) -> Result<(), Response> {
-        let Some(key) = self.number_of(request) else { return Ok(()) };
-        self.admit(key, task::now()).map_err(|wait| {
-            let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
-            let mut response = Response::of_error(Status::TOO_MANY_REQUESTS);
-            let _ = response.add_header("Retry-After", seconds.to_string());
-            response
-        })
+        let Some(client) = self.client_of(request) else { return Ok(()) };
+        self.admit(self.number_of_client(&client), task::now()).map_err(too_many)
     }
+}
+
+/// The response to a client that has to wait.
+pub(super) fn too_many(wait: Duration) -> Response {
+    let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
+    let mut response = Response::of_error(Status::TOO_MANY_REQUESTS);
+    let _ = response.add_header("Retry-After", seconds.to_string());
+    response
 }
 
 impl Middleware for RateLimit {
@@ -171,7 +200,7 @@ pub fn address_key(ip: IpAddr) -> u64 {
     }
 }
 
-fn nanos(duration: Duration) -> u64 {
+pub(super) fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
@@ -220,7 +249,9 @@ mod tests {
     fn clients_are_told_apart_by_the_key() {
         let limit = RateLimit::new(ConnectionRate::per_second(1));
         let number = |key: &RateKey, lines: &str| {
-            limit.clone().key(key.clone()).number_of(&crate::request::tests::request("GET", "/", lines)).unwrap()
+            let request = crate::request::tests::request("GET", "/", lines);
+            let limit = limit.clone().key(key.clone());
+            limit.number_of_client(&limit.client_of(&request).unwrap())
         };
         let address = address_key([192, 0, 2, 1].into());
         let (header, cookie) = (RateKey::Header("X-Key".into()), RateKey::Cookie("sid".into()));

@@ -152,6 +152,11 @@ impl Future for NextResponse {
 }
 
 impl Wrapper {
+    /// Middleware that is no async function.
+    pub(super) fn new(body: BodyUse, call: impl Fn(Request, Next) -> BoxResponseFuture + 'static) -> Self {
+        Self { call: Rc::new(call), body }
+    }
+
     /// A function with this middleware around it.
     pub(crate) fn around(&self, endpoint: Rc<Endpoint>) -> Endpoint {
         let (half_close, is_gateway, limits) =

@@ -27,6 +27,7 @@ mod passwords;
 mod redirects;
 mod route_paths;
 mod serving;
+mod shared_rates;
 mod stream_bytes;
 mod support;
 mod targets;

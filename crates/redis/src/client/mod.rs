@@ -42,6 +42,7 @@ mod supervisor;
 mod topology;
 mod transaction;
 mod typed;
+mod url;
 
 pub use self::builder::ClientBuilder;
 pub use self::config::ClientLimits;

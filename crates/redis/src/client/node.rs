@@ -9,6 +9,7 @@ use crate::client::redirect::{Redirect, redirect_of};
 use crate::client::router::Router;
 use crate::client::slot::CommandResult;
 use crate::client::slots::host_of;
+use crate::outgoing_command::CommandBuffer;
 use crate::owned::OwnedValue;
 
 /// A server, and the router that has the others.
@@ -28,7 +29,13 @@ impl NodeContext {
             (self.router.is_cluster || !is_between_nodes).then_some(redirect)
         };
         match result {
-            Err(ClientError::Reply(error)) => Some((read(error.text())?, error.clone())),
+            Err(ClientError::Reply(error)) => {
+                let redirect = read(error.text())?;
+                let slot = command.route?.slot;
+                let is_script = !command.is_idempotent && command.wire.as_ref().is_some_and(runs_script);
+                let is_certain = !is_script || redirect.is_certain_for_script(error.text(), slot);
+                is_certain.then(|| (redirect, error.clone()))
+            }
             // A transaction was not executed if EXEC has an error. The cause may be that of a command before it.
             Ok(OwnedValue::Aggregate(_, replies)) if command.group.is_some() => {
                 let (OwnedValue::Error(last), before) = replies.split_last()? else { return None };
@@ -42,4 +49,12 @@ impl NodeContext {
             _ => None,
         }
     }
+}
+
+/// Whether a command runs a script or a function, which may return any error.
+fn runs_script(command: &CommandBuffer) -> bool {
+    let Some(name) = command.arguments().next() else { return false };
+    ["EVAL", "EVALSHA", "FCALL", "EVAL_RO", "EVALSHA_RO", "FCALL_RO"]
+        .iter()
+        .any(|other| name.eq_ignore_ascii_case(other.as_bytes()))
 }

@@ -1,7 +1,8 @@
 //! `Redirect`: replies that say that another server executes a command, or that none does at present.
 //!
 //! None of them follows an execution, so the command may be sent again. A script can fail with the same codes after it has
-//! written; Redis appends the script's name to such an error, and it is no redirect here.
+//! written: Redis appends the script's name to the error of a command in it, and sends an error that the script returns
+//! itself as it is. Such errors are no redirects here, except MOVED and ASK of the slot that the command has.
 
 use crate::client::error_kind::ErrorKind;
 use crate::client::slots::{SLOTS, address};
@@ -40,6 +41,19 @@ pub(crate) fn redirect_of(text: &[u8], host: &str, is_replica: bool) -> Option<R
         ErrorKind::ReadOnly | ErrorKind::MasterDown | ErrorKind::Loading if is_replica => Some(Redirect::ToMaster),
         ErrorKind::ReadOnly | ErrorKind::TryAgain | ErrorKind::ClusterDown => Some(Redirect::Later),
         _ => None,
+    }
+}
+
+impl Redirect {
+    /// Whether the error cannot be one that a script has returned after it has written.
+    pub(crate) fn is_certain_for_script(&self, text: &[u8], slot: Option<u16>) -> bool {
+        match self {
+            Self::Moved(..) | Self::Ask(_) => {
+                let of_text = text.split(|byte| *byte == b' ').nth(1).and_then(|slot| std::str::from_utf8(slot).ok());
+                of_text.and_then(|slot| slot.parse().ok()) == slot && slot.is_some()
+            }
+            Self::Later | Self::ToMaster => false,
+        }
     }
 }
 

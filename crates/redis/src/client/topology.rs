@@ -92,13 +92,17 @@ async fn find_servers<P: ReplyPipeline, F: Fn() -> P + 'static>(finder: &mut Fin
     loop {
         // No server reports that there is another replica.
         let mut regular = pin!(task::sleep(REFRESH_AFTER));
-        poll_fn(|cx| {
+        let is_doubted = poll_fn(|cx| {
             let reports = finder.watch.poll_reports(cx);
             let is_due = reads_replicas && router.slot_faults().is_some() && regular.as_mut().poll(cx).is_ready();
-            if router.poll_refresh(cx).is_ready() || reports || is_due { Poll::Ready(()) } else { Poll::Pending }
-        })
-        .await;
-        match finder.find(router).await {
+            match router.poll_refresh(cx) {
+                Poll::Ready(()) => Poll::Ready(true),
+                Poll::Pending if reports || is_due => Poll::Ready(false),
+                Poll::Pending => Poll::Pending,
+            }
+        });
+        let is_doubted = is_doubted.await;
+        match finder.find(router, is_doubted).await {
             Ok(slots) => {
                 failures = 0;
                 router.set_slots(slots);
@@ -130,7 +134,12 @@ struct Finder<F> {
 }
 
 impl<F> Finder<F> {
-    async fn find<P: ReplyPipeline>(&mut self, router: &Arc<Router>) -> Result<Slots, String>
+    /// `is_doubted`: a connection has ended, or a server has refused what its role allows, so the map may be wrong.
+    ///
+    /// Sentinels are asked from the one on that answered last, where the client is subscribed. Each search that began at the
+    /// next one would subscribe there, and the first report of that subscription would begin another search, for ever. Only
+    /// a doubt begins at the next one, since the last one may know less than the others.
+    async fn find<P: ReplyPipeline>(&mut self, router: &Arc<Router>, is_doubted: bool) -> Result<Slots, String>
     where
         F: Fn() -> P + 'static,
     {
@@ -145,18 +154,27 @@ impl<F> Finder<F> {
             Some(ServerSource::Sentinel(sentinels, name)) => (sentinels, Some(name)),
             None => return Err("there is no server to ask".to_owned()),
         };
+        if name.is_some() && is_doubted && !router.masters().is_empty() {
+            self.turn = self.turn.wrapping_add(1);
+        }
         let turn = self.turn % addresses.len().max(1);
         addresses.rotate_left(turn);
         let mut last = "there is no server to ask".to_owned();
         for address in addresses {
-            self.turn = self.turn.wrapping_add(1);
             let found = match &name {
                 None => self.ask_node(&address).await,
                 Some(name) => self.ask_sentinel(&address, name, router).await,
             };
             match found {
-                Ok(slots) => return Ok(slots),
-                Err(failure) => last = format!("{address}: {failure}"),
+                Ok(slots) => {
+                    // The servers of a cluster share the questions.
+                    self.turn = self.turn.wrapping_add(usize::from(name.is_none()));
+                    return Ok(slots);
+                }
+                Err(failure) => {
+                    self.turn = self.turn.wrapping_add(1);
+                    last = format!("{address}: {failure}");
+                }
             }
         }
         Err(last)

@@ -1,17 +1,25 @@
 //! `Channels`: the subscribers of channels and patterns, on all loops.
 //!
-//! Each channel and each pattern has a [`Group`] for each version that its subscribers have. The lock is held while a
-//! message is put into the mailboxes of loops, so that all subscribers see messages in the same order.
+//! Most channels have one subscriber, such as that of one user. It has no group, which would cost four times as much as its
+//! subscription: a message is posted to its connection. Further subscribers join a [`Group`] for each version that they
+//! have. The lock is held while a message is put into the mailboxes of loops, so that all subscribers see messages in the
+//! same order.
 
+use std::borrow::Borrow;
+use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use bytes::Bytes;
 use tidegate_codec::{Broadcast, Encoded};
-use tidegate_engine::{Group, Slow};
+use tidegate_engine::{Group, Remote, Slow};
 
 use crate::outgoing_reply::{OutgoingReply, Version};
 use crate::server::glob::matches;
+use crate::server::subscriber_groups::{GroupTable, SubscriberGroups, Subscribers};
 use crate::server_codec::ServerCodec;
 use crate::token::AggregateKind;
 
@@ -23,25 +31,69 @@ pub struct Channels<C = ServerCodec> {
 }
 
 struct Tables<C> {
-    channels: HashMap<TopicName, Subscribers<C>>,
-    patterns: HashMap<TopicName, Subscribers<C>>,
+    channels: HashMap<TopicName, Subscribers>,
+    patterns: HashMap<TopicName, Subscribers>,
+    groups: GroupTable<C>,
+    /// The connections that have a channel or a pattern without a group, and how many.
+    connections: HashMap<u64, (Remote<ChannelPost>, usize)>,
 }
 
-/// The name of a channel or a pattern. The subscribers share its bytes with the table, to save memory.
-pub(super) type TopicName = Arc<[u8]>;
+/// The name of a channel or a pattern. The subscribers share its bytes with the table, and the pointer is thin, to save
+/// memory: a connection may have many of them.
+#[derive(Debug, Clone)]
+pub(super) struct TopicName(Arc<TopicBytes>);
 
-/// The subscribers of a channel or a pattern.
-struct Subscribers<C> {
-    count: usize,
-    resp2: Option<Group<C>>,
-    resp3: Option<Group<C>>,
+#[derive(Debug)]
+enum TopicBytes {
+    /// Most names are this short, and need no second allocation.
+    Short(u8, [u8; SHORT_BYTES_MAX]),
+    Long(Box<[u8]>),
 }
+
+const SHORT_BYTES_MAX: usize = 22;
+const _: () = assert!(size_of::<TopicBytes>() == 24);
 
 /// Names of channels, or patterns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TopicKind {
     Channel,
     Pattern,
+}
+
+/// A connection that subscribes, or ends a subscription.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SubscriberInfo {
+    pub(super) client_id: u64,
+    pub(super) version: Version,
+}
+
+/// A message on its way to the only subscriber of a channel or a pattern: the [`Post`](tidegate_engine::Handler::Post) of a
+/// [`Handler`](crate::Handler).
+#[derive(Debug)]
+pub struct ChannelPost {
+    pub(super) kind: TopicKind,
+    pub(super) name: TopicName,
+    channel: Bytes,
+    message: Bytes,
+}
+
+impl ChannelPost {
+    /// The message as a push.
+    pub(super) fn into_push(self) -> OutgoingReply {
+        let Self { kind, name, channel, message } = self;
+        let bulk = |bytes: Bytes| OutgoingReply::bulk(bytes);
+        match kind {
+            TopicKind::Channel => push([bulk(Bytes::from_static(b"message")), bulk(channel), bulk(message)]),
+            TopicKind::Pattern => {
+                let pattern = OutgoingReply::bulk(name.to_vec());
+                push([bulk(Bytes::from_static(b"pmessage")), pattern, bulk(channel), bulk(message)])
+            }
+        }
+    }
+}
+
+fn push<const PARTS: usize>(parts: [OutgoingReply; PARTS]) -> OutgoingReply {
+    OutgoingReply::aggregate(AggregateKind::Push, parts)
 }
 
 impl<C: Broadcast> Channels<C> {
@@ -56,42 +108,82 @@ impl<C: Broadcast> Channels<C> {
     pub fn publish(&self, channel: &[u8], message: &[u8]) -> usize {
         let tables = self.tables();
         let mut receivers = 0;
-        if let Some(subscribers) = tables.channels.get(channel) {
-            receivers += subscribers.send(&[b"message", channel, message]);
+        if let Some((name, subscribers)) = tables.channels.get_key_value(channel) {
+            receivers += tables.send(TopicKind::Channel, name, *subscribers, channel, message);
         }
         for (pattern, subscribers) in &tables.patterns {
             if matches(pattern, channel) {
-                receivers += subscribers.send(&[b"pmessage", pattern, channel, message]);
+                receivers += tables.send(TopicKind::Pattern, pattern, *subscribers, channel, message);
             }
         }
         receivers
     }
 
-    /// The name and the group of a channel's or pattern's subscribers, with one subscriber more.
-    pub(super) fn subscribe(&self, kind: TopicKind, name: &[u8], version: Version) -> (TopicName, Group<C>) {
-        let mut tables = self.tables();
-        let table = tables.of(kind);
-        let name = table.get_key_value(name).map_or_else(|| TopicName::from(name), |(name, _)| name.clone());
-        let subscribers = table.entry(name.clone()).or_insert_with(Subscribers::none);
-        subscribers.count += 1;
-        let group = match version {
-            Version::Resp2 => &mut subscribers.resp2,
-            Version::Resp3 => &mut subscribers.resp3,
+    /// The shared name of a channel or pattern, with one subscriber more; and the group that it has to join, unless it is
+    /// the first. `remote` is its connection.
+    pub(super) fn subscribe(
+        &self,
+        kind: TopicKind,
+        name: &[u8],
+        subscriber: SubscriberInfo,
+        remote: impl FnOnce() -> Remote<ChannelPost>,
+    ) -> (TopicName, Option<Group<C>>) {
+        let SubscriberInfo { client_id, version } = subscriber;
+        let tables = &mut *self.tables();
+        let Some((name, there)) = tables.of(kind).get_key_value(name).map(|(name, there)| (name.clone(), *there)) else {
+            let name = TopicName::from(name);
+            tables.of(kind).insert(name.clone(), Subscribers::sole(client_id));
+            tables.connections.entry(client_id).or_insert_with(|| (remote(), 0)).1 += 1;
+            return (name, None);
         };
-        (name, group.get_or_insert_with(|| Group::new(Slow::Shed)).clone())
+        let number = there.groups().unwrap_or_else(|| {
+            let number = tables.groups.add(SubscriberGroups { sole: there.client_id(), ..SubscriberGroups::default() });
+            tables.of(kind).insert(name.clone(), Subscribers::in_groups(number));
+            number
+        });
+        let groups = tables.groups.of(number);
+        groups.count += 1;
+        let group = match version {
+            Version::Resp2 => &mut groups.resp2,
+            Version::Resp3 => &mut groups.resp3,
+        };
+        (name, Some(group.get_or_insert_with(|| Group::new(Slow::Shed)).clone()))
     }
 
-    /// The groups with one subscriber less, of which the connection leaves both.
-    pub(super) fn unsubscribe(&self, kind: TopicKind, name: &[u8]) -> [Option<Group<C>>; 2] {
-        let mut tables = self.tables();
-        let table = tables.of(kind);
-        let Some(subscribers) = table.get_mut(name) else { return [None, None] };
-        subscribers.count -= 1;
-        let groups = [subscribers.resp2.clone(), subscribers.resp3.clone()];
-        if subscribers.count == 0 {
-            table.remove(name);
+    /// One subscriber less: the groups, if it is in one of them, of which the connection leaves both.
+    pub(super) fn unsubscribe(&self, kind: TopicKind, name: &[u8], client_id: u64) -> [Option<Group<C>>; 2] {
+        let tables = &mut *self.tables();
+        let Some((name, there)) = tables.of(kind).get_key_value(name).map(|(name, there)| (name.clone(), *there)) else {
+            return [None, None];
+        };
+        let Some(number) = there.groups() else {
+            if there.client_id() == Some(client_id) {
+                tables.of(kind).remove(&name);
+                tables.forget_sole(client_id);
+            }
+            return [None, None];
+        };
+        let groups = tables.groups.of(number);
+        let was_sole = groups.sole == Some(client_id);
+        let left = if was_sole {
+            groups.sole = None;
+            [None, None]
+        } else {
+            groups.count -= 1;
+            [groups.resp2.clone(), groups.resp3.clone()]
+        };
+        let (sole, count) = (groups.sole, groups.count);
+        if count == 0 {
+            tables.groups.remove(number);
+            match sole {
+                Some(sole) => drop(tables.of(kind).insert(name, Subscribers::sole(sole))),
+                None => drop(tables.of(kind).remove(&name)),
+            }
         }
-        groups
+        if was_sole {
+            tables.forget_sole(client_id);
+        }
+        left
     }
 
     /// The channels with subscribers that match a pattern.
@@ -100,7 +192,8 @@ impl<C: Broadcast> Channels<C> {
     }
 
     pub(super) fn subscriber_count(&self, channel: &[u8]) -> usize {
-        self.tables().channels.get(channel).map_or(0, |subscribers| subscribers.count)
+        let tables = self.tables();
+        tables.channels.get(channel).map_or(0, |subscribers| tables.count(*subscribers))
     }
 
     pub(super) fn pattern_count(&self) -> usize {
@@ -113,31 +206,120 @@ impl<C: Broadcast> Channels<C> {
 }
 
 impl<C> Tables<C> {
-    fn of(&mut self, kind: TopicKind) -> &mut HashMap<TopicName, Subscribers<C>> {
+    fn of(&mut self, kind: TopicKind) -> &mut HashMap<TopicName, Subscribers> {
         match kind {
             TopicKind::Channel => &mut self.channels,
             TopicKind::Pattern => &mut self.patterns,
         }
     }
-}
 
-impl<C: Broadcast> Subscribers<C> {
-    fn none() -> Self {
-        Self { count: 0, resp2: None, resp3: None }
-    }
-
-    /// Sends a push of these bulk strings, encoded once for each version.
-    fn send(&self, parts: &[&[u8]]) -> usize {
-        for (group, version) in [(&self.resp2, Version::Resp2), (&self.resp3, Version::Resp3)] {
-            let Some(group) = group else { continue };
-            let parts = parts.iter().map(|part| OutgoingReply::bulk(part.to_vec()));
-            let push = OutgoingReply::aggregate(AggregateKind::Push, parts);
-            // Bulk strings have no bytes that a codec refuses.
-            if let Ok(push) = Encoded::new(&mut ServerCodec::default().with_version(version), push) {
-                let _ = group.send(&Encoded::of(push.bytes().clone()));
+    /// A connection has a subscription without a group less.
+    fn forget_sole(&mut self, client_id: u64) {
+        if let Some((_, count)) = self.connections.get_mut(&client_id) {
+            *count -= 1;
+            if *count == 0 {
+                self.connections.remove(&client_id);
             }
         }
-        self.count
+    }
+
+    fn count(&self, subscribers: Subscribers) -> usize {
+        let groups = subscribers.groups().and_then(|number| self.groups.get(number));
+        groups.map_or(1, |groups| groups.count + usize::from(groups.sole.is_some()))
+    }
+}
+
+impl<C: Broadcast> Tables<C> {
+    /// Sends a message, and returns how many subscribers there are.
+    fn send(
+        &self,
+        kind: TopicKind,
+        name: &TopicName,
+        subscribers: Subscribers,
+        channel: &[u8],
+        message: &[u8],
+    ) -> usize {
+        let groups = subscribers.groups().and_then(|number| self.groups.get(number));
+        let sole = groups.map_or_else(|| subscribers.client_id(), |groups| groups.sole);
+        let post = || ChannelPost {
+            kind,
+            name: name.clone(),
+            channel: Bytes::copy_from_slice(channel),
+            message: Bytes::copy_from_slice(message),
+        };
+        if let Some((remote, _)) = sole.and_then(|client_id| self.connections.get(&client_id)) {
+            // A connection that closes has no further message, and neither has one whose loop does not keep up.
+            drop(remote.post(post()));
+        }
+        if let Some(SubscriberGroups { resp2, resp3, .. }) = groups {
+            for (group, version) in [(resp2, Version::Resp2), (resp3, Version::Resp3)] {
+                let Some(group) = group else { continue };
+                // Bulk strings have no bytes that a codec refuses.
+                if let Ok(push) =
+                    Encoded::new(&mut ServerCodec::default().with_version(version), post().into_push())
+                {
+                    let _ = group.send(&Encoded::of(push.bytes().clone()));
+                }
+            }
+        }
+        self.count(subscribers)
+    }
+}
+
+impl From<&[u8]> for TopicName {
+    fn from(name: &[u8]) -> Self {
+        let mut bytes = [0; SHORT_BYTES_MAX];
+        Self(Arc::new(match bytes.get_mut(..name.len()) {
+            Some(short) => {
+                short.copy_from_slice(name);
+                TopicBytes::Short(name.len() as u8, bytes)
+            }
+            None => TopicBytes::Long(name.into()),
+        }))
+    }
+}
+
+impl Deref for TopicName {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match &*self.0 {
+            TopicBytes::Short(length, bytes) => &bytes[..usize::from(*length)],
+            TopicBytes::Long(bytes) => bytes,
+        }
+    }
+}
+
+impl Borrow<[u8]> for TopicName {
+    fn borrow(&self) -> &[u8] {
+        self
+    }
+}
+
+impl PartialEq for TopicName {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+
+impl Eq for TopicName {}
+
+impl PartialOrd for TopicName {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for TopicName {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (**self).cmp(other)
+    }
+}
+
+/// As its bytes, since tables look for those.
+impl Hash for TopicName {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (**self).hash(state);
     }
 }
 
@@ -149,7 +331,13 @@ impl<C> Clone for Channels<C> {
 
 impl<C> Default for Channels<C> {
     fn default() -> Self {
-        Self { tables: Arc::new(Mutex::new(Tables { channels: HashMap::new(), patterns: HashMap::new() })) }
+        let tables = Tables {
+            channels: HashMap::new(),
+            patterns: HashMap::new(),
+            groups: GroupTable::default(),
+            connections: HashMap::new(),
+        };
+        Self { tables: Arc::new(Mutex::new(tables)) }
     }
 }
 

@@ -11,7 +11,7 @@ use tidegate_engine::{CloseReason, Context, Event, Outcome};
 
 use crate::command::Command;
 use crate::outgoing_reply::{OutgoingReply, Version};
-use crate::server::channels::Channels;
+use crate::server::channels::{ChannelPost, Channels};
 use crate::server::connection_commands::{self, ConnectionCommand};
 use crate::server::queue::QueuedReply;
 use crate::server::service::{Answer, Service, error_for_unknown};
@@ -78,7 +78,7 @@ impl<S: Service, C: Broadcast<In = IncomingCommand, Out = OutgoingReply>> Handle
     }
 
     /// A command of a connection with nothing special about it, or one that the checks before have let through.
-    fn execute(&mut self, what: Option<ConnectionCommand>, command: &Command, cx: &mut Context<'_, C>) -> Outcome<C> {
+    fn execute(&mut self, what: Option<ConnectionCommand>, command: &Command, cx: &mut Context<'_, C, ChannelPost>) -> Outcome<C> {
         if let Some(what) = what.filter(|what| what.changes_connection()) {
             return self.change(what, command, cx);
         }
@@ -101,7 +101,7 @@ impl<S: Service, C: Broadcast<In = IncomingCommand, Out = OutgoingReply>> Handle
 
     /// Sends a reply, or puts it behind those that are not ready.
     #[inline]
-    fn answer(&mut self, reply: OutgoingReply, cx: &mut Context<'_, C>) -> Outcome<C> {
+    fn answer(&mut self, reply: OutgoingReply, cx: &mut Context<'_, C, ChannelPost>) -> Outcome<C> {
         if self.session.is_plain || !self.session.has_queue() {
             return sent(cx, reply);
         }
@@ -109,7 +109,7 @@ impl<S: Service, C: Broadcast<In = IncomingCommand, Out = OutgoingReply>> Handle
         Outcome::Continue
     }
 
-    fn enqueue(&mut self, reply: QueuedReply, cx: &mut Context<'_, C>) {
+    fn enqueue(&mut self, reply: QueuedReply, cx: &mut Context<'_, C, ChannelPost>) {
         self.session.more().queue.push(reply);
         if self.session.has_full_queue() {
             cx.pause();
@@ -118,7 +118,7 @@ impl<S: Service, C: Broadcast<In = IncomingCommand, Out = OutgoingReply>> Handle
     }
 
     /// Sends the replies that are ready, as long as the client reads; with the last one, executes the command that waited.
-    fn send_queued(&mut self, cx: &mut Context<'_, C>) -> Outcome<C> {
+    fn send_queued(&mut self, cx: &mut Context<'_, C, ChannelPost>) -> Outcome<C> {
         while cx.is_writable() {
             let Some(reply) = self.session.more().queue.pop() else { break };
             if let outcome @ Outcome::Fail(_) = sent(cx, reply) {
@@ -146,7 +146,7 @@ impl<S: Service, C: Broadcast<In = IncomingCommand, Out = OutgoingReply>> Handle
         if self.session.is_closing { Outcome::Close } else { Outcome::Continue }
     }
 
-    fn command(&mut self, command: &Command, cx: &mut Context<'_, C>) -> Outcome<C> {
+    fn command(&mut self, command: &Command, cx: &mut Context<'_, C, ChannelPost>) -> Outcome<C> {
         let name = command.name();
         let what = ConnectionCommand::of(name);
         if !self.session.is_authenticated && !what.is_some_and(ConnectionCommand::is_before_authentication) {
@@ -175,7 +175,7 @@ impl<S: Service, C: Broadcast<In = IncomingCommand, Out = OutgoingReply>> Handle
         &mut self,
         what: Option<ConnectionCommand>,
         command: &Command,
-        cx: &mut Context<'_, C>,
+        cx: &mut Context<'_, C, ChannelPost>,
     ) -> Outcome<C> {
         let not_allowed = || OutgoingReply::error("ERR Command not allowed inside a transaction");
         let checked = match what {
@@ -212,7 +212,7 @@ impl<S: Service, C: Broadcast<In = IncomingCommand, Out = OutgoingReply>> Handle
     }
 
     /// A command that the service does not get. It waits for the replies before it.
-    fn change(&mut self, what: ConnectionCommand, command: &Command, cx: &mut Context<'_, C>) -> Outcome<C> {
+    fn change(&mut self, what: ConnectionCommand, command: &Command, cx: &mut Context<'_, C, ChannelPost>) -> Outcome<C> {
         if self.session.has_queue() {
             self.session.more().held = Some(command.clone().detach());
             cx.pause();
@@ -226,7 +226,7 @@ impl<S: Service, C: Broadcast<In = IncomingCommand, Out = OutgoingReply>> Handle
         outcome
     }
 
-    fn change_within(&mut self, what: ConnectionCommand, command: &Command, cx: &mut Context<'_, C>) -> Outcome<C> {
+    fn change_within(&mut self, what: ConnectionCommand, command: &Command, cx: &mut Context<'_, C, ChannelPost>) -> Outcome<C> {
         match what {
             ConnectionCommand::Subscription(what) => self.subscribe(what, command, cx),
             ConnectionCommand::Multi => {
@@ -265,7 +265,7 @@ impl<S: Service, C: Broadcast<In = IncomingCommand, Out = OutgoingReply>> Handle
     }
 
     /// Refuses a command of this handler. EXEC ends its transaction all the same.
-    fn refuse(&mut self, what: ConnectionCommand, error: OutgoingReply, cx: &mut Context<'_, C>) -> Outcome<C> {
+    fn refuse(&mut self, what: ConnectionCommand, error: OutgoingReply, cx: &mut Context<'_, C, ChannelPost>) -> Outcome<C> {
         if what != ConnectionCommand::Exec {
             self.session.break_transaction();
             return sent(cx, error);
@@ -277,7 +277,7 @@ impl<S: Service, C: Broadcast<In = IncomingCommand, Out = OutgoingReply>> Handle
         sent(cx, OutgoingReply::error(reason))
     }
 
-    fn exec(&mut self, cx: &mut Context<'_, C>) -> OutgoingReply {
+    fn exec(&mut self, cx: &mut Context<'_, C, ChannelPost>) -> OutgoingReply {
         let Some(queue) = self.session.more().transaction.take() else {
             return OutgoingReply::error("ERR EXEC without MULTI");
         };
@@ -296,16 +296,25 @@ impl<S: Service, C: Broadcast<In = IncomingCommand, Out = OutgoingReply>> Handle
         reply
     }
 
-    fn subscribe(&mut self, what: SubscriptionCommand, command: &Command, cx: &mut Context<'_, C>) -> Outcome<C> {
-        let (version, max) = (self.session.version, self.session.config.subscriptions_max);
+    fn subscribe(&mut self, what: SubscriptionCommand, command: &Command, cx: &mut Context<'_, C, ChannelPost>) -> Outcome<C> {
+        let (subscriber, max) = (self.session.subscriber(), self.session.config.subscriptions_max);
         let more = self.session.more.get_or_insert_default();
-        let all = more.subscriptions.execute(what, command, version, max, &self.session.channels, cx);
+        let all = more.subscriptions.execute(what, command, subscriber, max, &self.session.channels, cx);
         sent(cx, OutgoingReply::All(all))
     }
 
-    fn reset(&mut self, cx: &mut Context<'_, C>) -> Outcome<C> {
+    /// Sends a message of a channel that the connection still has. As for a group, one that does not read is disconnected.
+    fn deliver(&mut self, post: ChannelPost, cx: &mut Context<'_, C, ChannelPost>) -> Outcome<C> {
+        let subscriptions = self.session.more.as_deref().map(|more| &more.subscriptions);
+        if !subscriptions.is_some_and(|subscriptions| subscriptions.contains(post.kind, &post.name)) {
+            return Outcome::Continue;
+        }
+        sent(cx, post.into_push())
+    }
+
+    fn reset(&mut self, cx: &mut Context<'_, C, ChannelPost>) -> Outcome<C> {
         if let Some(mut more) = self.session.more.take() {
-            more.subscriptions.leave_all(&self.session.channels, cx);
+            more.subscriptions.leave_all(self.session.subscriber().client_id, &self.session.channels, cx);
         }
         self.service.discard();
         self.session.version = Version::Resp2;
@@ -321,13 +330,13 @@ where
     S: Service,
     C: Broadcast<In = IncomingCommand, Out = OutgoingReply>,
 {
-    type Post = ();
+    type Post = ChannelPost;
 
-    fn open(&mut self, cx: &mut Context<'_, C>) -> Outcome<C> {
+    fn open(&mut self, cx: &mut Context<'_, C, ChannelPost>) -> Outcome<C> {
         if self.session.is_authenticated { Outcome::Continue } else { sent(cx, OutgoingReply::Restricted(true)) }
     }
 
-    fn message(&mut self, message: IncomingCommand, cx: &mut Context<'_, C>) -> Outcome<C> {
+    fn message(&mut self, message: IncomingCommand, cx: &mut Context<'_, C, ChannelPost>) -> Outcome<C> {
         match message {
             IncomingCommand::Whole(command) if self.session.is_plain => {
                 self.execute(ConnectionCommand::of(command.name()), &command, cx)
@@ -342,8 +351,9 @@ where
         }
     }
 
-    fn event(&mut self, event: Event<()>, cx: &mut Context<'_, C>) -> Outcome<C> {
+    fn event(&mut self, event: Event<ChannelPost>, cx: &mut Context<'_, C, ChannelPost>) -> Outcome<C> {
         match event {
+            Event::Posted(post) => self.deliver(post, cx),
             Event::TaskFinished => self.send_queued(cx),
             Event::Writable if self.session.has_queue() => self.send_queued(cx),
             Event::ReadClosed | Event::Drain if self.session.has_queue() => {
@@ -355,8 +365,9 @@ where
     }
 
     fn closed(&mut self, _: &CloseReason) {
+        let client_id = self.session.subscriber().client_id;
         if let Some(more) = &mut self.session.more {
-            more.subscriptions.forget(&self.session.channels);
+            more.subscriptions.forget(client_id, &self.session.channels);
         }
     }
 }

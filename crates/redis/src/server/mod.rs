@@ -13,10 +13,11 @@ mod queue;
 mod service;
 mod session;
 mod subcommands;
+mod subscriber_groups;
 mod subscriptions;
 mod transaction;
 
-pub use channels::Channels;
+pub use channels::{ChannelPost, Channels};
 pub use glob::matches;
 pub use handler::{Handler, HandlerConfig};
 pub use service::{Answer, CallContext, Service, error_for_count, error_for_unknown};

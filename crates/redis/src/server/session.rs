@@ -10,7 +10,7 @@ use tidegate_engine::Context;
 
 use crate::command::Command;
 use crate::outgoing_reply::{OutgoingReply, Version};
-use crate::server::channels::Channels;
+use crate::server::channels::{ChannelPost, Channels, SubscriberInfo};
 use crate::server::connection_commands::{self, ConnectionCommand, Identity};
 use crate::server::handler::HandlerConfig;
 use crate::server::queue::ReplyQueue;
@@ -59,8 +59,13 @@ impl<C: Broadcast> Session<C> {
         }
     }
 
-    pub(super) fn context(&self, cx: &Context<'_, C>) -> CallContext {
+    pub(super) fn context(&self, cx: &Context<'_, C, ChannelPost>) -> CallContext {
         CallContext { now: cx.now(), version: self.version, client_id: self.client_id }
+    }
+
+    /// The connection as a subscriber.
+    pub(super) fn subscriber(&self) -> SubscriberInfo {
+        SubscriberInfo { client_id: self.client_id, version: self.version }
     }
 
     pub(super) fn more(&mut self) -> &mut OptionalState {
@@ -102,7 +107,7 @@ impl<C: Broadcast> Session<C> {
         &mut self,
         what: ConnectionCommand,
         command: &Command,
-        cx: &mut Context<'_, C>,
+        cx: &mut Context<'_, C, ChannelPost>,
     ) -> OutgoingReply {
         if let Err(error) = what.check(command) {
             return error;
@@ -133,7 +138,7 @@ impl<C: Broadcast> Session<C> {
         Identity { server_version: self.config.server_version, client_id: self.client_id, version: self.version }
     }
 
-    fn hello(&mut self, command: &Command, cx: &mut Context<'_, C>) -> OutgoingReply {
+    fn hello(&mut self, command: &Command, cx: &mut Context<'_, C, ChannelPost>) -> OutgoingReply {
         let hello = connection_commands::hello(command, self.config.password.as_deref(), self.is_authenticated);
         let hello = match hello {
             Ok(hello) => hello,
@@ -146,7 +151,7 @@ impl<C: Broadcast> Session<C> {
         if let Some(version) = hello.version.filter(|version| *version != self.version) {
             self.version = version;
             if let Some(more) = &mut self.more {
-                more.subscriptions.change_version(version, &self.channels, cx);
+                more.subscriptions.change_version(SubscriberInfo { client_id: self.client_id, version }, &self.channels, cx);
             }
         }
         self.identity().hello()

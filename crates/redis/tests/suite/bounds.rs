@@ -8,7 +8,7 @@ use std::time::Duration;
 use tidegate::{ListenOptions, SocketOptions};
 use tidegate_engine::{Backend, Limits, Server, ServerHandle, task};
 use tidegate_redis::{
-    Answer, CallContext, Channels, Command, Handler, HandlerConfig, OutgoingReply, ServerCodec, Service,
+    Answer, CallContext, ChannelPost, Channels, Command, Handler, HandlerConfig, OutgoingReply, ServerCodec, Service,
 };
 use tidegate_testkit::Embedded;
 
@@ -35,7 +35,7 @@ impl Service for Long {
 
 const LONG_BYTES: usize = 100_000;
 
-fn with_config(config: HandlerConfig) -> Embedded<()> {
+fn with_config(config: HandlerConfig) -> Embedded<ChannelPost> {
     Embedded::new(ServerCodec::default(), Handler::with(Long, Arc::new(config), Channels::new()))
 }
 

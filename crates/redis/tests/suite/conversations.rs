@@ -9,7 +9,7 @@ use std::time::Duration;
 use tidegate_codec::framing::Raw;
 use tidegate_engine::{Backend, Client as Target, Limits, Server, task};
 use tidegate_redis::{
-    Answer, CallContext, Channels, Command, Handler, HandlerConfig, OutgoingReply, ProtocolLimits, ServerCodec, Service,
+    Answer, CallContext, ChannelPost, Channels, Command, Handler, HandlerConfig, OutgoingReply, ProtocolLimits, ServerCodec, Service,
 };
 use tidegate_testkit::network::{FaultRates, Network, NetworkFault};
 use tidegate_testkit::{Embedded, Random, replay, seeds};
@@ -72,7 +72,7 @@ fn conversation() -> (Vec<u8>, Vec<u8>) {
 
 fn embedded(pieces: &[&[u8]]) -> Vec<u8> {
     let (codec, handler) = make();
-    let mut pipe: Embedded<()> = Embedded::new(codec, handler);
+    let mut pipe: Embedded<ChannelPost> = Embedded::new(codec, handler);
     pieces.iter().for_each(|piece| pipe.receive(piece));
     pipe.advance(Duration::from_millis(100));
     let written = pipe.take_written();

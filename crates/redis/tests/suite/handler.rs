@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tidegate_engine::task;
 use tidegate_redis::{
-    Answer, CallContext, Channels, Command, Handler, HandlerConfig, OutgoingReply, ServerCodec, Service,
+    Answer, CallContext, ChannelPost, Channels, Command, Handler, HandlerConfig, OutgoingReply, ServerCodec, Service,
     error_for_count,
 };
 use tidegate_testkit::Embedded;
@@ -47,21 +47,21 @@ impl Service for Counter {
     }
 }
 
-fn pipe() -> Embedded<()> {
+fn pipe() -> Embedded<ChannelPost> {
     Embedded::new(ServerCodec::default(), Handler::new(Counter::default()))
 }
 
-fn written(pipe: &mut Embedded<()>) -> String {
+fn written(pipe: &mut Embedded<ChannelPost>) -> String {
     String::from_utf8_lossy(&pipe.take_written()).replace("\r\n", " ")
 }
 
 /// The replies to commands in inline form.
-fn talk(pipe: &mut Embedded<()>, commands: &str) -> String {
+fn talk(pipe: &mut Embedded<ChannelPost>, commands: &str) -> String {
     pipe.receive(commands.replace('\n', "\r\n").as_bytes());
     written(pipe)
 }
 
-fn advance(pipe: &mut Embedded<()>, millis: u64) {
+fn advance(pipe: &mut Embedded<ChannelPost>, millis: u64) {
     pipe.advance(std::time::Duration::from_millis(millis));
 }
 
@@ -258,7 +258,7 @@ impl Service for Greedy {
 
 #[test]
 fn a_service_does_not_get_the_commands_that_change_the_connection() {
-    let mut pipe: Embedded<()> = Embedded::new(ServerCodec::default(), Handler::new(Greedy));
+    let mut pipe: Embedded<ChannelPost> = Embedded::new(ServerCodec::default(), Handler::new(Greedy));
     let seen = talk(&mut pipe, "MULTI\nGET a\nEXEC\nPING\nAUTH x\nHELLO 2\nSUBSCRIBE a\nUNSUBSCRIBE a\nRESET\nQUIT\n");
     assert!(seen.starts_with("+OK +QUEUED *1 +mine +mine -ERR AUTH <password> called without"), "{seen}");
     let end = "*3 $9 subscribe $1 a :1 *3 $11 unsubscribe $1 a :0 +RESET +OK ";

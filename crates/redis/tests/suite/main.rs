@@ -21,4 +21,9 @@ mod sentinel;
 mod several_servers;
 mod streams;
 mod subscriber;
+mod subscription_memory;
 mod tls;
+
+/// It counts for each thread, so a test sees only its own thread's allocations.
+#[global_allocator]
+static ALLOCATOR: tidegate_testkit::allocations::CountingAllocator = tidegate_testkit::allocations::CountingAllocator;

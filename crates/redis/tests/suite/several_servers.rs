@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::future::Future;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -292,6 +293,83 @@ fn a_master_that_has_become_a_replica_leads_to_another_question() {
     let increments = of(&log, "INCR a");
     assert_eq!(increments[..2], [&2, &2]);
     assert!(increments[2..].iter().all(|server| **server == 3), "{increments:?}");
+}
+
+/// Each search subscribes at the sentinel that has answered. The first report of a subscription begins another search.
+#[test]
+fn an_idle_client_of_two_sentinels_stays_at_one_of_them() {
+    static QUESTIONS: AtomicUsize = AtomicUsize::new(0);
+    run(
+        3,
+        |server, command, _| match (server, command) {
+            (_, "SENTINEL GET-MASTER-ADDR-BY-NAME tides") => {
+                QUESTIONS.fetch_add(1, Ordering::Relaxed);
+                array([bulk("10.0.0.3"), bulk("6379")])
+            }
+            (2, "ROLE") => array([bulk("master"), OutgoingReply::Integer(0)]),
+            _ => OutgoingReply::Integer(1),
+        },
+        || async {
+            let client = sentinel().start();
+            assert_eq!(client.incr("a").await, Ok(1));
+            task::sleep(Duration::from_secs(60)).await;
+            assert_eq!(client.incr("a").await, Ok(1));
+            assert_eq!((client.counts().connections, client.counts().reconnects), (1, 0));
+        },
+    );
+    let questions = QUESTIONS.load(Ordering::Relaxed);
+    assert!(questions <= 3, "{questions}");
+}
+
+#[test]
+fn a_failover_in_the_middle_of_multi_executes_the_transaction_once() {
+    let log = run(
+        4,
+        |server, command, calls| match (server, command) {
+            (_, "SENTINEL GET-MASTER-ADDR-BY-NAME tides") if calls < 2 => array([bulk("10.0.0.3"), bulk("6379")]),
+            (_, "SENTINEL GET-MASTER-ADDR-BY-NAME tides") => array([bulk("10.0.0.4"), bulk("6379")]),
+            (2, "ROLE") if calls > 0 => array([bulk("slave"), bulk("10.0.0.4")]),
+            (2 | 3, "ROLE") => array([bulk("master"), OutgoingReply::Integer(0)]),
+            // MULTI is accepted, and the server becomes a replica before the next command.
+            (2, _) => error("READONLY You can't write against a read only replica."),
+            (_, command) => bulk(command),
+        },
+        || async {
+            let client = sentinel().timeout(Duration::from_secs(60)).start();
+            let replies = client.transaction([words("INCR a"), words("SET a 2")]).await;
+            assert!(matches!(&replies, Ok(Some(replies)) if replies.len() == 2), "{replies:?}");
+            assert_eq!(client.pending(), (0, 0));
+        },
+    );
+    assert_eq!(of(&log, "INCR a"), [&3], "{log:?}");
+    assert_eq!(of(&log, "SET a 2"), [&3], "{log:?}");
+}
+
+/// Redis sends such an error as the script returns it. The script may have written before.
+#[test]
+fn a_script_that_returns_the_error_of_a_redirect_is_executed_once() {
+    for code in ["TRYAGAIN later", "CLUSTERDOWN x", "READONLY x", "MOVED 1 10.0.0.2:6379", "ASK 1 10.0.0.2:6379"] {
+        let reply: Reply = match &code[..3] {
+            "TRY" => |_, command, _| script_reply(command, "TRYAGAIN later"),
+            "CLU" => |_, command, _| script_reply(command, "CLUSTERDOWN x"),
+            "REA" => |_, command, _| script_reply(command, "READONLY x"),
+            "MOV" => |_, command, _| script_reply(command, "MOVED 1 10.0.0.2:6379"),
+            _ => |_, command, _| script_reply(command, "ASK 1 10.0.0.2:6379"),
+        };
+        let log = run(2, reply, || async {
+            let client = cluster().start();
+            for name in ["EVAL", "evalsha", "FCALL"] {
+                let result = client.cmd(name).arg("s").arg("1").arg("a").await;
+                assert!(matches!(result, Err(ClientError::Reply(_))), "{result:?}");
+            }
+            assert_eq!(client.counts().redirects, 0);
+        });
+        assert_eq!(log.len(), 3, "{code}");
+    }
+}
+
+fn script_reply(command: &str, code: &str) -> OutgoingReply {
+    if command == "CLUSTER SLOTS" { map(&[(0, 16_383, 0)]) } else { error(code) }
 }
 
 #[test]

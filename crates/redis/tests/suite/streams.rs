@@ -7,6 +7,7 @@ use tidegate_redis::{
     Answer, BulkStream, CallContext, Client, ClientBuilder, ClientError, Command, Failure, Handler, OutgoingReply,
     ProtocolLimits, ReplyBudget, ServerCodec, Service,
 };
+use tidegate_testkit::allocations::Region;
 use tidegate_testkit::network::{FaultRates, Network, NetworkFault};
 use tidegate_testkit::{replay, seeds};
 
@@ -125,6 +126,25 @@ fn a_reader_that_waits_makes_the_connection_wait_with_little_in_memory() {
             all += piece?.len();
         }
         assert_eq!(all, 50_000_000);
+        Ok(())
+    });
+}
+
+/// The loop and the reader are on this thread, and the server is on another.
+#[test]
+fn a_string_of_100_mb_grows_memory_by_at_most_a_mib() {
+    run(|builder| async move {
+        let client = builder.start();
+        read(client.cmd("GET").arg("1000000").stream()).await?;
+        let region = Region::new();
+        let (mut bytes, mut most) = (0, 0);
+        let mut stream = client.cmd("GET").arg("104857600").stream();
+        while let Some(piece) = stream.next().await {
+            bytes += piece?.len();
+            most = most.max(region.change().bytes_in_use());
+        }
+        assert_eq!(bytes, 100 << 20);
+        assert!(most <= 1 << 20, "{most} bytes");
         Ok(())
     });
 }

@@ -7,6 +7,8 @@ mod imports;
 mod module_circles;
 mod packages;
 mod programs;
+#[cfg(all(feature = "http", feature = "redis"))]
+mod shared_rates;
 mod suspension;
 mod tree;
 
