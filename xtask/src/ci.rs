@@ -119,7 +119,7 @@ fn examples(backend: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-const EXAMPLES: [&str; 29] = [
+const EXAMPLES: [&str; 30] = [
     "axum",
     "behind_proxy",
     "cache_server",
@@ -141,6 +141,7 @@ const EXAMPLES: [&str; 29] = [
     "push",
     "redis_proxy",
     "socks_server",
+    "nats_server",
     "memcached_server",
     "sse_push",
     "streams",

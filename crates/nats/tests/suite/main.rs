@@ -1,0 +1,8 @@
+//! The tests of `tidegate-nats` through its public interface: one program, a module for each noun.
+
+#![forbid(unsafe_code)]
+
+mod broker;
+mod client;
+mod operations;
+mod support;
