@@ -10,6 +10,7 @@
 //! | TLS that begins after INFO | [`StartTls`] |
 //! | a connection to a server or a cluster | [`Client`], from any thread; [`Subscriber`] has messages; [`ReplyFuture`] a reply |
 //! | streams | [`JetStream`], by its API subjects |
+//! | streams | [`JetStream`], by its API subjects; [`History`], the messages after a sequence |
 //! | a server's connection | [`Handler`], and the [`Broker`] of all loops |
 //! | bounds | [`ProtocolLimits`], [`ClientLimits`], [`BrokerConfig`] |
 //! | errors | [`NatsError`], sorted by blame; [`ClientError`], which says whether a message may have been processed; [`ServerError`] |
@@ -35,6 +36,7 @@
 //! | `start_tls.rs` | `StartTls`: a TLS filter behind INFO |
 //! | `error.rs` | errors by blame |
 //! | `client/` | `Client`: its handles and calls: `handle.rs`, how it starts: `builder.rs`, configuration and bounds: `config.rs`, `credentials.rs`; the state that threads share: `shared.rs`; requests: `results.rs`; one connection: `connection.rs`; connecting again: `supervisor.rs`, the servers: `servers.rs`; subscribers: `subscriber.rs`, their events: `subscriber_queue.rs`, a subscription: `subscription.rs`; messages: `message.rs`; events: `events.rs`; numbers for metrics: `counts.rs`; errors: `error.rs`, `server_error.rs` |
+//! | `jetstream/` | streams: `context.rs`, their JSON and errors: `api.rs`, their messages in order: `history.rs` |
 //! | `server/` | the broker: `broker.rs`, its subscriptions: `trie.rs`; one connection: `handler.rs`, its messages: `outbox.rs` |
 
 #![forbid(unsafe_code)]
@@ -44,6 +46,7 @@ mod client_codec;
 mod error;
 mod headers;
 mod info;
+mod jetstream;
 mod limits;
 mod line;
 mod message_view;
@@ -65,6 +68,10 @@ pub use client_codec::{ClientCodec, IncomingServerOperation};
 pub use error::NatsError;
 pub use headers::{Headers, HeadersView};
 pub use info::{ConnectInfo, ServerInfo};
+pub use jetstream::{
+    ApiError, History, JetStream, JetStreamError, PublishAck, PublishOptions, StoredMessage, StreamConfig, StreamInfo,
+    StreamState,
+};
 pub use limits::ProtocolLimits;
 pub use message_view::MessageView;
 pub use outgoing::{ClientOperation, OutgoingMessage, ServerOperation};

@@ -224,9 +224,9 @@ pub(crate) fn write_server_operation(
         ServerOperation::Encoded(line, body) => {
             out.write(&line);
             if body.len() < tidegate_buffer::LINK_BYTES_MIN {
-                out.write(&body)
+                out.write(&body);
             } else {
-                out.link_bytes(body)
+                out.link_bytes(body);
             }
             Ok(())
         }

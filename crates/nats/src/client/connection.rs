@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::Instant;
 
-use tidegate_codec::Pipeline;
+use tidegate_codec::{Pipeline, WritePosition};
 use tidegate_engine::{CloseReason, Context, Event, Handler, Outcome, SendError};
 
 use crate::client::config::ClientConfig;
@@ -209,7 +209,7 @@ impl ConnectionHandler {
                 self.send_subscription(subscription, cx)
             } else if let Some(subscribers) = self.starting.take() {
                 self.pongs.push_back(PongPurpose::Up(subscribers));
-                cx.send(ClientOperation::Ping)
+                send(ClientOperation::Ping, cx)
             } else if let Some(operation) = self.shared.pop() {
                 self.send_operation(operation, cx)
             } else {
@@ -217,29 +217,24 @@ impl ConnectionHandler {
             };
             match sent {
                 Ok(sent) => position = Some(sent),
-                Err(SendError::Codec(error)) => return self.fail(format!("an operation cannot be sent: {error}")),
-                Err(_) => return self.fail("the queue of the connection is full"),
+                Err(error) => return self.fail(format!("an operation cannot be sent: {error}")),
             }
         }
         self.arm(cx);
         self.outcome()
     }
 
-    fn send_subscription<P: OperationPipeline>(
-        &mut self,
-        subscription: Arc<Subscription>,
-        cx: &mut Cx<'_, P>,
-    ) -> Sent<P> {
+    fn send_subscription<P: OperationPipeline>(&mut self, subscription: Arc<Subscription>, cx: &mut Cx<'_, P>) -> Sent {
         let limit = subscription.limit();
-        let mut sent = cx.send(subscription.operation());
+        let mut sent = send(subscription.operation(), cx);
         if let (Ok(_), Some(limit)) = (&sent, limit) {
-            sent = cx.send(limit);
+            sent = send(limit, cx);
         }
         self.subscriptions.insert(subscription.sid, subscription);
         sent
     }
 
-    fn send_operation<P: OperationPipeline>(&mut self, operation: QueuedOperation, cx: &mut Cx<'_, P>) -> Sent<P> {
+    fn send_operation<P: OperationPipeline>(&mut self, operation: QueuedOperation, cx: &mut Cx<'_, P>) -> Sent {
         match operation {
             QueuedOperation::Publish(message, token) => match cx.send(ClientOperation::Publish(message)) {
                 Err(
@@ -248,9 +243,9 @@ impl ConnectionHandler {
                 ) => {
                     // The next connection sends it.
                     self.shared.put_back(QueuedOperation::Publish(message, token));
-                    Err(SendError::Closed(ClientOperation::Pong))
+                    Err("the connection takes no more".to_owned())
                 }
-                sent => sent,
+                sent => sent.map_err(|error| error.to_string()),
             },
             QueuedOperation::Subscribe(subscription) => self.send_subscription(subscription, cx),
             QueuedOperation::Unsubscribe { sid, drains } => {
@@ -259,22 +254,22 @@ impl ConnectionHandler {
                 } else {
                     self.subscriptions.remove(&sid);
                 }
-                cx.send(ClientOperation::Unsubscribe { sid, max_messages: None })
+                send(ClientOperation::Unsubscribe { sid, max_messages: None }, cx)
             }
             QueuedOperation::UnsubscribeAfter { sid, max } => {
                 let is_over = self.subscriptions.get(&sid).is_some_and(|subscription| subscription.is_over());
                 if is_over && let Some(subscription) = self.subscriptions.remove(&sid) {
                     self.shared.subscription_over(&subscription);
                 }
-                cx.send(ClientOperation::Unsubscribe { sid, max_messages: Some(max) })
+                send(ClientOperation::Unsubscribe { sid, max_messages: (!is_over).then_some(max) }, cx)
             }
             QueuedOperation::Flush(token) => {
                 self.pongs.push_back(PongPurpose::Flush(token));
-                cx.send(ClientOperation::Ping)
+                send(ClientOperation::Ping, cx)
             }
             QueuedOperation::SubscriberUp(queue) => {
                 self.pongs.push_back(PongPurpose::Up(vec![queue]));
-                cx.send(ClientOperation::Ping)
+                send(ClientOperation::Ping, cx)
             }
         }
     }
@@ -307,23 +302,23 @@ impl ConnectionHandler {
         self.outcome()
     }
 
-    fn deliver(&mut self, view: &MessageView) {
+    /// Gives a message to its subscription. Returns the ID of one that has had its last message.
+    fn deliver(&mut self, view: &MessageView) -> Option<u64> {
         self.shared.count_received();
         let sid = std::str::from_utf8(view.sid()).ok().and_then(|sid| sid.parse::<u64>().ok());
         // A message that was under way when its subscription ended.
-        let Some(subscription) = sid.and_then(|sid| self.subscriptions.get(&sid)) else { return };
-        match &subscription.target {
-            SubscriptionTarget::Inbox => self.shared.reply(view.into()),
-            SubscriptionTarget::Subscriber(queue) => {
-                queue.push(SubscriberEvent::Message(view.into()));
-                if subscription.count() {
-                    let sid = subscription.sid;
-                    if let Some(subscription) = self.subscriptions.remove(&sid) {
-                        self.shared.subscription_over(&subscription);
-                    }
-                }
-            }
+        let subscription = self.subscriptions.get(&sid?)?;
+        let SubscriptionTarget::Subscriber(queue) = &subscription.target else {
+            self.shared.reply(view.into());
+            return None;
+        };
+        queue.push(SubscriberEvent::Message(view.into()));
+        if !subscription.count() {
+            return None;
         }
+        let subscription = self.subscriptions.remove(&sid?)?;
+        self.shared.subscription_over(&subscription);
+        sid
     }
 
     fn server_error<P>(&mut self, text: &[u8]) -> Outcome<P> {
@@ -383,7 +378,12 @@ impl ConnectionHandler {
     }
 }
 
-type Sent<P> = Result<tidegate_codec::WritePosition, SendError<ClientOperation, <P as tidegate_codec::Stages>::Error>>;
+/// Where an operation ends in the queue, or why it is not there.
+type Sent = Result<WritePosition, String>;
+
+fn send<P: OperationPipeline>(operation: ClientOperation, cx: &mut Cx<'_, P>) -> Sent {
+    cx.send(operation).map_err(|error| error.to_string())
+}
 
 /// The loop drops a handler that has panicked without a call.
 impl Drop for ConnectionHandler {
@@ -405,8 +405,11 @@ impl<P: OperationPipeline> Handler<P> for ConnectionHandler {
         self.heard_at = Some(cx.now());
         match message {
             IncomingServerOperation::Message(view) => {
-                self.deliver(&view);
-                Outcome::Continue
+                // The server may count from another message on: it began with this connection.
+                let is_sent = self
+                    .deliver(&view)
+                    .is_none_or(|sid| cx.send(ClientOperation::Unsubscribe { sid, max_messages: None }).is_ok());
+                if is_sent { Outcome::Continue } else { self.fail("UNSUB cannot be sent") }
             }
             IncomingServerOperation::Info(json) => self.info(&json, cx),
             IncomingServerOperation::Ping => {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::hash::{BuildHasher, RandomState};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -122,6 +122,17 @@ impl Client {
             }
         };
         ReplyFuture { client: self.clone(), slot, token }
+    }
+
+    /// Polls a future as long as the client's timeout is not over. Only the loop has a clock.
+    pub(crate) async fn within<T>(&self, future: impl Future<Output = T>) -> Option<T> {
+        let mut timer = self.future(|slot| Ok(self.shared().timer(slot, self.handle.timeout)));
+        let mut future = pin!(future);
+        poll_fn(|cx| match future.as_mut().poll(cx) {
+            Poll::Ready(output) => Poll::Ready(Some(output)),
+            Poll::Pending => timer.poll_result(cx).map(|_| None),
+        })
+        .await
     }
 
     /// A subscriber without a subscription.

@@ -214,6 +214,14 @@ impl Shared {
         Ok(token)
     }
 
+    /// A result that comes from the clock of the loop only.
+    pub(crate) fn timer(&self, slot: &SharedSlot, timeout: std::time::Duration) -> u64 {
+        let mut state = lock(&self.state);
+        let token = state.results.add(slot.clone(), timeout);
+        state.wake_loop();
+        token
+    }
+
     /// Nothing waits for this result any more. A request that was not sent yet is not sent.
     pub(crate) fn abandon(&self, token: u64) {
         lock(&self.state).results.take(token);
@@ -447,7 +455,9 @@ impl Shared {
 
     pub(crate) fn result(&self, token: u64, result: Result<Option<Message>, ClientError>) {
         let slot = lock(&self.state).results.take(token);
-        slot.iter().for_each(|slot| finish(slot, result.clone()));
+        if let Some(slot) = slot {
+            finish(&slot, result);
+        }
     }
 
     /// Fails the requests whose time has come, and returns the time of the next one.

@@ -71,7 +71,7 @@ fn requests_have_their_own_replies_and_nothing_that_answers_is_noticed_at_once()
         for (number, reply) in replies.into_iter().enumerate() {
             assert_eq!(reply.await.expect("a reply").payload, format!("EBB {number}"));
         }
-        answering.await;
+        answering.await.expect("it does not panic");
         assert_eq!(caller.request("nothing", "").await, Err(ClientError::NoResponders));
         let mut silent = caller.subscribe("silent").expect("a filter");
         let message = OutgoingMessage::new("silent", "ebb");

@@ -4,5 +4,8 @@
 
 mod broker;
 mod client;
+mod faults;
+mod nats_py;
+mod nats_server;
 mod operations;
 mod support;
