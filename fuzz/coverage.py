@@ -25,6 +25,7 @@ FILES = [
     "crates/codec/src/over.rs",
     *(f"crates/websocket/src/{name}.rs" for name in "codec frame mask utf8 permessage_deflate".split()),
     *(f"crates/socks/src/{name}.rs" for name in "client server v4 v5".split()),
+    *(f"crates/nats/src/{name}.rs" for name in "client_codec line message_view server_codec".split()),
     *(f"crates/memcached/src/{name}.rs" for name in "client_codec key line meta parse server_codec".split()),
     *(f"crates/redis/src/{name}.rs" for name in "client_codec inline nesting server_codec token value".split()),
     *(f"crates/proxy-protocol/src/{name}.rs" for name in "receiver tlv v1 v2".split()),

@@ -11,6 +11,7 @@
 //! | `compress` | an algorithm, then a compressed message; or the message to compress | `compress.rs` |
 //! | `proxy_protocol` | a policy, then a PROXY header and lines | `proxy_protocol.rs` |
 //! | `socks` | a role and its options, then the wire of the other role | `socks.rs` |
+//! | `nats` | the role and the seed of a split, then the wire | `nats.rs` |
 //! | `memcached` | the role and the seed of a split, then the wire | `memcached.rs` |
 //! | `redis` | a role and its limits, then the wire of the other role | `redis.rs` |
 //! | `streams` | windows, then frames to a protocol with streams, between commands | `streams.rs` |
@@ -44,6 +45,7 @@
 //! | `proxy_protocol.rs` | PROXY headers, received in both ways |
 //! | `websocket.rs` | frames to both roles of WebSocket, and round trips |
 //! | `socks.rs` | handshakes of SOCKS, in both roles |
+//! | `nats.rs` | NATS in both roles: each split yields the same operations, which can be sent again |
 //! | `memcached.rs` | memcached in both roles: each split yields the same messages, which can be sent again |
 //! | `redis.rs` | the wire of both roles of Redis, and round trips |
 //! | `compress.rs` | compressed messages of each algorithm, and round trips |
@@ -67,6 +69,7 @@ mod framings;
 mod http1;
 mod http2;
 mod memcached;
+mod nats;
 mod outbound;
 mod proxy_protocol;
 mod redis;
@@ -89,6 +92,7 @@ pub use framings::{delimiter, fixed, json, length_field, lines, varint};
 pub use http1::http1;
 pub use http2::{hpack, http2};
 pub use memcached::memcached;
+pub use nats::nats;
 pub use outbound::outbound;
 pub use proxy_protocol::proxy_protocol;
 pub use redis::redis;
@@ -108,7 +112,7 @@ pub use websocket::websocket;
 pub type Target = fn(&[u8]);
 
 /// All targets, by name.
-pub const TARGETS: [(&str, Target); 27] = [
+pub const TARGETS: [(&str, Target); 28] = [
     ("lines", lines),
     ("delimiter", delimiter),
     ("fixed", fixed),
@@ -130,6 +134,7 @@ pub const TARGETS: [(&str, Target); 27] = [
     ("rings", rings),
     ("round_trips", round_trips),
     ("socks", socks),
+    ("nats", nats),
     ("memcached", memcached),
     ("redis", redis),
     ("services", services),

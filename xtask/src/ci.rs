@@ -78,7 +78,11 @@ fn checks(tests: Tests) -> Vec<NamedStep> {
         Tests::Of(packages) => step(TESTS, move || tests_of(&packages)),
     };
     vec![
-        step("tools", || tools::install(tools::OF_CI).and_then(|()| tools::REDIS_PY.install())),
+        step("tools", || {
+            tools::install(tools::OF_CI)
+                .and_then(|()| tools::REDIS_PY.install())
+                .and_then(|()| tools::NATS_PY.install())
+        }),
         step("format", || cargo(["fmt", "--all", "--check"]).run()),
         step("lints", || cargo("clippy --workspace --all-targets -- -D warnings".split(' ')).run()),
         tests,
@@ -145,6 +149,7 @@ const EXAMPLES: [&str; 30] = [
     "redis_proxy",
     "redis_web",
     "socks_server",
+    "nats_server",
     "memcached_server",
     "sse_push",
     "streams",

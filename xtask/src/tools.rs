@@ -33,6 +33,7 @@ pub(crate) const OF_CI: &[(&str, &str)] = &[
     ("systemd-analyze", "systemd"),
     ("redis-server", "redis-server"),
     ("redis-cli", "redis-tools"),
+    ("nats-server", "nats-server"),
     ("memccapable", "libmemcached-tools"),
 ];
 
@@ -111,6 +112,7 @@ pub(crate) const IOREDIS: Tool = Tool { registry: Registry::Node, name: "ioredis
 pub(crate) const KOSOKU: Tool = python("kosoku", "", "0.1.0");
 /// It has the schemas of Kubernetes up to its own version.
 pub(crate) const KUBERNETES_VALIDATE: Tool = python("kubernetes-validate", "", "1.37.0");
+pub(crate) const NATS_PY: Tool = python("nats-py", "", "2.16.0");
 pub(crate) const REDIS_PY: Tool = python("redis", "", "8.1.0");
 pub(crate) const SEMVER_CHECKS: Tool = rust("cargo-semver-checks", "0.51.0");
 pub(crate) const SMUGGLEX: Tool = rust("smugglex", "0.4.0");
@@ -211,7 +213,7 @@ fn is_there(tool: &str) -> bool {
 mod tests {
     use super::*;
 
-    const PINNED: [Tool; 16] = [
+    const PINNED: [Tool; 17] = [
         CONNECTCONFORMANCE,
         GRPCURL,
         GRPC_INTEROP,
@@ -220,6 +222,7 @@ mod tests {
         IOREDIS,
         KOSOKU,
         KUBERNETES_VALIDATE,
+        NATS_PY,
         REDIS_PY,
         SEMVER_CHECKS,
         SMUGGLEX,

@@ -69,6 +69,7 @@
 //! | `proxy_protocol`, by the feature `proxy-protocol` | the PROXY protocol: the address of a client behind a proxy |
 //! | `redis`, by the feature of that name | the protocol of Redis in both roles, and a server handler |
 //! | `socks`, by the feature of that name | SOCKS 4, 4a and 5: clients of a proxy, and the proxy |
+//! | `nats`, by the feature of that name | the NATS client protocol: a client with JetStream, and a broker |
 //! | `memcached`, by the feature of that name | memcached, text and meta commands, both sides |
 //! | [`sniff`] | several protocols on one port: rules that recognise them by the first bytes |
 //! | `bytelog` | by the feature `bytelog`: the bytes of any stage, as hex dumps in the log and as a file for Wireshark |
@@ -164,6 +165,10 @@ pub use tidegate_memcached as memcached;
 #[cfg(feature = "metrics")]
 #[doc(inline)]
 pub use tidegate_metrics as metrics;
+/// The NATS client protocol.
+#[cfg(feature = "nats")]
+#[doc(inline)]
+pub use tidegate_nats as nats;
 /// The PROXY protocol.
 #[cfg(feature = "proxy-protocol")]
 #[doc(inline)]

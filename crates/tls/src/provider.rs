@@ -112,7 +112,9 @@ impl Provider {
         self.name
     }
 
-    pub(crate) fn crypto(&self) -> &Arc<CryptoProvider> {
+    /// The implementation, for further uses of the same cryptography: signatures of a protocol's own, for example.
+    #[must_use]
+    pub fn crypto(&self) -> &Arc<CryptoProvider> {
         &self.crypto
     }
 

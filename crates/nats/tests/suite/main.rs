@@ -1,0 +1,11 @@
+//! The tests of `tidegate-nats` through its public interface: one program, a module for each noun.
+
+#![forbid(unsafe_code)]
+
+mod broker;
+mod client;
+mod faults;
+mod nats_py;
+mod nats_server;
+mod operations;
+mod support;
