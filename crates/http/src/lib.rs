@@ -148,8 +148,8 @@ pub use make_router::MakeRouter;
 pub use middleware::{
     AccessLog, AsyncMiddleware, BasicAuth, ConcurrencyLimit, Cors, CorsBuilder, CorsError, ErrorPage, ErrorPages,
     LogFormat, LogTemplate, LogTemplateError, Middleware, NetworkRules, Next, NextResponse, PageText, RateKey,
-    RateLimit, RefusedRequest, RequestId, RequestIds, RequestInfo, ResponseFields, SecurityFields, TraceContext,
-    TraceContexts, Wrapper,
+    RateLimit, RefusedRequest, RequestId, RequestIds, RequestInfo, ResponseFields, SecurityFields, SharedWrapper,
+    TraceContext, TraceContexts, Wrapper,
 };
 #[cfg(feature = "passwords")]
 pub use middleware::{Passwords, PasswordsError, UserName};
