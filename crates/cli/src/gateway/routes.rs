@@ -8,17 +8,14 @@ use std::error::Error;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tidegate::Bytes;
-use tidegate::IpNet;
-use tidegate::http::cache::Cache;
 use tidegate::http::proxy::{Forwarding, Maintenance, Proxy, RateLimit, Upstreams};
 use tidegate::http::{
-    self, BasicAuth, ConcurrencyLimit, ContentType, ErrorPages, Files, IntoResponse, InvalidField, LineLog,
-    NetworkRules, Reload, Request, RequestFunction, Response, ResponseCompression, Router, SecurityFields, Slashes,
-    StatusCode, TrustedProxies, with_middleware,
+    self, ContentType, ErrorPages, Files, IntoResponse, InvalidField, LineLog, Reload, Request, RequestFunction,
+    Response, ResponseCompression, Router, Slashes, StatusCode, Wrapper, with_middleware,
 };
 use tidegate::metrics::UpstreamGroup;
-use tidegate::proxy_protocol::Networks;
 
+use super::guards::{Guards, networks};
 use super::{conditions, upstreams};
 use crate::access_log::AccessLogFormat;
 use crate::config::{Action, Conditions, Config, FixedResponse, HostRule, PathPlan, Redirect, Route, host_plan};
@@ -42,44 +39,22 @@ pub(crate) struct OpenRoutes {
     _maintenance: Vec<Maintenance>,
 }
 
+/// The parts that the routes of one loop share.
+struct LoopParts<'r> {
+    /// By the name of the upstream.
+    proxies: HashMap<&'r str, Proxy>,
+    /// Async middleware, by the number of the route.
+    wrappers: Vec<Vec<Wrapper>>,
+}
+
 struct OpenRoute {
+    /// Its place among the routes.
+    number: usize,
     route: Route,
     rate: Option<RateLimit>,
     guards: Guards,
     files: Option<Files>,
     error_pages: Vec<(StatusCode, Bytes)>,
-}
-
-/// The middleware of a route that all loops share.
-struct Guards {
-    networks: Option<NetworkRules>,
-    rate: Option<RateLimit>,
-    concurrency: Option<ConcurrencyLimit>,
-    cache: Option<Cache>,
-}
-
-impl Guards {
-    fn new(route: &Route) -> Result<Self, Box<dyn Error>> {
-        let rules = &route.guards;
-        let trusted = TrustedProxies::new(networks(&route.proxying.trusted));
-        let has_networks = rules.allow.is_some() || !rules.deny.is_empty();
-        let networks = has_networks.then(|| {
-            let denied = NetworkRules::new().trusted(trusted.clone()).deny(networks(&rules.deny));
-            match &rules.allow {
-                Some(allow) => denied.allow(networks(allow)).deny_others(),
-                None => denied,
-            }
-        });
-        let rate = |rate| RateLimit::new(rate).key(rules.rate_by.clone()).trusted(trusted.clone());
-        let cache = if rules.cache { Some(Cache::builder().build()?) } else { None };
-        let concurrency = rules.concurrency.map(ConcurrencyLimit::new);
-        Ok(Self { networks, rate: rules.rate.map(rate), concurrency, cache })
-    }
-}
-
-/// Networks as a set.
-fn networks(networks: &[IpNet]) -> Networks {
-    networks.iter().fold(Networks::default(), |all, one| all.and(one.addr(), one.prefix_len()))
 }
 
 impl RouteTable {
@@ -125,7 +100,8 @@ impl OpenRoutes {
         for group in &config.upstreams {
             sets.insert(group.name.value.clone(), upstreams::build(group)?);
         }
-        let routes = config.routes.iter().map(OpenRoute::open).collect::<Result<_, _>>()?;
+        let routes = config.routes.iter().enumerate().map(|(number, route)| OpenRoute::open(number, route));
+        let routes = routes.collect::<Result<_, _>>()?;
         Ok(Self {
             access_log: config.access_log.clone(),
             slashes: config.slashes.slashes(),
@@ -145,15 +121,16 @@ impl OpenRoutes {
 
     fn router(&self, access_log: &LineLog) -> Router {
         // The routes of a loop share the idle connections of each upstream.
-        let proxies: HashMap<_, _> =
-            self.upstreams.iter().map(|(name, set)| (name.as_str(), Proxy::new(set))).collect();
+        let proxies = self.upstreams.iter().map(|(name, set)| (name.as_str(), Proxy::new(set))).collect();
+        let wrappers = self.routes.iter().map(|route| route.guards.of_loop()).collect();
+        let of_loop = LoopParts { proxies, wrappers };
         let mut all = None;
         let mut named = Vec::new();
         for (host, paths) in &self.hosts {
             let mut router = Router::new().slashes(self.slashes);
             for (path, numbers) in paths {
                 router =
-                    numbers.iter().fold(router, |router, number| self.routes[*number].add_to(router, path, &proxies));
+                    numbers.iter().fold(router, |router, number| self.routes[*number].add_to(router, path, &of_loop));
                 if let Some(allow) = self.allow(numbers)
                     && !is_below(path, paths)
                 {
@@ -197,7 +174,7 @@ fn is_below(path: &str, paths: &PathPlan) -> bool {
 }
 
 impl OpenRoute {
-    fn open(route: &Route) -> Result<Self, Box<dyn Error>> {
+    fn open(number: usize, route: &Route) -> Result<Self, Box<dyn Error>> {
         let files = match &route.action {
             Some(Action::Folder(folder)) => {
                 let opened = || Files::new(&folder.value)?.follow_symlinks(route.files.symlinks);
@@ -213,42 +190,50 @@ impl OpenRoute {
             error_pages.push((page.status, body.into()));
         }
         let rate = route.proxying.rate_per_address.map(RateLimit::new);
-        Ok(Self { route: route.clone(), rate, guards: Guards::new(route)?, files, error_pages })
+        Ok(Self { number, route: route.clone(), rate, guards: Guards::new(route)?, files, error_pages })
     }
 
     /// Adds the route for one path, or for all that have no route.
-    fn add_to(&self, router: Router, path: &str, proxies: &HashMap<&str, Proxy>) -> Router {
+    fn add_to(&self, router: Router, path: &str, of_loop: &LoopParts<'_>) -> Router {
+        let (proxies, wrappers) = (&of_loop.proxies, &*of_loop.wrappers[self.number]);
         let half_close = self.route.proxying.half_close;
         match (&self.route.action, &self.files) {
             (Some(Action::Upstream(name)), _) => match proxies.get(name.value.as_str()) {
                 Some(proxy) => {
                     let function = http::half_close(half_close, self.proxy(proxy));
                     match &self.guards.cache {
-                        Some(cache) => self.add(router, path, cache.wrap(function)),
-                        None => self.add(router, path, function),
+                        Some(cache) => self.add(router, path, wrappers, cache.wrap(function)),
+                        None => self.add(router, path, wrappers, function),
                     }
                 }
-                None => self.add(router, path, || StatusCode::BAD_GATEWAY),
+                None => self.add(router, path, wrappers, || StatusCode::BAD_GATEWAY),
             },
             (Some(Action::Redirect(redirect)), _) => {
                 let Redirect { to, template, status } = redirect.clone();
                 let code = StatusCode::from_u16(status).unwrap_or(StatusCode::PERMANENT_REDIRECT);
                 match template.and_then(|template| http::Redirect::new(code, template).ok()) {
-                    Some(redirect) => self.add(router, path, redirect),
-                    None => self.add(router, path, move |request: Request| redirected(&to, status, request.query())),
+                    Some(redirect) => self.add(router, path, wrappers, redirect),
+                    None => self
+                        .add(router, path, wrappers, move |request: Request| redirected(&to, status, request.query())),
                 }
             }
             (Some(Action::Respond(response)), _) => {
                 let response = response.clone();
-                self.add(router, path, move || fixed(&response))
+                self.add(router, path, wrappers, move || fixed(&response))
             }
-            (_, Some(files)) => self.add(router, path, files.clone()),
-            _ => self.add(router, path, || StatusCode::NOT_FOUND),
+            (_, Some(files)) => self.add(router, path, wrappers, files.clone()),
+            _ => self.add(router, path, wrappers, || StatusCode::NOT_FOUND),
         }
     }
 
     /// Adds a function with the middleware of the route.
-    fn add<M>(&self, router: Router, path: &str, function: impl RequestFunction<(), M>) -> Router {
+    fn add<M>(
+        &self,
+        router: Router,
+        path: &str,
+        wrappers: &[Wrapper],
+        function: impl RequestFunction<(), M>,
+    ) -> Router {
         let mut function = with_middleware(function);
         if self.files.is_some() && self.route.files.compression || self.route.guards.compress {
             function = function.with(ResponseCompression::new());
@@ -257,23 +242,7 @@ impl OpenRoute {
             let pages = self.error_pages.iter().cloned();
             function = function.with(pages.fold(ErrorPages::new(), |all, (status, page)| all.page(status, page)));
         }
-        if self.route.guards.security_headers {
-            function = function.with(SecurityFields::new());
-        }
-        if let Some(networks) = &self.guards.networks {
-            function = function.with(networks.clone());
-        }
-        if let Some(rate) = &self.guards.rate {
-            function = function.with(rate.clone());
-        }
-        if let Some(concurrency) = &self.guards.concurrency {
-            function = function.with(concurrency.clone());
-        }
-        if let Some(auth) = &self.route.basic_auth {
-            let users = auth.users.iter();
-            let auth = users.fold(BasicAuth::new(&auth.realm), |all, (name, password)| all.user(name, password));
-            function = function.with(auth);
-        }
+        let function = self.guards.around(function, &self.route, wrappers);
         let conditions = conditions::of(&self.route.conditions);
         match (path.is_empty(), conditions.is_empty()) {
             (true, true) => router.fallback(function),

@@ -1,0 +1,77 @@
+//! The middleware of a route: what all loops share, and what each loop has of its own.
+
+use std::error::Error;
+
+use tidegate::IpNet;
+use tidegate::http::cache::Cache;
+use tidegate::http::proxy::RateLimit;
+use tidegate::http::{
+    BasicAuth, ConcurrencyLimit, NetworkRules, SecurityFields, TrustedProxies, WithMiddleware, Wrapper,
+};
+use tidegate::proxy_protocol::Networks;
+
+use crate::config::Route;
+
+/// The middleware of a route that all loops share.
+pub(super) struct Guards {
+    networks: Option<NetworkRules>,
+    rate: Option<RateLimit>,
+    concurrency: Option<ConcurrencyLimit>,
+    pub(super) cache: Option<Cache>,
+}
+
+impl Guards {
+    pub(super) fn new(route: &Route) -> Result<Self, Box<dyn Error>> {
+        let rules = &route.guards;
+        let trusted = TrustedProxies::new(networks(&route.proxying.trusted));
+        let has_networks = rules.allow.is_some() || !rules.deny.is_empty();
+        let networks = has_networks.then(|| {
+            let denied = NetworkRules::new().trusted(trusted.clone()).deny(networks(&rules.deny));
+            match &rules.allow {
+                Some(allow) => denied.allow(networks(allow)).deny_others(),
+                None => denied,
+            }
+        });
+        let rate = |rate| RateLimit::new(rate).key(rules.rate_by.clone()).trusted(trusted.clone());
+        let cache = if rules.cache { Some(Cache::builder().build()?) } else { None };
+        let concurrency = rules.concurrency.map(ConcurrencyLimit::new);
+        Ok(Self { networks, rate: rules.rate.map(rate), concurrency, cache })
+    }
+
+    /// The async middleware of one loop, in its order. All paths and hosts of the route share it.
+    pub(super) fn of_loop(&self) -> Vec<Wrapper> {
+        Vec::new()
+    }
+
+    /// Puts the middleware around a function of the route, the async ones closest to it.
+    pub(super) fn around<F>(
+        &self,
+        mut function: WithMiddleware<F>,
+        route: &Route,
+        wrappers: &[Wrapper],
+    ) -> WithMiddleware<F> {
+        if route.guards.security_headers {
+            function = function.with(SecurityFields::new());
+        }
+        if let Some(networks) = &self.networks {
+            function = function.with(networks.clone());
+        }
+        if let Some(rate) = &self.rate {
+            function = function.with(rate.clone());
+        }
+        if let Some(concurrency) = &self.concurrency {
+            function = function.with(concurrency.clone());
+        }
+        if let Some(auth) = &route.basic_auth {
+            let users = auth.users.iter();
+            let auth = users.fold(BasicAuth::new(&auth.realm), |all, (name, password)| all.user(name, password));
+            function = function.with(auth);
+        }
+        wrappers.iter().cloned().fold(function, WithMiddleware::wrap)
+    }
+}
+
+/// Networks as a set.
+pub(super) fn networks(networks: &[IpNet]) -> Networks {
+    networks.iter().fold(Networks::default(), |all, one| all.and(one.addr(), one.prefix_len()))
+}
