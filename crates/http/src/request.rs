@@ -17,7 +17,7 @@ use tidegate_http_message::body::{BodyKind, Decode};
 use tidegate_http1::{self as http1, Fields, InvalidField, RequestHead, Status};
 use tidegate_sys::Address;
 
-use crate::field_names::is_of_connection;
+use crate::field_names::{is_of_connection, is_same};
 use crate::normal_path::{self, NormalPath};
 use crate::response::Response;
 use crate::route::Route;
@@ -298,8 +298,8 @@ impl Request {
     /// The head is copied. Logs and other middleware in front keep that of the client.
     ///
     /// # Errors
-    /// [`InvalidField`] if a field cannot be sent, is one that the codec reads, or is too long: a head stays below 64 KiB.
-    /// The request is as it was then.
+    /// [`InvalidField`] if a field cannot be sent, is one that the codec reads or that the client's `Connection` names, or is
+    /// too long: a head stays below 64 KiB. The request is as it was then.
     ///
     /// ```
     /// use tidegate::http::{Next, Request, Response, Router};
@@ -322,6 +322,10 @@ impl Request {
         let mut checked = Fields::new();
         for (name, value) in further {
             if is_of_connection(name.as_bytes()) {
+                return Err(InvalidField::Reserved);
+            }
+            // A proxy would not pass it on (RFC 9110 §7.6.1), and its upstream would not know of it.
+            if self.has_token_like("connection", name.as_bytes()) {
                 return Err(InvalidField::Reserved);
             }
             checked.push(name, value)?;
@@ -433,6 +437,12 @@ impl Request {
         self.head().version() == http1::Version::Http11
             && self.header("upgrade").is_some()
             && self.has_token("connection", "upgrade")
+    }
+
+    /// Whether the fields of this name, as one list, have an element that servers may read as this name of a field.
+    fn has_token_like(&self, name: &str, field: &[u8]) -> bool {
+        let lists = self.head().headers().filter(|(found, _)| found.eq_ignore_ascii_case(name.as_bytes()));
+        lists.flat_map(|(_, list)| list.split(|&byte| byte == b',')).any(|found| is_same(field, found.trim_ascii()))
     }
 
     /// Whether the fields of this name, as one list, have this element.

@@ -335,3 +335,28 @@ fn a_field_that_would_split_a_request_or_is_too_long_changes_nothing() {
     let answers = ask(router, &["GET / HTTP/1.1\r\nHost: sea\r\nKept: yes\r\n\r\n"]);
     assert!(answers[0].ends_with("\r\n\r\nKept=yes"), "{}", answers[0]);
 }
+
+#[test]
+fn a_client_cannot_have_a_proxy_drop_a_field_that_middleware_adds() {
+    async fn name_user(mut request: Request, next: Next) -> Response {
+        if request.edit_headers(|_| true, &[("X-User", b"ebb")]).is_err() {
+            return StatusCode::BAD_REQUEST.into_response();
+        }
+        next.run(request).await
+    }
+    for (connection, status) in [("keep-alive, x-user", "400"), ("X_User", "400"), ("keep-alive, other", "200")] {
+        let answers = ask(
+            Router::new().get("/", || "passed").wrap(name_user),
+            &[&format!("GET / HTTP/1.1\r\nHost: sea\r\nConnection: {connection}\r\n\r\n")],
+        );
+        assert!(answers[0].starts_with(&format!("HTTP/1.1 {status} ")), "{connection}: {}", answers[0]);
+    }
+}
+
+#[test]
+fn a_request_without_a_route_goes_on_when_its_client_has_ended_its_side() {
+    // The server keeps half-closed requests, and the client ends its side at once.
+    let server = start(|| Router::new().get("/", || "hello").wrap(wait));
+    let answer = server.exchange("GET /nowhere HTTP/1.1\r\nHost: sea\r\nConnection: close\r\n\r\n");
+    assert!(answer.starts_with("HTTP/1.1 404 "), "{answer}");
+}
