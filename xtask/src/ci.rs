@@ -119,7 +119,7 @@ fn examples(backend: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-const EXAMPLES: [&str; 29] = [
+const EXAMPLES: [&str; 32] = [
     "axum",
     "behind_proxy",
     "cache_server",
@@ -135,11 +135,14 @@ const EXAMPLES: [&str; 29] = [
     "health",
     "heartbeat",
     "http_service",
+    "jwt",
     "long_poll",
     "operations",
+    "own_service",
     "plaintext",
     "push",
     "redis_proxy",
+    "sign_in",
     "socks_server",
     "memcached_server",
     "sse_push",

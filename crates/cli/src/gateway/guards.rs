@@ -1,22 +1,26 @@
 //! The middleware of a route: what all loops share, and what each loop has of its own.
 
 use std::error::Error;
+use std::rc::Rc;
 
 use tidegate::IpNet;
+use tidegate::http::auth::{ForwardAuth, Jwt};
 use tidegate::http::cache::Cache;
 use tidegate::http::proxy::RateLimit;
 use tidegate::http::{
-    BasicAuth, ConcurrencyLimit, NetworkRules, SecurityFields, TrustedProxies, WithMiddleware, Wrapper,
+    AsyncMiddleware, BasicAuth, ConcurrencyLimit, NetworkRules, SecurityFields, TrustedProxies, WithMiddleware, Wrapper,
 };
 use tidegate::proxy_protocol::Networks;
 
-use crate::config::Route;
+use crate::config::{JwtRule, Route};
 
 /// The middleware of a route that all loops share.
 pub(super) struct Guards {
     networks: Option<NetworkRules>,
     rate: Option<RateLimit>,
     concurrency: Option<ConcurrencyLimit>,
+    jwt: Option<Jwt>,
+    forward: Option<ForwardAuth>,
     pub(super) cache: Option<Cache>,
 }
 
@@ -35,12 +39,32 @@ impl Guards {
         let rate = |rate| RateLimit::new(rate).key(rules.rate_by.clone()).trusted(trusted.clone());
         let cache = if rules.cache { Some(Cache::builder().build()?) } else { None };
         let concurrency = rules.concurrency.map(ConcurrencyLimit::new);
-        Ok(Self { networks, rate: rules.rate.map(rate), concurrency, cache })
+        let forward = route.forward_auth.as_ref().map(|rule| rule.build(&trusted)).transpose();
+        let forward = forward.map_err(|(_, error)| format!("forward-auth: {error}"))?;
+        let jwt = route.jwt.as_ref().map(JwtRule::build).transpose().map_err(|(_, error)| format!("jwt: {error}"))?;
+        Ok(Self { networks, rate: rules.rate.map(rate), concurrency, jwt, forward, cache })
     }
 
     /// The async middleware of one loop, in its order. All paths and hosts of the route share it.
     pub(super) fn of_loop(&self) -> Vec<Wrapper> {
-        Vec::new()
+        let jwt = self.jwt.as_ref();
+        let jwt = jwt.map(|jwt| AsyncMiddleware::<(), _>::into_wrapper(jwt.require(), Rc::new(())));
+        let forward = self.forward.as_ref();
+        let forward = forward.map(|forward| AsyncMiddleware::<(), _>::into_wrapper(forward.require(), Rc::new(())));
+        jwt.into_iter().chain(forward).collect()
+    }
+
+    /// Takes over the keys and verified tokens of the same rule in a configuration before this one, so that a reload while
+    /// an issuer does not answer refuses nobody.
+    pub(super) fn adopt(&mut self, route: &Route, before: &Self, route_before: &Route) -> bool {
+        let is_like = match (&route.jwt, &route_before.jwt) {
+            (Some(rule), Some(rule_before)) => rule.is_like(rule_before),
+            _ => false,
+        };
+        if is_like {
+            self.jwt.clone_from(&before.jwt);
+        }
+        is_like
     }
 
     /// Puts the middleware around a function of the route, the async ones closest to it.

@@ -68,8 +68,11 @@ impl RouteTable {
     }
 
     /// Uses other routes from the next request on.
-    pub(crate) fn replace(&self, routes: OpenRoutes) {
-        let before = std::mem::replace(&mut *self.lock(), Arc::new(routes));
+    pub(crate) fn replace(&self, mut routes: OpenRoutes) {
+        let mut current = self.lock();
+        routes.adopt(&current);
+        let before = std::mem::replace(&mut *current, Arc::new(routes));
+        drop(current);
         drop(before);
         self.reload.reload();
     }
@@ -110,6 +113,13 @@ impl OpenRoutes {
             hosts: host_plan(&config.routes),
             _maintenance: Vec::new(),
         })
+    }
+
+    /// Takes over the parts of routes before these that a new configuration need not make anew.
+    fn adopt(&mut self, before: &Self) {
+        for OpenRoute { route, guards, .. } in &mut self.routes {
+            let _ = before.routes.iter().any(|other| guards.adopt(route, &other.guards, &other.route));
+        }
     }
 
     /// Checks the upstreams from now on, until these routes are dropped.
