@@ -19,7 +19,8 @@ use axum::routing::get;
 use tidegate::admin::{Admin, AdminHandle};
 use tidegate::http::{Client, Config, Limits, Router, Server};
 use tidegate::metrics::HttpMetrics;
-use tidegate::tls::{Certificates, ClientConfig, Provider, RootCertStore, ServerConfig};
+use tidegate::tls::rustls::RootCertStore;
+use tidegate::tls::{Certificates, ClientConfig, Provider, ServerConfig};
 use tidegate::{EventLoop, Listener, ServerHandle, axum as on_our_loops};
 
 /// The routes. Both listeners have the same ones.
@@ -55,7 +56,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             let provider = Provider::aws_lc_rs();
             let certificates = Certificates::from_files(&provider, [(chain, key)])?;
             let (server, _admin) = start(http, https, admin, ServerConfig::builder(&provider, certificates).build()?)?;
-            println!("listening on {:?}", server.addresses());
+            println!("listening on {}", server.address());
             server.run_until_signal(Duration::from_secs(25))?;
             Ok(())
         }
@@ -72,7 +73,8 @@ fn check() -> Result<(), Box<dyn Error>> {
     let mut roots = RootCertStore::empty();
     roots.add(made.cert.der().clone())?;
     let trusting = ClientConfig::builder(&provider, roots)?.build()?;
-    let [http, https] = &server.addresses()[..] else { return Err("two listeners".into()) };
+    let [http, https] = server.listeners() else { return Err("two listeners".into()) };
+    let (http, https) = (&http.addresses()[0], &https.addresses()[0]);
     let urls = [format!("http://{http}/"), format!("https://{https}/"), format!("http://{}/ready", admin.address())];
     let texts = EventLoop::on(tidegate::Backend::Auto)?.block_on(async move {
         let client = Client::builder().tls(trusting).build();

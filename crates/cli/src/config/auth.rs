@@ -10,8 +10,8 @@ use tidegate::http::auth::{ForwardAuth, Jwt, JwtKeys, RequiredClaim, TokenSource
 use tidegate::tls::{ClientConfig, Provider};
 
 use super::keys::{Key, Keys, Kind};
+use super::literal::is_field_name;
 use super::mistakes::{Located, Mistakes, Place};
-use super::proxying::is_field_name;
 use super::value::Data;
 
 /// Another service decides.

@@ -5,8 +5,8 @@ use tidegate::http::RateKey;
 use tidegate::http::proxy::StickyCookie;
 
 use super::keys::{Key, Kind};
+use super::literal::is_field_name;
 use super::model::{Owner, Route};
-use super::proxying::is_field_name;
 use crate::admission::parse_rate;
 
 pub(super) const ALLOW: Key<Route> = Key::<Route>::new(

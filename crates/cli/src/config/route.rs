@@ -40,7 +40,7 @@ impl Keys for Route {
         Key::<Self>::new("headers", Kind::Map(&Kind::Either(&[Kind::Text, Kind::Boolean])), "Fields that the request has: a value, `true` for any, `false` for none.", |to, value, reader| {
             to.conditions.headers = wanted(value, reader);
             for (name, _) in reader.entries(value) {
-                if !super::proxying::is_field_name(&name.text) {
+                if !super::literal::is_field_name(&name.text) {
                     reader.mistake(name.place, format!("`{}` is not the name of a field", name.text.escape_debug()));
                 }
             }

@@ -3,7 +3,6 @@
 use std::error::Error;
 use std::rc::Rc;
 
-use tidegate::IpNet;
 use tidegate::http::auth::{ForwardAuth, Jwt};
 use tidegate::http::cache::Cache;
 use tidegate::http::proxy::RateLimit;
@@ -11,6 +10,7 @@ use tidegate::http::{
     AsyncMiddleware, BasicAuth, ConcurrencyLimit, NetworkRules, SecurityFields, TrustedProxies, WithMiddleware, Wrapper,
 };
 use tidegate::proxy_protocol::Networks;
+use tidegate::{ConnectionRate, IpNet};
 
 use crate::config::{JwtRule, Route};
 
@@ -19,6 +19,8 @@ pub(super) struct Guards {
     networks: Option<NetworkRules>,
     rate: Option<RateLimit>,
     concurrency: Option<ConcurrencyLimit>,
+    /// Wrong passwords of each address, on all loops together.
+    guesses: RateLimit,
     jwt: Option<Jwt>,
     forward: Option<ForwardAuth>,
     pub(super) cache: Option<Cache>,
@@ -39,10 +41,11 @@ impl Guards {
         let rate = |rate| RateLimit::new(rate).key(rules.rate_by.clone()).trusted(trusted.clone());
         let cache = if rules.cache { Some(Cache::builder().build()?) } else { None };
         let concurrency = rules.concurrency.map(ConcurrencyLimit::new);
+        let guesses = RateLimit::new(ConnectionRate::per_second(1).burst(20)).trusted(trusted.clone());
         let forward = route.forward_auth.as_ref().map(|rule| rule.build(&trusted)).transpose();
         let forward = forward.map_err(|(_, error)| format!("forward-auth: {error}"))?;
         let jwt = route.jwt.as_ref().map(JwtRule::build).transpose().map_err(|(_, error)| format!("jwt: {error}"))?;
-        Ok(Self { networks, rate: rules.rate.map(rate), concurrency, jwt, forward, cache })
+        Ok(Self { networks, rate: rules.rate.map(rate), concurrency, guesses, jwt, forward, cache })
     }
 
     /// The async middleware of one loop, in its order. All paths and hosts of the route share it.
@@ -88,7 +91,8 @@ impl Guards {
         }
         if let Some(auth) = &route.basic_auth {
             let users = auth.users.iter();
-            let auth = users.fold(BasicAuth::new(&auth.realm), |all, (name, password)| all.user(name, password));
+            let none = BasicAuth::new(&auth.realm).guesses(self.guesses.clone());
+            let auth = users.fold(none, |all, (name, password)| all.user(name, password));
             function = function.with(auth);
         }
         wrappers.iter().cloned().fold(function, WithMiddleware::wrap)

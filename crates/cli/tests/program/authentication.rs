@@ -125,6 +125,19 @@ fn a_token_names_the_user() {
 }
 
 #[test]
+fn a_cache_that_users_share_is_a_warning() {
+    let directory = Directory::new();
+    let path = directory.path("gateway.toml");
+    let upstream = "[[upstream]]\nname = \"app\"\nservers = [\"http://127.0.0.1:1\"]\n";
+    let rule = "forward-auth = { url = \"http://127.0.0.1:1/\" }";
+    fs::write(&path, format!("{upstream}[[site]]\n{rule}\n[[site.route]]\nupstream = \"app\"\ncache = true\n"))
+        .unwrap();
+    let (code, _, errors) = run(&["check-config", &path]);
+    assert_eq!(code, Some(0), "{errors:?}");
+    assert!(errors.iter().any(|line| line.contains("warning") && line.contains("share its `cache`")), "{errors:?}");
+}
+
+#[test]
 fn each_mistake_of_a_rule_has_its_place() {
     let directory = Directory::new();
     fs::write(directory.path("jwks.json"), JWKS).unwrap();

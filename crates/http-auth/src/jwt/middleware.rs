@@ -103,7 +103,7 @@ impl Jwt {
         let jwt = self.shared.clone();
         async move |mut request: Request, next: Next| match jwt.admit(&mut request).await {
             Ok(()) => next.run(request).await,
-            Err(refusal) => jwt.response(refusal),
+            Err(refusal) => jwt.response(&refusal),
         }
     }
 }
@@ -274,7 +274,7 @@ impl JwtShared {
         others.filter(|keys| has_key(keys)).ok_or(TokenFault::UnknownKey)
     }
 
-    fn response(&self, refusal: Refusal) -> Response {
+    fn response(&self, refusal: &Refusal) -> Response {
         let realm = &self.realm;
         let (status, challenge) = match refusal {
             Refusal::NoToken => (StatusCode::UNAUTHORIZED, format!("Bearer realm=\"{realm}\"")),

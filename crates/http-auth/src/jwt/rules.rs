@@ -146,7 +146,8 @@ impl RequiredClaim {
             Value::String(text) if name == "scope" => text.split(' ').any(|word| word == wanted),
             Value::String(text) => text == wanted,
             Value::Array(items) => items.iter().any(|item| item.as_str() == Some(wanted)),
-            Value::Bool(_) | Value::Number(_) => value.to_string() == *wanted,
+            Value::Bool(is) => wanted == if *is { "true" } else { "false" },
+            Value::Number(number) => *wanted == number.to_string(),
             _ => false,
         };
         if has { Ok(()) } else { Err(TokenFault::Forbidden) }

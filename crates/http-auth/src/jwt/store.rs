@@ -215,7 +215,7 @@ impl JwtKeys {
     fn begin(&self, state: &mut KeyState, now: Instant) {
         (state.is_reading, state.tried_at) = (true, Some(now));
         let (reading, stamp) = (Reading(self.clone()), state.stamp);
-        let _ = task::spawn(async move {
+        drop(task::spawn(async move {
             let keys = &reading.0;
             match keys.store.source.read(stamp).await {
                 Ok(read) => keys.succeed(read),
@@ -224,7 +224,7 @@ impl JwtKeys {
                 }
             }
             drop(reading);
-        });
+        }));
     }
 
     fn succeed(&self, read: ReadKeys) {

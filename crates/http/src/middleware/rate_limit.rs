@@ -106,8 +106,8 @@ impl RateLimit {
         self.trusted.client_of(request).ip().or_else(of_peer).map(address_key)
     }
 
-    /// How long the client has to wait, if it may not make this request now.
-    fn admit(&self, key: u64, now: Instant) -> Result<(), Duration> {
+    /// How long the client has to wait, if it may not make this request now. One that is only asked about does not count.
+    fn wait(&self, key: u64, now: Instant, counts: bool) -> Result<(), Duration> {
         let table = &*self.counts;
         let now = nanos(now.saturating_duration_since(*table.start.get_or_init(|| now)));
         let shard = &table.shards[(key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58) as usize % SHARDS];
@@ -127,7 +127,9 @@ impl RateLimit {
         if next > allowed {
             return Err(Duration::from_nanos(next - allowed));
         }
-        *arrival = next;
+        if counts {
+            *arrival = next;
+        }
         Ok(())
     }
 }
@@ -136,8 +138,17 @@ impl RateLimit {
     /// The response to a request beyond the rate.
     #[doc(hidden)]
     pub fn check(&self, request: &Request) -> Result<(), Response> {
+        self.response_to(request, true)
+    }
+
+    /// The same without counting the request.
+    pub(super) fn look(&self, request: &Request) -> Result<(), Response> {
+        self.response_to(request, false)
+    }
+
+    fn response_to(&self, request: &Request, counts: bool) -> Result<(), Response> {
         let Some(key) = self.number_of(request) else { return Ok(()) };
-        self.admit(key, task::now()).map_err(|wait| {
+        self.wait(key, task::now(), counts).map_err(|wait| {
             let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
             let mut response = Response::of_error(Status::TOO_MANY_REQUESTS);
             let _ = response.add_header("Retry-After", seconds.to_string());
@@ -189,28 +200,28 @@ mod tests {
         let (limit, start) = (RateLimit::new(ConnectionRate::per_second(10).burst(3)), Instant::now());
         let ip = address_key([192, 0, 2, 1].into());
         let at = |millis| start + Duration::from_millis(millis);
-        assert_eq!((0..5).filter(|_| limit.admit(ip, at(0)).is_ok()).count(), 3);
-        assert_eq!(limit.admit(ip, at(40)), Err(Duration::from_millis(60)));
-        assert_eq!(limit.admit(ip, at(100)), Ok(()));
-        assert!(limit.admit(ip, at(100)).is_err());
-        assert!(limit.admit(address_key([192, 0, 2, 2].into()), at(100)).is_ok(), "another address has its own");
-        assert_eq!((0..5).filter(|_| limit.admit(ip, at(10_000)).is_ok()).count(), 3);
+        assert_eq!((0..5).filter(|_| limit.wait(ip, at(0), true).is_ok()).count(), 3);
+        assert_eq!(limit.wait(ip, at(40), true), Err(Duration::from_millis(60)));
+        assert_eq!(limit.wait(ip, at(100), true), Ok(()));
+        assert!(limit.wait(ip, at(100), true).is_err());
+        assert!(limit.wait(address_key([192, 0, 2, 2].into()), at(100), true).is_ok(), "another address has its own");
+        assert_eq!((0..5).filter(|_| limit.wait(ip, at(10_000), true).is_ok()).count(), 3);
     }
 
     #[test]
     fn an_ipv6_client_counts_by_its_network() {
         let (limit, now) = (RateLimit::new(ConnectionRate::per_second(1)), Instant::now());
         let ip = |text: &str| address_key(text.parse().unwrap());
-        assert!(limit.admit(ip("2001:db8::1"), now).is_ok());
-        assert!(limit.admit(ip("2001:db8::2"), now).is_err());
-        assert!(limit.admit(ip("2001:db8:0:1::1"), now).is_ok());
+        assert!(limit.wait(ip("2001:db8::1"), now, true).is_ok());
+        assert!(limit.wait(ip("2001:db8::2"), now, true).is_err());
+        assert!(limit.wait(ip("2001:db8:0:1::1"), now, true).is_ok());
     }
 
     #[test]
     fn the_table_is_bounded() {
         let (limit, now) = (RateLimit::new(ConnectionRate::per_minute(1)), Instant::now());
         for number in 0..200_000_u32 {
-            assert!(limit.admit(address_key(IpAddr::V4(number.into())), now).is_ok());
+            assert!(limit.wait(address_key(IpAddr::V4(number.into())), now, true).is_ok());
         }
         let known: usize = limit.counts.shards.iter().map(|shard| shard.lock().unwrap().len()).sum();
         assert!(known <= SHARDS * ADDRESSES_PER_SHARD_MAX, "{known}");

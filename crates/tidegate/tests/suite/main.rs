@@ -6,6 +6,7 @@ mod gateway;
 mod http;
 mod imports;
 mod module_circles;
+mod own_service;
 mod packages;
 mod programs;
 mod suspension;
