@@ -3,6 +3,7 @@
 //! ```text
 //! cargo run --example grpc                                 # checks itself, and ends
 //! cargo run --release --example grpc -- 127.0.0.1:50051    # serves
+//! cargo run --release --example grpc -- 127.0.0.1:50051 chain.pem key.pem    # serves over TLS, until a signal
 //! grpcurl -plaintext -d '{"name": "Brest"}' 127.0.0.1:50051 tides.v1.Tides/Next
 //! ```
 
@@ -16,11 +17,26 @@ use std::time::Duration;
 use futures_util::{StreamExt, stream};
 use service::tides::tides_client::TidesClient;
 use service::tides::{Harbour, Level, ListRequest};
-use tidegate::tower::grpc;
+use tidegate::http::Server;
+use tidegate::tower::{self, grpc};
 use tonic::transport::Endpoint;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    run(std::env::args().nth(1).as_deref())
+    let arguments: Vec<_> = std::env::args().skip(1).collect();
+    match &arguments[..] {
+        [address, chain, key] => serve_tls(address, chain, key),
+        _ => run(arguments.first().map(String::as_str)),
+    }
+}
+
+/// Serves over TLS until a signal, with the address of each client.
+fn serve_tls(address: &str, chain: &str, key: &str) -> Result<(), Box<dyn Error>> {
+    let routes = tokio::runtime::Builder::new_current_thread().build()?.block_on(service::routes())?;
+    let calls = tower::function(grpc::Deadlines::new(routes)).with_peer();
+    let server = Server::bind(address)?.limits(grpc::limits()).tls_files(chain, key)?.serve(calls)?;
+    println!("listening on {}", server.address());
+    server.run_until_signal(Duration::from_secs(25))?;
+    Ok(())
 }
 
 /// Serves at an address, or checks itself without one.

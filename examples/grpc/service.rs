@@ -40,6 +40,9 @@ impl Tides for Harbours {
     }
 
     async fn list(&self, request: Request<ListRequest>) -> Result<Response<Tidings>, Status> {
+        if let Some(client) = client_of(&request) {
+            println!("{client} asks for a list");
+        }
         let ListRequest { harbour, count } = request.into_inner();
         Ok(Response::new(Box::pin(stream::iter(0..count).map(move |index| Ok(tide(harbour.clone(), index))))))
     }
@@ -64,6 +67,11 @@ impl Tides for Harbours {
 
 fn tide(harbour: String, index: u32) -> Tide {
     Tide { harbour, level: f64::from(index % 7), rises: index.is_multiple_of(2) }
+}
+
+/// The address of the client, on a server with `with_peer`. `Request::remote_addr` is for the server of tonic alone.
+fn client_of<T>(request: &Request<T>) -> Option<std::net::SocketAddr> {
+    request.extensions().get::<tidegate::Address>().and_then(tidegate::Address::ip)
 }
 
 /// The service with compression, beside those for health and reflection.

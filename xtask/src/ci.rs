@@ -125,7 +125,7 @@ fn examples(backend: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-const EXAMPLES: [&str; 30] = [
+const EXAMPLES: [&str; 35] = [
     "axum",
     "behind_proxy",
     "cache_server",
@@ -141,13 +141,16 @@ const EXAMPLES: [&str; 30] = [
     "health",
     "heartbeat",
     "http_service",
+    "jwt",
     "long_poll",
     "moving",
     "operations",
+    "own_service",
     "plaintext",
     "push",
     "redis_proxy",
     "redis_web",
+    "sign_in",
     "socks_server",
     "nats_server",
     "memcached_server",

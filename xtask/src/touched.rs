@@ -122,6 +122,7 @@ const TABLE: &[Row] = &[
     row("crates/compress", Of(&[DOCUMENTATION, EXAMPLES, PROGRAM, WEBSOCKET])).long(DECODER),
     row("crates/http", Of(&[COSTS, DOCUMENTATION, EXAMPLES, GRPC, HTTP, HTTP2, PROGRAM, TLS, WEBSOCKET]))
         .long(&["in front of Python and nginx", "smuggled"]),
+    row("crates/http-auth", Of(&[DOCUMENTATION, EXAMPLES, PROGRAM])),
     row("crates/http-cache", Of(&[DOCUMENTATION, EXAMPLES, PROGRAM])),
     row("crates/http-client", Of(&[COSTS, DOCUMENTATION, EXAMPLES, GRPC, HTTP2, PROGRAM, TLS, WEBSOCKET])),
     row("crates/http-message", Of(&[COSTS, DOCUMENTATION, EXAMPLES, GRPC, HTTP, HTTP2, PROGRAM, TLS, WEBSOCKET]))

@@ -70,6 +70,13 @@ impl TrustedProxies {
         self.client_of_head(request.peer(), request.head().headers())
     }
 
+    /// Whether the [peer](Request::peer) of a request is trusted, so that its fields about the client count.
+    #[must_use]
+    pub fn trusts_peer_of(&self, request: &Request) -> bool {
+        let ip = request.peer().ip().map(|address| address.ip().to_canonical());
+        !self.0.is_empty() && self.0.contains(ip)
+    }
+
     pub(crate) fn client_of_head(&self, peer: &Address, headers: Headers<'_>) -> ClientAddress {
         client_behind(&self.0, peer, headers)
     }

@@ -8,14 +8,16 @@ use std::rc::Rc;
 use std::sync::LazyLock;
 
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, Version};
+use tidegate_buffer::Pool;
 #[cfg(feature = "compress")]
 use tidegate_http_message::BodyError;
 use tidegate_http_message::body::{Body, BodyDecoder, NO_BODY};
 #[cfg(feature = "compress")]
 use tidegate_http_message::body::{BodyKind, Decode};
-use tidegate_http1::{self as http1, RequestHead, Status};
+use tidegate_http1::{self as http1, Fields, InvalidField, RequestHead, Status};
 use tidegate_sys::Address;
 
+use crate::field_names::{is_of_connection, is_same};
 use crate::normal_path::{self, NormalPath};
 use crate::response::Response;
 use crate::route::Route;
@@ -289,6 +291,61 @@ impl Request {
         self.parts.as_ref().and_then(|parts| parts.collected_body_bytes_max).unwrap_or(COLLECTED_BYTES_MAX)
     }
 
+    /// Changes the fields of the request, as the functions and middleware behind see them, and as a proxy passes them on:
+    /// those whose names `keeps` leaves out go, and `further` ones come at the end. Fields that the codec reads, such as
+    /// `Host` and `Content-Length`, are always kept.
+    ///
+    /// The head is copied. Logs and other middleware in front keep that of the client.
+    ///
+    /// # Errors
+    /// [`InvalidField`] if a field cannot be sent, is one that the codec reads or that the client's `Connection` names, or is
+    /// too long: a head stays below 64 KiB. The request is as it was then.
+    ///
+    /// ```
+    /// use tidegate::http::{Next, Request, Response, Router};
+    ///
+    /// /// Names the user for the functions behind. The client cannot.
+    /// async fn name_user(mut request: Request, next: Next) -> Response {
+    ///     let changed = request.edit_headers(|name| !name.eq_ignore_ascii_case("x-user"), &[("X-User", b"ebb")]);
+    ///     changed.expect("a valid field");
+    ///     next.run(request).await
+    /// }
+    ///
+    /// let router = Router::new().get("/", |request: Request| request.header("x-user").map(<[u8]>::to_vec)).wrap(name_user);
+    /// # drop(router);
+    /// ```
+    pub fn edit_headers(
+        &mut self,
+        keeps: impl Fn(&str) -> bool,
+        further: &[(&str, &[u8])],
+    ) -> Result<(), InvalidField> {
+        let mut checked = Fields::new();
+        for (name, value) in further {
+            if is_of_connection(name.as_bytes()) {
+                return Err(InvalidField::Reserved);
+            }
+            // A proxy would not pass it on (RFC 9110 §7.6.1), and its upstream would not know of it.
+            if self.has_token_like("connection", name.as_bytes()) {
+                return Err(InvalidField::Reserved);
+            }
+            checked.push(name, value)?;
+        }
+        let bytes = self.head.bytes();
+        let line_end = bytes.iter().position(|&byte| byte == b'\n').map_or(0, |end| end + 1);
+        let mut text = Vec::with_capacity(bytes.len() + 128);
+        text.extend_from_slice(&bytes[..line_end]);
+        let is_kept = |name: &[u8]| is_of_connection(name) || keeps(std::str::from_utf8(name).unwrap_or_default());
+        let kept = self.head.headers().filter(|(name, _)| is_kept(name));
+        for (name, value) in kept.chain(further.iter().map(|(name, value)| (name.as_bytes(), *value))) {
+            for piece in [name, b": ", value, b"\r\n"] {
+                text.extend_from_slice(piece);
+            }
+        }
+        text.extend_from_slice(b"\r\n");
+        self.head = self.head.with_other_fields(Pool::new().copy(&text)).map_err(|_| InvalidField::Value)?;
+        Ok(())
+    }
+
     #[doc(hidden)]
     #[must_use]
     pub fn head(&self) -> &RequestHead {
@@ -380,6 +437,12 @@ impl Request {
         self.head().version() == http1::Version::Http11
             && self.header("upgrade").is_some()
             && self.has_token("connection", "upgrade")
+    }
+
+    /// Whether the fields of this name, as one list, have an element that servers may read as this name of a field.
+    fn has_token_like(&self, name: &str, field: &[u8]) -> bool {
+        let lists = self.head().headers().filter(|(found, _)| found.eq_ignore_ascii_case(name.as_bytes()));
+        lists.flat_map(|(_, list)| list.split(|&byte| byte == b',')).any(|found| is_same(field, found.trim_ascii()))
     }
 
     /// Whether the fields of this name, as one list, have this element.

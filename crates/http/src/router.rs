@@ -573,7 +573,7 @@ impl Table {
             named.chain(route.extensions.iter().map(|(_, endpoint)| endpoint)).chain(&route.any)
         });
         let conditional = self.conditional.iter().flat_map(|conditional| conditional.endpoints());
-        of_routes.chain(&self.fallback).chain(conditional)
+        of_routes.chain(&self.fallback).chain(&self.unrouted).chain(conditional)
     }
 
     /// Gives every function the label that names it for the watchdog of the loop.

@@ -37,8 +37,20 @@ impl<F> WithMiddleware<F> {
         self
     }
 
-    /// Adds async middleware, which sees requests after all that is not async. Its arguments have no state of a router;
-    /// [`Router::wrap`](crate::Router::wrap) adds some to all functions.
+    /// Adds async middleware, as [`Router::wrap`](crate::Router::wrap) does for all functions of a router. It sees requests
+    /// after the middleware that was added earlier, and after all middleware that [`with`](Self::with) adds. The state of the
+    /// router is not among its arguments.
+    ///
+    /// ```
+    /// use tidegate::http::{Next, Request, Router, with_middleware};
+    ///
+    /// let slow = async |request: Request, next: Next| {
+    ///     tidegate::task::sleep(std::time::Duration::from_millis(1)).await;
+    ///     next.run(request).await
+    /// };
+    /// let router = Router::new().get("/slow", with_middleware(|| "slow").wrap(slow)).get("/", || "quick");
+    /// # drop(router);
+    /// ```
     #[must_use]
     pub fn wrap<M>(mut self, middleware: impl AsyncMiddleware<(), M>) -> Self {
         self.wrappers.push(middleware.into_wrapper(Rc::new(())));
@@ -63,6 +75,8 @@ impl<S, M, F: RequestFunction<S, M>> RequestFunction<S, InMiddleware<M>> for Wit
 
 impl<F> std::fmt::Debug for WithMiddleware<F> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("WithMiddleware").field("middleware", &(self.middleware.len() + self.wrappers.len())).finish_non_exhaustive()
+        f.debug_struct("WithMiddleware")
+            .field("middleware", &(self.middleware.len() + self.wrappers.len()))
+            .finish_non_exhaustive()
     }
 }

@@ -4,6 +4,8 @@
 //! once. It does not check whether an incomplete head can still become valid, so that the response to a peer does not
 //! depend on how its bytes were split into packets. `head_end` has the checks of an incomplete head.
 
+use std::sync::LazyLock;
+
 use tidegate_codec::Slice;
 use tidegate_scan::{Field, FieldError, Scanner, Task};
 
@@ -12,7 +14,7 @@ use crate::head::{
     CHUNKED, EXPECTS_CONTINUE, HTTP_2, HTTP_10, IRREGULAR, KEEP_ALIVE, Method, OPTIONS, RequestHead, Spans,
     UNTIL_CLOSE, UPGRADE, VERSION_BYTES, trim,
 };
-use crate::limits::{Config, Limits};
+use crate::limits::{Config, HEAD_BYTES_CEILING, Limits};
 use crate::runs;
 
 /// Why parsing returned no head.
@@ -90,6 +92,21 @@ impl RequestHead {
             Err(ParseStop::Broken(error)) => Err(error),
             Err(ParseStop::Partial) => Err(Error::Limit(Exceeded::Head)),
         }
+    }
+
+    /// A head of the same version and with the same body with other fields, whose number has no limit: for a server that
+    /// changes the fields of a request. `text` has the request line, then the fields, then an empty line.
+    ///
+    /// # Errors
+    /// As for an HTTP/1.1 head.
+    #[doc(hidden)]
+    pub fn with_other_fields(&self, text: Slice) -> Result<Self, Error> {
+        static WIDE: LazyLock<Config> = LazyLock::new(|| {
+            let (head_bytes_max, request_line_bytes_max) = (HEAD_BYTES_CEILING, HEAD_BYTES_CEILING - 1);
+            Config::new(Limits { head_bytes_max, request_line_bytes_max, headers_max: u32::MAX, ..Limits::default() })
+        });
+        let other = self.with_text(text, &WIDE)?;
+        Ok(Self { spans: Spans { body: self.spans.body, ..other.spans }, ..other })
     }
 
     /// The head with a text that is equal to one from which [`of_http2`](Self::of_http2) has made a head with this layout,

@@ -214,6 +214,9 @@ pub mod http {
     pub use tidegate_http::*;
     #[cfg(feature = "http")]
     #[doc(inline)]
+    pub use tidegate_http_auth as auth;
+    #[cfg(feature = "http")]
+    #[doc(inline)]
     pub use tidegate_http_cache as cache;
     #[doc(inline)]
     pub use tidegate_http_client as client;

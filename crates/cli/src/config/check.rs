@@ -17,6 +17,19 @@ impl Config {
         }
         self.check_hosts(mistakes);
         self.check_paths(mistakes);
+        self.check_caches(mistakes);
+    }
+
+    /// A cache is shared, and behind authentication: a response for one user would be that of the next one.
+    fn check_caches(&self, mistakes: &mut Mistakes) {
+        let has_users =
+            |route: &&Route| route.jwt.is_some() || route.forward_auth.is_some() || route.basic_auth.is_some();
+        for route in self.routes.iter().filter(|route| route.guards.cache).filter(has_users) {
+            mistakes.warn(
+                route.place,
+                "the users of this route share its `cache`: its upstream has to mark what is for one user as `private`",
+            );
+        }
     }
 
     /// Whether each listener redirects to https, so that no route is needed.

@@ -5,8 +5,8 @@ use tidegate::http::RateKey;
 use tidegate::http::proxy::StickyCookie;
 
 use super::keys::{Key, Kind, info};
+use super::literal::is_field_name;
 use super::model::{Owner, Route};
-use super::proxying::is_field_name;
 use super::rate::RateRule;
 
 pub(super) const ALLOW: Key<Route> = Key::<Route>::new(

@@ -1,5 +1,5 @@
 //! Texts that the file may not have, since their usual meaning does not hold here: patterns as names of hosts, and
-//! variables in values, which would be sent as they are.
+//! variables in values, which would be sent as they are; and names of fields.
 
 use tidegate::http::Template;
 
@@ -19,6 +19,11 @@ pub(crate) fn refuse_host(name: &str) -> Option<String> {
         !label.is_empty() && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
     };
     (!name_without_dot.split('.').all(is_label)).then(|| format!("`{name}` is not the name of a host"))
+}
+
+/// Whether requests and responses can have a field of this name. A pattern has none, although `*` may stand in a name.
+pub(super) fn is_field_name(name: &str) -> bool {
+    !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'+-.^_`|~".contains(&byte))
 }
 
 /// The name by which a host is compared.

@@ -3,11 +3,13 @@
 //! `source.rs` reads the files and their includes, `value.rs` and `environment.rs` make values of them. `keys.rs` says
 //! how a table describes its keys; `reader.rs` reads by these descriptions, and `schema.rs` and `reference.rs` write the
 //! JSON schema and the table for readers from them. The tables: `listen.rs`, `upstream.rs`, `route.rs` with
-//! `proxying.rs`, `guards.rs`, `rate.rs` and `files.rs`, and here the file itself; `model.rs` and `path_rule.rs` have the types of a route.
+//! `proxying.rs`, `guards.rs`, `rate.rs`, `auth.rs` and `files.rs`, and here the file itself; `model.rs` and `path_rule.rs` have the
+//! types of a route.
 //! `check.rs` has the rules between tables. `mistakes.rs` collects all mistakes. `gateway/` runs a configuration.
 //!
 //! A new key is one entry in the `KEYS` of its table.
 
+mod auth;
 mod check;
 mod environment;
 mod files;
@@ -36,6 +38,7 @@ use tidegate::http::Slashes;
 
 use crate::access_log::AccessLogFormat;
 
+pub(crate) use self::auth::JwtRule;
 pub(crate) use self::check::{PathPlan, host_plan};
 use self::keys::{Key, Keys, Kind, info};
 pub(crate) use self::listen::{CertificateFiles, HeaderMode, Listen, ListenLimits, RedirectHttps};

@@ -8,6 +8,7 @@ use tidegate::http::proxy::{Edit, HashKey, StickyCookie};
 use tidegate::http::{RateKey, StatusCode, Template};
 use tidegate::{ConnectionRate, IpNet};
 
+use super::auth::{ForwardAuthRule, JwtRule};
 use super::mistakes::{Located, Place};
 use super::path_rule::PathRule;
 use super::rate::RateRule;
@@ -25,6 +26,8 @@ pub(crate) struct Route {
     pub(crate) files: FileRules,
     pub(crate) error_pages: Vec<ErrorPage>,
     pub(crate) basic_auth: Option<BasicAuthRule>,
+    pub(crate) forward_auth: Option<ForwardAuthRule>,
+    pub(crate) jwt: Option<JwtRule>,
     /// Keys that only some actions have: the name, its place, whether it is one of `upstream`.
     pub(crate) used: Vec<(&'static str, Place, Owner)>,
 }
@@ -95,6 +98,8 @@ impl Default for Route {
             files: FileRules::default(),
             error_pages: Vec::new(),
             basic_auth: None,
+            forward_auth: None,
+            jwt: None,
             used: Vec::new(),
         }
     }

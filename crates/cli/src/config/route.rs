@@ -2,6 +2,7 @@
 
 use tidegate::http::{self, Response, StatusCode};
 
+use super::auth::{ForwardAuthRule, JwtRule};
 use super::files::error_pages;
 use super::keys::{Key, Keys, Kind, info};
 use super::literal::{placeholders, refuse_host};
@@ -39,7 +40,7 @@ impl Keys for Route {
         Key::<Self>::new("headers", Kind::Map(&Kind::Either(&[Kind::Text, Kind::Boolean])), "Fields that the request has: a value, `true` for any, `false` for none.", |to, value, reader| {
             to.conditions.headers = wanted(value, reader);
             for (name, _) in reader.entries(value) {
-                if !super::proxying::is_field_name(&name.text) {
+                if !super::literal::is_field_name(&name.text) {
                     reader.mistake(name.place, format!("`{}` is not the name of a field", name.text.escape_debug()));
                 }
             }
@@ -78,6 +79,14 @@ impl Keys for Route {
         Key::<Self>::new("basic-auth", Kind::Table(info::<BasicAuthRule>), "Ask for a name and a password.", |to, value, reader| {
             to.basic_auth = Some(reader.table(value));
         }),
+        Key::<Self>::new("forward-auth", Kind::Table(info::<ForwardAuthRule>), "Have another service decide whether a request passes.", |to, value, reader| {
+            to.forward_auth = Some(reader.table(value));
+        })
+        .known_as(&["forward_auth", "auth-request", "auth_request"]),
+        Key::<Self>::new("jwt", Kind::Table(info::<JwtRule>), "Ask for a JSON Web Token. It comes before `forward-auth`.", |to, value, reader| {
+            to.jwt = Some(reader.table(value));
+        })
+        .known_as(&["auth-jwt", "auth_jwt"]),
         super::guards::ALLOW,
         super::guards::DENY,
         super::guards::RATE,
@@ -250,6 +259,8 @@ pub(crate) struct Site {
     routes: Vec<Route>,
     error_pages: Vec<ErrorPage>,
     basic_auth: Option<BasicAuthRule>,
+    forward_auth: Option<ForwardAuthRule>,
+    jwt: Option<JwtRule>,
 }
 
 impl Keys for Site {
@@ -283,6 +294,22 @@ impl Keys for Site {
                 to.basic_auth = Some(reader.table(value));
             },
         ),
+        Key::<Self>::new(
+            "forward-auth",
+            Kind::Table(info::<ForwardAuthRule>),
+            "That of its routes without one of their own.",
+            |to, value, reader| {
+                to.forward_auth = Some(reader.table(value));
+            },
+        ),
+        Key::<Self>::new(
+            "jwt",
+            Kind::Table(info::<JwtRule>),
+            "That of its routes without one of their own.",
+            |to, value, reader| {
+                to.jwt = Some(reader.table(value));
+            },
+        ),
     ];
 
     fn at(&mut self, place: Place) {
@@ -301,13 +328,15 @@ impl Keys for Site {
 impl Site {
     /// Its routes, with its hosts.
     pub(super) fn into_routes(self) -> impl Iterator<Item = Route> {
-        let Self { hosts, routes, error_pages, basic_auth, .. } = self;
+        let Self { hosts, routes, error_pages, basic_auth, forward_auth, jwt, .. } = self;
         routes.into_iter().map(move |mut route| {
             route.hosts.clone_from(&hosts);
             if route.error_pages.is_empty() {
                 route.error_pages.clone_from(&error_pages);
             }
             route.basic_auth = route.basic_auth.or_else(|| basic_auth.clone());
+            route.forward_auth = route.forward_auth.or_else(|| forward_auth.clone());
+            route.jwt = route.jwt.or_else(|| jwt.clone());
             route
         })
     }

@@ -5,27 +5,20 @@
 
 use std::collections::HashMap;
 use std::error::Error;
-use std::time::Duration;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tidegate::Bytes;
-use tidegate::IpNet;
-use tidegate::http::cache::Cache;
 use tidegate::http::proxy::{Forwarding, Maintenance, Proxy, RateLimit, Upstreams};
 use tidegate::http::{
-    self, BasicAuth, ConcurrencyLimit, ContentType, ErrorPages, Files, IntoResponse, InvalidField, LineLog,
-    NetworkRules, RedisRateStore, Reload, Request, RequestFunction, Response, ResponseCompression, Router,
-    SecurityFields, SharedRateLimit, Slashes, StatusCode, TrustedProxies, with_middleware,
+    self, ContentType, ErrorPages, Files, IntoResponse, InvalidField, LineLog, Reload, Request, RequestFunction,
+    Response, ResponseCompression, Router, Slashes, StatusCode, Wrapper, with_middleware,
 };
 use tidegate::metrics::UpstreamGroup;
-use tidegate::proxy_protocol::Networks;
-use tidegate::redis;
 
+use super::guards::{Guards, RateStores, networks};
 use super::{conditions, upstreams};
 use crate::access_log::AccessLogFormat;
-use crate::config::{
-    Action, Conditions, Config, FixedResponse, HostRule, PathPlan, RateRule, Redirect, Route, host_plan,
-};
+use crate::config::{Action, Conditions, Config, FixedResponse, HostRule, PathPlan, Redirect, Route, host_plan};
 
 /// The routes in use, and the way to others.
 pub(crate) struct RouteTable {
@@ -46,83 +39,22 @@ pub(crate) struct OpenRoutes {
     _maintenance: Vec<Maintenance>,
 }
 
+/// The parts that the routes of one loop share.
+struct LoopParts<'r> {
+    /// By the name of the upstream.
+    proxies: HashMap<&'r str, Proxy>,
+    /// Async middleware, by the number of the route.
+    wrappers: Vec<Vec<Wrapper>>,
+}
+
 struct OpenRoute {
+    /// Its place among the routes.
+    number: usize,
     route: Route,
     rate: Option<RateLimit>,
     guards: Guards,
     files: Option<Files>,
     error_pages: Vec<(StatusCode, Bytes)>,
-}
-
-/// The middleware of a route that all loops share.
-struct Guards {
-    networks: Option<NetworkRules>,
-    rate: Option<RateLimit>,
-    shared_rate: Option<SharedRateLimit>,
-    concurrency: Option<ConcurrencyLimit>,
-    cache: Option<Cache>,
-}
-
-impl Guards {
-    fn new(route: &Route, stores: &mut RateStores) -> Result<Self, Box<dyn Error>> {
-        let rules = &route.guards;
-        let trusted = TrustedProxies::new(networks(&route.proxying.trusted));
-        let has_networks = rules.allow.is_some() || !rules.deny.is_empty();
-        let networks = has_networks.then(|| {
-            let denied = NetworkRules::new().trusted(trusted.clone()).deny(networks(&rules.deny));
-            match &rules.allow {
-                Some(allow) => denied.allow(networks(allow)).deny_others(),
-                None => denied,
-            }
-        });
-        let (mut rate, mut shared_rate) = (None, None);
-        if let Some(rule) = &rules.rate
-            && let Some(given) = rule.rate
-        {
-            let limit = RateLimit::new(given).key(rules.rate_by.clone()).trusted(trusted.clone());
-            match &rule.shared {
-                Some(url) => shared_rate = Some(stores.share(url, limit, rule, route)?),
-                None => rate = Some(limit),
-            }
-        }
-        let cache = if rules.cache { Some(Cache::builder().build()?) } else { None };
-        let concurrency = rules.concurrency.map(ConcurrencyLimit::new);
-        Ok(Self { networks, rate, shared_rate, concurrency, cache })
-    }
-}
-
-/// The clients of Redis servers where gateways share counts, by their URLs.
-#[derive(Default)]
-struct RateStores(HashMap<String, redis::Client>);
-
-impl RateStores {
-    /// A limit whose counts are in Redis, under the name of the rule or the route.
-    fn share(
-        &mut self,
-        url: &str,
-        limit: RateLimit,
-        rule: &RateRule,
-        route: &Route,
-    ) -> Result<SharedRateLimit, Box<dyn Error>> {
-        let client = match self.0.get(url) {
-            Some(client) => client.clone(),
-            None => {
-                let client = redis::Client::url(url)?.name("tidegate").timeout(REDIS_TIMEOUT).spawn()?;
-                self.0.insert(url.to_owned(), client.clone());
-                client
-            }
-        };
-        let hosts = || route.hosts.iter().map(|host| &*host.value).collect::<Vec<_>>().join(" ");
-        let of_route = || format!("{} {}", hosts(), route.path.value.patterns().join(" "));
-        let name = rule.name.clone().unwrap_or_else(of_route);
-        let limit = limit.shared(&name, RedisRateStore::new(client));
-        Ok(if rule.is_closed { limit.fail_closed() } else { limit })
-    }
-}
-
-/// Networks as a set.
-fn networks(networks: &[IpNet]) -> Networks {
-    networks.iter().fold(Networks::default(), |all, one| all.and(one.addr(), one.prefix_len()))
 }
 
 impl RouteTable {
@@ -136,8 +68,11 @@ impl RouteTable {
     }
 
     /// Uses other routes from the next request on.
-    pub(crate) fn replace(&self, routes: OpenRoutes) {
-        let before = std::mem::replace(&mut *self.lock(), Arc::new(routes));
+    pub(crate) fn replace(&self, mut routes: OpenRoutes) {
+        let mut current = self.lock();
+        routes.adopt(&current);
+        let before = std::mem::replace(&mut *current, Arc::new(routes));
+        drop(current);
         drop(before);
         self.reload.reload();
     }
@@ -169,8 +104,8 @@ impl OpenRoutes {
             sets.insert(group.name.value.clone(), upstreams::build(group)?);
         }
         let mut stores = RateStores::default();
-        let open = |route| OpenRoute::open(route, &mut stores);
-        let routes = config.routes.iter().map(open).collect::<Result<_, _>>()?;
+        let open = |(number, route)| OpenRoute::open(number, route, &mut stores);
+        let routes = config.routes.iter().enumerate().map(open).collect::<Result<_, _>>()?;
         Ok(Self {
             access_log: config.access_log.clone(),
             slashes: config.slashes.slashes(),
@@ -179,6 +114,13 @@ impl OpenRoutes {
             hosts: host_plan(&config.routes),
             _maintenance: Vec::new(),
         })
+    }
+
+    /// Takes over the parts of routes before these that a new configuration need not make anew.
+    fn adopt(&mut self, before: &Self) {
+        for OpenRoute { route, guards, .. } in &mut self.routes {
+            let _ = before.routes.iter().any(|other| guards.adopt(route, &other.guards, &other.route));
+        }
     }
 
     /// Checks the upstreams from now on, until these routes are dropped.
@@ -190,15 +132,16 @@ impl OpenRoutes {
 
     fn router(&self, access_log: &LineLog) -> Router {
         // The routes of a loop share the idle connections of each upstream.
-        let proxies: HashMap<_, _> =
-            self.upstreams.iter().map(|(name, set)| (name.as_str(), Proxy::new(set))).collect();
+        let proxies = self.upstreams.iter().map(|(name, set)| (name.as_str(), Proxy::new(set))).collect();
+        let wrappers = self.routes.iter().map(|route| route.guards.of_loop()).collect();
+        let of_loop = LoopParts { proxies, wrappers };
         let mut all = None;
         let mut named = Vec::new();
         for (host, paths) in &self.hosts {
             let mut router = Router::new().slashes(self.slashes);
             for (path, numbers) in paths {
                 router =
-                    numbers.iter().fold(router, |router, number| self.routes[*number].add_to(router, path, &proxies));
+                    numbers.iter().fold(router, |router, number| self.routes[*number].add_to(router, path, &of_loop));
                 if let Some(allow) = self.allow(numbers)
                     && !is_below(path, paths)
                 {
@@ -242,7 +185,7 @@ fn is_below(path: &str, paths: &PathPlan) -> bool {
 }
 
 impl OpenRoute {
-    fn open(route: &Route, stores: &mut RateStores) -> Result<Self, Box<dyn Error>> {
+    fn open(number: usize, route: &Route, stores: &mut RateStores) -> Result<Self, Box<dyn Error>> {
         let files = match &route.action {
             Some(Action::Folder(folder)) => {
                 let opened = || Files::new(&folder.value)?.follow_symlinks(route.files.symlinks);
@@ -258,42 +201,50 @@ impl OpenRoute {
             error_pages.push((page.status, body.into()));
         }
         let rate = route.proxying.rate_per_address.map(RateLimit::new);
-        Ok(Self { route: route.clone(), rate, guards: Guards::new(route, stores)?, files, error_pages })
+        Ok(Self { number, route: route.clone(), rate, guards: Guards::new(route, stores)?, files, error_pages })
     }
 
     /// Adds the route for one path, or for all that have no route.
-    fn add_to(&self, router: Router, path: &str, proxies: &HashMap<&str, Proxy>) -> Router {
+    fn add_to(&self, router: Router, path: &str, of_loop: &LoopParts<'_>) -> Router {
+        let (proxies, wrappers) = (&of_loop.proxies, &*of_loop.wrappers[self.number]);
         let half_close = self.route.proxying.half_close;
         match (&self.route.action, &self.files) {
             (Some(Action::Upstream(name)), _) => match proxies.get(name.value.as_str()) {
                 Some(proxy) => {
                     let function = http::half_close(half_close, self.proxy(proxy));
                     match &self.guards.cache {
-                        Some(cache) => self.add(router, path, cache.wrap(function)),
-                        None => self.add(router, path, function),
+                        Some(cache) => self.add(router, path, wrappers, cache.wrap(function)),
+                        None => self.add(router, path, wrappers, function),
                     }
                 }
-                None => self.add(router, path, || StatusCode::BAD_GATEWAY),
+                None => self.add(router, path, wrappers, || StatusCode::BAD_GATEWAY),
             },
             (Some(Action::Redirect(redirect)), _) => {
                 let Redirect { to, template, status } = redirect.clone();
                 let code = StatusCode::from_u16(status).unwrap_or(StatusCode::PERMANENT_REDIRECT);
                 match template.and_then(|template| http::Redirect::new(code, template).ok()) {
-                    Some(redirect) => self.add(router, path, redirect),
-                    None => self.add(router, path, move |request: Request| redirected(&to, status, request.query())),
+                    Some(redirect) => self.add(router, path, wrappers, redirect),
+                    None => self
+                        .add(router, path, wrappers, move |request: Request| redirected(&to, status, request.query())),
                 }
             }
             (Some(Action::Respond(response)), _) => {
                 let response = response.clone();
-                self.add(router, path, move || fixed(&response))
+                self.add(router, path, wrappers, move || fixed(&response))
             }
-            (_, Some(files)) => self.add(router, path, files.clone()),
-            _ => self.add(router, path, || StatusCode::NOT_FOUND),
+            (_, Some(files)) => self.add(router, path, wrappers, files.clone()),
+            _ => self.add(router, path, wrappers, || StatusCode::NOT_FOUND),
         }
     }
 
     /// Adds a function with the middleware of the route.
-    fn add<M>(&self, router: Router, path: &str, function: impl RequestFunction<(), M>) -> Router {
+    fn add<M>(
+        &self,
+        router: Router,
+        path: &str,
+        wrappers: &[Wrapper],
+        function: impl RequestFunction<(), M>,
+    ) -> Router {
         let mut function = with_middleware(function);
         if self.files.is_some() && self.route.files.compression || self.route.guards.compress {
             function = function.with(ResponseCompression::new());
@@ -302,26 +253,7 @@ impl OpenRoute {
             let pages = self.error_pages.iter().cloned();
             function = function.with(pages.fold(ErrorPages::new(), |all, (status, page)| all.page(status, page)));
         }
-        if self.route.guards.security_headers {
-            function = function.with(SecurityFields::new());
-        }
-        if let Some(networks) = &self.guards.networks {
-            function = function.with(networks.clone());
-        }
-        if let Some(rate) = &self.guards.rate {
-            function = function.with(rate.clone());
-        }
-        if let Some(rate) = &self.guards.shared_rate {
-            function = function.wrap(rate.clone());
-        }
-        if let Some(concurrency) = &self.guards.concurrency {
-            function = function.with(concurrency.clone());
-        }
-        if let Some(auth) = &self.route.basic_auth {
-            let users = auth.users.iter();
-            let auth = users.fold(BasicAuth::new(&auth.realm), |all, (name, password)| all.user(name, password));
-            function = function.with(auth);
-        }
+        let function = self.guards.around(function, &self.route, wrappers);
         let conditions = conditions::of(&self.route.conditions);
         match (path.is_empty(), conditions.is_empty()) {
             (true, true) => router.fallback(function),
@@ -401,9 +333,6 @@ fn fixed(response: &FixedResponse) -> Result<Response, InvalidField> {
     }
     response.headers.iter().try_fold(made, |made, (name, value)| made.header(name, value))
 }
-
-/// A command of a request that has given up long before is not sent any more.
-const REDIS_TIMEOUT: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {

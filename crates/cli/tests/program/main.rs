@@ -6,6 +6,7 @@
 //! A program of its own: the crate has no library, so these are its only tests, and CI repeats them on epoll.
 
 mod admin;
+mod authentication;
 mod backends;
 mod bad_input;
 mod breaks;

@@ -4,14 +4,18 @@ use std::fmt;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use tidegate_engine::ConnectionRate;
 use tidegate_http1::Status;
 
-use super::Middleware;
+use super::{Middleware, RateLimit};
 use crate::request::Request;
 use crate::response::Response;
 
 /// Refuses requests without one of these names and its password: 401. The password is sent in the clear, so use it over
 /// TLS.
+///
+/// An address that has guessed wrong 20 times gets a 429 for whatever it sends, and one more guess each second:
+/// [`guesses`](Self::guesses).
 ///
 /// ```
 /// use tidegate::http::{BasicAuth, Router};
@@ -22,6 +26,7 @@ use crate::response::Response;
 pub struct BasicAuth {
     challenge: Box<str>,
     users: Vec<Box<[u8]>>,
+    guesses: RateLimit,
 }
 
 impl BasicAuth {
@@ -31,7 +36,16 @@ impl BasicAuth {
     /// If the realm has quotes, backslashes or characters that a field cannot have.
     #[must_use]
     pub fn new(realm: &str) -> Self {
-        Self { challenge: challenge(realm), users: Vec::new() }
+        let guesses = RateLimit::new(ConnectionRate::per_second(1).burst(20));
+        Self { challenge: challenge(realm), users: Vec::new(), guesses }
+    }
+
+    /// How many wrong pairs of a name and a password each client may send: by default 20 at once, and then one a second for
+    /// each address. Loops that are to count together have clones of one limit.
+    #[must_use]
+    pub fn guesses(mut self, limit: RateLimit) -> Self {
+        self.guesses = limit;
+        self
     }
 
     /// Adds a user.
@@ -53,8 +67,13 @@ impl BasicAuth {
 
 impl Middleware for BasicAuth {
     fn before(&self, request: &mut Request) -> Result<(), Response> {
-        if request.header("authorization").and_then(credentials).is_some_and(|given| self.is_known(&given)) {
-            return Ok(());
+        if let Some(given) = request.header("authorization").and_then(credentials) {
+            // Before the pair is compared: otherwise a right guess would still be told from a wrong one.
+            self.guesses.look(request)?;
+            if self.is_known(&given) {
+                return Ok(());
+            }
+            self.guesses.check(request)?;
         }
         let refusal = Response::of_error(Status::UNAUTHORIZED);
         Err(refusal.header("WWW-Authenticate", &*self.challenge).expect("the realm was checked"))

@@ -39,7 +39,7 @@ pub use self::response_fields::ResponseFields;
 pub use self::security_fields::SecurityFields;
 pub use self::shared_rate_limit::{OfRateLimit, RateGrant, RateStore, SharedRateLimit, TakeTokens};
 pub use self::trace_context::{TraceContext, TraceContexts};
-pub use self::wrap::{AsyncMiddleware, Next, NextResponse, Wrapper};
+pub use self::wrap::{AsyncMiddleware, Next, NextResponse, SharedWrapper, Wrapper};
 
 use crate::counting::{RequestCount, RequestCounter};
 use crate::endpoint::{BoxResponseFuture, Call, Endpoint, InterimHandler};

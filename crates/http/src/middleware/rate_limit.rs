@@ -134,6 +134,11 @@ impl RateLimit {
 
     /// How long the client has to wait, if it may not make this request now.
     pub(super) fn admit(&self, key: u64, now: Instant) -> Result<(), Duration> {
+        self.wait(key, now, true)
+    }
+
+    /// The same. A request that is only asked about does not count.
+    fn wait(&self, key: u64, now: Instant, counts: bool) -> Result<(), Duration> {
         let table = &*self.counts;
         let now = nanos(now.saturating_duration_since(*table.start.get_or_init(|| now)));
         let shard = &table.shards[(key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58) as usize % SHARDS];
@@ -153,7 +158,9 @@ impl RateLimit {
         if next > allowed {
             return Err(Duration::from_nanos(next - allowed));
         }
-        *arrival = next;
+        if counts {
+            *arrival = next;
+        }
         Ok(())
     }
 }
@@ -162,8 +169,17 @@ impl RateLimit {
     /// The response to a request beyond the rate.
     #[doc(hidden)]
     pub fn check(&self, request: &Request) -> Result<(), Response> {
+        self.response_to(request, true)
+    }
+
+    /// The same without counting the request.
+    pub(super) fn look(&self, request: &Request) -> Result<(), Response> {
+        self.response_to(request, false)
+    }
+
+    fn response_to(&self, request: &Request, counts: bool) -> Result<(), Response> {
         let Some(client) = self.client_of(request) else { return Ok(()) };
-        self.admit(self.number_of_client(&client), task::now()).map_err(too_many)
+        self.wait(self.number_of_client(&client), task::now(), counts).map_err(too_many)
     }
 }
 
@@ -239,7 +255,7 @@ mod tests {
     fn the_table_is_bounded() {
         let (limit, now) = (RateLimit::new(ConnectionRate::per_minute(1)), Instant::now());
         for number in 0..200_000_u32 {
-            assert!(limit.admit(address_key(IpAddr::V4(number.into())), now).is_ok());
+            assert!(limit.wait(address_key(IpAddr::V4(number.into())), now, true).is_ok());
         }
         let known: usize = limit.counts.shards.iter().map(|shard| shard.lock().unwrap().len()).sum();
         assert!(known <= SHARDS * ADDRESSES_PER_SHARD_MAX, "{known}");

@@ -43,7 +43,8 @@ impl<'t> RouteMatch<'t> {
     /// Whether the request goes on when the client ends its side of the connection.
     #[inline(always)]
     pub(crate) fn keeps_half_closed(&self) -> bool {
-        self.endpoint().is_some_and(|endpoint| endpoint.keeps_half_closed())
+        let endpoint = self.endpoint().or(self.table.unrouted.as_ref());
+        endpoint.is_some_and(|endpoint| endpoint.keeps_half_closed())
     }
 }
 

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use tidegate::ConnectionRate;
-use tidegate::http::{Extension, Passwords, RateLimit, Router, Server, UserName};
+use tidegate::http::{BasicAuth, Extension, Passwords, RateLimit, Router, Server, UserName};
 
 /// Made by programs of other authors: ebb has the password flow, twice, and tide the password tide.
 const USERS: &str = "# users\n\
@@ -109,4 +109,23 @@ fn ten_thousand_guesses_cost_as_many_checks_as_the_limit_allows() {
         assert_eq!((peer.ask(EBB).0, peer.ask(TIDE).0), (200, 429));
     });
     assert_eq!(users.checks(), 5);
+}
+
+#[test]
+fn ten_thousand_guesses_at_passwords_in_the_clear_are_no_more_than_the_limit_allows() {
+    let once_a_day = ConnectionRate { interval: Duration::from_secs(86_400), burst: 5 };
+    let limit = RateLimit::new(once_a_day);
+    let router = move || {
+        let auth = BasicAuth::new("Harbour").user("ebb", "flow").guesses(limit.clone());
+        Router::new().get("/", || "hello").with(auth)
+    };
+    let server = Server::bind("127.0.0.1:0").expect("an address").loops(1).start(router).expect("a server");
+    let mut peer = Peer::connect(server.address().ip().expect("an IP address"));
+    // Right pairs do not count.
+    assert!((0..100).all(|_| peer.ask(EBB).0 == 200));
+    let statuses: Vec<_> = (0..10_000).map(|_| peer.ask(WRONG).0).collect();
+    assert_eq!(statuses.iter().filter(|status| **status == 401).count(), 5);
+    assert_eq!(statuses.iter().filter(|status| **status == 429).count(), 9_995);
+    assert_eq!(peer.ask(EBB).0, 429, "a right guess is not told from a wrong one");
+    server.drain(Duration::ZERO);
 }

@@ -159,7 +159,10 @@ fn a_store_that_fails_or_is_silent_leaves_the_local_limit_and_has_a_pause() {
             Box::pin(async move {
                 let (statuses, took) = ask(address.clone(), 5, "").await;
                 assert_eq!((count(&statuses, 200), count(&statuses, 429)), (3, 2), "{mood:?}: {statuses:?}");
-                assert!(took >= Duration::from_millis(longest) && took < Duration::from_millis(longest + 15), "{took:?}");
+                assert!(
+                    took >= Duration::from_millis(longest) && took < Duration::from_millis(longest + 15),
+                    "{took:?}"
+                );
                 // Nothing waits for a store that has just failed.
                 assert_eq!((ask(address.clone(), 1, "").await.0, store.asked().len()), (vec![429], 1));
                 task::sleep(Duration::from_secs(2)).await;

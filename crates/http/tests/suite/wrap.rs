@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use tidegate::ConnectionRate;
 use tidegate::http::{
-    Body, BodyError, Config, Extension, FromRequestAsync, HttpHandler, IntoResponse, Json, Limits, Middleware, Next,
-    Peer, RateLimit, Request, RequestInfo, Response, Router, State, StatusCode, route,
+    AsyncMiddleware, Body, BodyError, Config, Extension, FromRequestAsync, HttpHandler, IntoResponse, Json, Limits,
+    Middleware, Next, Peer, RateLimit, Request, RequestInfo, Response, Router, State, StatusCode, Wrapper, route,
+    with_middleware,
 };
 use tidegate::http1::Server;
 use tidegate::task;
@@ -261,4 +262,101 @@ fn a_panic_in_async_middleware_is_a_500() {
     let answers = ask(router, &[&get("/")]);
     assert!(answers[0].starts_with("HTTP/1.1 500 "), "{}", answers[0]);
     assert_eq!(*seen.borrow(), ["/"]);
+}
+
+#[test]
+fn one_function_has_async_middleware_of_its_own_behind_its_other_middleware() {
+    let function = with_middleware(|| "hello")
+        .wrap(async |request: Request, next: Next| letter("a", request, next).await)
+        .with(Letter("s"))
+        .wrap(async |request: Request, next: Next| letter("b", request, next).await);
+    let shared: Wrapper = AsyncMiddleware::<(), _>::into_wrapper(
+        async |request: Request, next: Next| letter("c", request, next).await,
+        Rc::new(()),
+    );
+    let router = Router::with_state(7)
+        .get("/", function)
+        .get("/bare", || "bare")
+        .get("/one", with_middleware(async || "one").wrap(shared.clone()))
+        .get("/other", with_middleware(|State(number): State<i32>| number.to_string()).wrap(shared));
+    let answers = ask(router, &[&get("/"), &get("/bare"), &get("/one"), &get("/other"), &get("/nowhere")]);
+    for (answer, trail) in answers.iter().zip(["bas", "", "c", "c", ""]) {
+        let letters: String = answer.lines().filter_map(|line| line.strip_prefix("Trail: ")).collect();
+        assert_eq!(letters, trail, "{answer}");
+    }
+    assert!(answers[3].ends_with("\r\n\r\n7"), "{}", answers[3]);
+}
+
+/// The fields of a request, but for `Host`.
+fn fields_of(request: &Request) -> String {
+    let fields = request.headers().filter(|(name, _)| !name.eq_ignore_ascii_case("host"));
+    fields.map(|(name, value)| format!("{name}={}", String::from_utf8_lossy(value))).collect::<Vec<_>>().join(",")
+}
+
+#[test]
+fn middleware_changes_the_fields_of_a_request_and_not_its_body() {
+    async fn rename(mut request: Request, next: Next) -> Response {
+        // Those that the codec reads stay, whatever is asked for.
+        let keeps = |name: &str| name.eq_ignore_ascii_case("kept");
+        request.edit_headers(keeps, &[("X-User", b"ebb"), ("X-User", b"flow")]).expect("valid fields");
+        next.run(request).await
+    }
+    let router = Router::new()
+        .post("/", |request: Request| format!("{} {}", fields_of(&request), String::from_utf8_lossy(request.bytes())))
+        .wrap(rename);
+    let body = "x".repeat(20_000);
+    let wire = format!(
+        "POST /?q HTTP/1.1\r\nHost: sea\r\nX-User: forged\r\nKept: yes\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    let answers = ask(router, &[&wire]);
+    let expected = format!("Kept=yes,Content-Length=20000,X-User=ebb,X-User=flow {body}");
+    assert!(answers[0].ends_with(&expected), "{}", &answers[0][..300]);
+}
+
+#[test]
+fn a_field_that_would_split_a_request_or_is_too_long_changes_nothing() {
+    async fn check(mut request: Request, next: Next) -> Response {
+        let long = vec![b'x'; 70_000];
+        let wrong: [(&str, &[u8]); 6] = [
+            ("X-User", b"ebb\r\nX-Admin: yes"),
+            ("X User", b"ebb"),
+            ("", b""),
+            ("Content-Length", b"7"),
+            ("transfer_encoding", b"chunked"),
+            ("X-Long", &long),
+        ];
+        for field in wrong {
+            assert!(request.edit_headers(|_| false, &[field]).is_err(), "{}", field.0);
+        }
+        next.run(request).await
+    }
+    let router = Router::new().get("/", |request: Request| fields_of(&request)).wrap(check);
+    let answers = ask(router, &["GET / HTTP/1.1\r\nHost: sea\r\nKept: yes\r\n\r\n"]);
+    assert!(answers[0].ends_with("\r\n\r\nKept=yes"), "{}", answers[0]);
+}
+
+#[test]
+fn a_client_cannot_have_a_proxy_drop_a_field_that_middleware_adds() {
+    async fn name_user(mut request: Request, next: Next) -> Response {
+        if request.edit_headers(|_| true, &[("X-User", b"ebb")]).is_err() {
+            return StatusCode::BAD_REQUEST.into_response();
+        }
+        next.run(request).await
+    }
+    for (connection, status) in [("keep-alive, x-user", "400"), ("X_User", "400"), ("keep-alive, other", "200")] {
+        let answers = ask(
+            Router::new().get("/", || "passed").wrap(name_user),
+            &[&format!("GET / HTTP/1.1\r\nHost: sea\r\nConnection: {connection}\r\n\r\n")],
+        );
+        assert!(answers[0].starts_with(&format!("HTTP/1.1 {status} ")), "{connection}: {}", answers[0]);
+    }
+}
+
+#[test]
+fn a_request_without_a_route_goes_on_when_its_client_has_ended_its_side() {
+    // The server keeps half-closed requests, and the client ends its side at once.
+    let server = start(|| Router::new().get("/", || "hello").wrap(wait));
+    let answer = server.exchange("GET /nowhere HTTP/1.1\r\nHost: sea\r\nConnection: close\r\n\r\n");
+    assert!(answer.starts_with("HTTP/1.1 404 "), "{answer}");
 }

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use tidegate_codec::framing::Raw;
 use tidegate_engine::{Client, Limits};
-use tidegate_redis::{Answer, CallContext, ChannelPost, Channels, Command, Handler, HandlerConfig, ServerCodec, Service};
+use tidegate_redis::{
+    Answer, CallContext, ChannelPost, Channels, Command, Handler, HandlerConfig, ServerCodec, Service,
+};
 use tidegate_testkit::Embedded;
 use tidegate_testkit::allocations::Region;
 use tidegate_testkit::network::Network;
@@ -22,12 +24,14 @@ impl Service for Nothing {
 /// Bytes for each of so many subscriptions of `connections` connections, the names included.
 fn bytes_each(connections: usize, channels: usize, name: impl Fn(usize, usize) -> String) -> usize {
     let (config, all) = (Arc::new(HandlerConfig::default()), Channels::new());
-    let make = || Embedded::<ChannelPost>::new(ServerCodec::default(), Handler::with(Nothing, config.clone(), all.clone()));
+    let make =
+        || Embedded::<ChannelPost>::new(ServerCodec::default(), Handler::with(Nothing, config.clone(), all.clone()));
     let mut pipes: Vec<_> = (0..connections).map(|_| make()).collect();
     let subscribe = |pipe: &mut Embedded<ChannelPost>, connection: usize| {
         for first in (0..channels).step_by(100) {
             let mut command = String::from("SUBSCRIBE");
-            (first..channels.min(first + 100)).for_each(|channel| write!(command, " {}", name(connection, channel)).unwrap());
+            (first..channels.min(first + 100))
+                .for_each(|channel| write!(command, " {}", name(connection, channel)).unwrap());
             command.push_str("\r\n");
             pipe.receive(command.as_bytes());
             drop(pipe.take_written());
@@ -87,7 +91,8 @@ fn a_subscription_to_a_channel_of_many_takes_at_most_100_bytes() {
 #[test]
 fn the_first_subscriber_and_later_ones_get_the_same_messages_until_they_leave() {
     let (config, all) = (Arc::new(HandlerConfig::default()), Channels::new());
-    let make = || Embedded::<ChannelPost>::new(ServerCodec::default(), Handler::with(Nothing, config.clone(), all.clone()));
+    let make =
+        || Embedded::<ChannelPost>::new(ServerCodec::default(), Handler::with(Nothing, config.clone(), all.clone()));
     let mut pipes = [make(), make(), make()];
     let text = |pipe: &mut Embedded<ChannelPost>, wire: &str| {
         pipe.receive(wire.as_bytes());

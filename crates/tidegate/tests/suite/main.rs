@@ -1,10 +1,12 @@
 //! The tests of `tidegate`, the facade, and the rules of the whole workspace: one program, a module for each noun.
 
 mod allocations;
+mod features;
 mod gateway;
 mod http;
 mod imports;
 mod module_circles;
+mod own_service;
 mod packages;
 mod programs;
 #[cfg(all(feature = "http", feature = "redis"))]
