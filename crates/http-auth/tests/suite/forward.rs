@@ -15,6 +15,7 @@ use tidegate::{Backend, EventLoop};
 use crate::support::{Running, body, field, start, status};
 
 /// Shows the fields of its request, but for those of the connection.
+#[expect(clippy::needless_pass_by_value, reason = "it is a function of a router")]
 fn show(request: Request) -> String {
     let names = ["host", "connection"];
     let fields = request.headers().filter(|(name, _)| !names.contains(&&*name.to_ascii_lowercase()));
