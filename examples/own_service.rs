@@ -56,7 +56,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             let provider = Provider::aws_lc_rs();
             let certificates = Certificates::from_files(&provider, [(chain, key)])?;
             let (server, _admin) = start(http, https, admin, ServerConfig::builder(&provider, certificates).build()?)?;
-            println!("listening on {}", server.address());
+            println!("listening on {http} and {https}");
             server.run_until_signal(Duration::from_secs(25))?;
             Ok(())
         }
@@ -73,8 +73,12 @@ fn check() -> Result<(), Box<dyn Error>> {
     let mut roots = RootCertStore::empty();
     roots.add(made.cert.der().clone())?;
     let trusting = ClientConfig::builder(&provider, roots)?.build()?;
-    let [http, https] = server.listeners() else { return Err("two listeners".into()) };
-    let (http, https) = (&http.addresses()[0], &https.addresses()[0]);
+    let (mut http, mut https) = (None, None);
+    for listener in server.listeners() {
+        let place = if listener.label() == "https" { &mut https } else { &mut http };
+        *place = listener.addresses().first();
+    }
+    let (http, https) = (http.ok_or("a listener of http")?, https.ok_or("a listener of https")?);
     let urls = [format!("http://{http}/"), format!("https://{https}/"), format!("http://{}/ready", admin.address())];
     let texts = EventLoop::on(tidegate::Backend::Auto)?.block_on(async move {
         let client = Client::builder().tls(trusting).build();

@@ -9,11 +9,13 @@ use std::time::Duration;
 
 use tidegate::http::auth::{ForwardAuth, InvalidService};
 use tidegate::http::proxy::{Proxy, Upstreams};
-use tidegate::http::{IntoResponse, InvalidField, Request, Response, Router, StatusCode, TrustedProxies};
+use tidegate::http::{Client, IntoResponse, InvalidField, Request, Response, Router, StatusCode, TrustedProxies};
+use tidegate::{Backend, EventLoop};
 
 use crate::support::{Running, body, field, start, status};
 
 /// Shows the fields of its request, but for those of the connection.
+#[expect(clippy::needless_pass_by_value, reason = "it is a function of a router")]
 fn show(request: Request) -> String {
     let names = ["host", "connection"];
     let fields = request.headers().filter(|(name, _)| !names.contains(&&*name.to_ascii_lowercase()));
@@ -193,4 +195,20 @@ fn settings_that_cannot_be_used_are_refused() {
         assert_eq!(forward().copy([name]).err(), Some(InvalidField::Reserved), "{name}");
     }
     assert_eq!(forward().copy(["a b"]).err(), Some(InvalidField::Name));
+}
+
+#[test]
+fn a_request_by_http2_passes_with_the_fields_of_the_service() {
+    let service = service();
+    let server = guarded(forward(&service));
+    let url = server.url("/log");
+    let mut event_loop = EventLoop::on(Backend::Auto).expect("a loop");
+    let text = event_loop.block_on(async move {
+        let client = Client::builder().http2_prior_knowledge(true).build();
+        let request = client.post(&url).header("Authorization", "ebb").header("Remote-User", "admin");
+        request.body("x".repeat(100_000)).send().await.expect("a response").text().await.expect("a body")
+    });
+    let text = text.expect("the loop runs");
+    assert!(text.starts_with("POST /log ") && text.ends_with(" remote-groups=crew remote-user=ebb"), "{text}");
+    assert!(!text.contains("admin"), "{text}");
 }

@@ -5,5 +5,6 @@
 mod claims;
 mod forward;
 mod key_sources;
+mod secure;
 mod support;
 mod tokens;
