@@ -8,8 +8,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tidegate::redis::{
-    Client, ClientError, Command, CommandBuffer, CommandClass, Dedicated, Failure, IncomingCommand, OutgoingReply, ReplyBudget,
-    ServerCodec, Version, WireReply,
+    Client, ClientError, Command, CommandBuffer, CommandClass, Dedicated, Failure, IncomingCommand, OutgoingReply,
+    ReplyBudget, ServerCodec, Version, WireReply,
 };
 use tidegate::{Channel, ChannelError};
 

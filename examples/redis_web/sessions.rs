@@ -128,7 +128,7 @@ impl Sessions {
         };
         match id {
             Some(id) if !is_rotated => {
-                if !is_changed || !set(&id, "XX").fetch::<Option<Bytes>>().await?.is_none() {
+                if !is_changed || set(&id, "XX").fetch::<Option<Bytes>>().await?.is_some() {
                     return Ok(None);
                 }
                 // Another request has ended the session meanwhile, and it stays ended.

@@ -119,7 +119,7 @@ fn examples(backend: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-const EXAMPLES: [&str; 29] = [
+const EXAMPLES: [&str; 30] = [
     "axum",
     "behind_proxy",
     "cache_server",

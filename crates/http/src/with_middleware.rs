@@ -63,6 +63,8 @@ impl<S, M, F: RequestFunction<S, M>> RequestFunction<S, InMiddleware<M>> for Wit
 
 impl<F> std::fmt::Debug for WithMiddleware<F> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("WithMiddleware").field("middleware", &(self.middleware.len() + self.wrappers.len())).finish_non_exhaustive()
+        f.debug_struct("WithMiddleware")
+            .field("middleware", &(self.middleware.len() + self.wrappers.len()))
+            .finish_non_exhaustive()
     }
 }

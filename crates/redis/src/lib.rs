@@ -72,8 +72,8 @@ pub use outgoing_reply::{OutgoingReply, Version};
 pub use owned::OwnedValue;
 pub use reply_writer::ReplyWriter;
 pub use server::{
-    Answer, CallContext, ChannelPost, Channels, Handler, HandlerConfig, Service, Transaction, error_for_count, error_for_unknown,
-    matches,
+    Answer, CallContext, ChannelPost, Channels, Handler, HandlerConfig, Service, Transaction, error_for_count,
+    error_for_unknown, matches,
 };
 pub use server_codec::{IncomingCommand, ServerCodec};
 pub use token::{AggregateKind, BulkKind};

@@ -5,8 +5,8 @@
 
 use std::collections::HashMap;
 use std::error::Error;
-use std::time::Duration;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use tidegate::Bytes;
 use tidegate::IpNet;

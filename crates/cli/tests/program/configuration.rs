@@ -179,7 +179,8 @@ fn gateways_share_a_rate_through_redis_and_have_their_own_without_it() {
         )
     };
     let listen = "[[listen]]\naddress = \"127.0.0.1:0\"\n".to_owned();
-    files.write("gateway.toml", &[listen, shared("/open", ""), shared("/closed", ", on-failure = \"closed\"")].concat());
+    files
+        .write("gateway.toml", &[listen, shared("/open", ""), shared("/closed", ", on-failure = \"closed\"")].concat());
     let (one, other) = (files.start("gateway.toml", &[]), files.start("gateway.toml", &[]));
     let status = |program: &Program, path: &str| ask(program, "a", path, "").status;
     // Nothing listens there.
@@ -360,7 +361,11 @@ fn mistakes_between_routes_and_of_syntax_are_found() {
         ("[[route]]\nredirect = { to = \"//$host\" }\n".into(), "2:19", "`$host` would be sent"),
         ("[[route]]\nredirect = { to = \"//{request.hots}/\" }\n".into(), "2:19", "did you mean `{request.host}`"),
         ("[[route]]\nrate = { limit = \"1/s\" }\nrespond = {}\n".into(), "2:8", "rate has no `shared`"),
-        ("[[route]]\nrate = { limit = \"1/s\", shared = \"http://me:secret@a\" }\nrespond = {}\n".into(), "2:34", "`shared` is not redis://"),
+        (
+            "[[route]]\nrate = { limit = \"1/s\", shared = \"http://me:secret@a\" }\nrespond = {}\n".into(),
+            "2:34",
+            "`shared` is not redis://",
+        ),
         ("[[route]]\nrate-by = \"user\"\nrespond = {}\n".into(), "2:11", "is not client, header:NAME"),
         ("[[route]]\ncache = true\nrespond = {}\n".into(), "2:9", "`cache` is for routes with `upstream`"),
         ("[[route]]\nredirect = { to = \"//{request.host}/$uri\" }\n".into(), "2:19", "`$uri` would be sent"),

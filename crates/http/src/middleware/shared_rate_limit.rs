@@ -313,7 +313,8 @@ fn unavailable() -> Response {
 
 /// A name that is short, and has nothing that a store could take for something else.
 fn name_digest(name: &str) -> Box<str> {
-    let is_plain = name.len() <= NAME_BYTES_MAX && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+    let is_plain =
+        name.len() <= NAME_BYTES_MAX && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
     if is_plain { name.into() } else { digest(&[name.as_bytes()]).into() }
 }
 
@@ -326,7 +327,10 @@ impl fmt::Debug for SharedRateLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { limit, shared, deadline, is_closed } = self;
         let mut text = f.debug_struct("SharedRateLimit");
-        text.field("name", &shared.name).field("limit", limit).field("deadline", deadline).field("is_closed", is_closed);
+        text.field("name", &shared.name)
+            .field("limit", limit)
+            .field("deadline", deadline)
+            .field("is_closed", is_closed);
         text.finish_non_exhaustive()
     }
 }

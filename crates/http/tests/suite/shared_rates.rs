@@ -40,6 +40,17 @@ impl TestStore {
         self.0.lock().unwrap().mood = Some(mood);
     }
 
+    fn mood(&self) -> Mood {
+        self.0.lock().unwrap().mood.unwrap_or(Mood::Well)
+    }
+
+    fn give(&self, tokens: u32) -> u32 {
+        let mut counts = self.0.lock().unwrap();
+        let given = tokens.min(counts.left);
+        counts.left -= given;
+        given
+    }
+
     fn asked(&self) -> Vec<u32> {
         self.0.lock().unwrap().asked.iter().map(|(_, tokens)| *tokens).collect()
     }
@@ -51,18 +62,10 @@ impl RateStore for TestStore {
         Box::pin(async move {
             store.0.lock().unwrap().asked.push((client, tokens));
             task::sleep(Duration::from_millis(5)).await;
-            let mut counts = store.0.lock().unwrap();
-            match counts.mood.unwrap_or(Mood::Well) {
-                Mood::Well => {
-                    let given = tokens.min(counts.left);
-                    counts.left -= given;
-                    Ok(RateGrant { tokens: given, wait: rate.interval })
-                }
+            match store.mood() {
+                Mood::Well => Ok(RateGrant { tokens: store.give(tokens), wait: rate.interval }),
                 Mood::Error => Err("on purpose".into()),
-                Mood::Silent => {
-                    drop(counts);
-                    std::future::pending().await
-                }
+                Mood::Silent => std::future::pending().await,
             }
         })
     }
@@ -159,7 +162,10 @@ fn a_store_that_fails_or_is_silent_leaves_the_local_limit_and_has_a_pause() {
             Box::pin(async move {
                 let (statuses, took) = ask(address.clone(), 5, "").await;
                 assert_eq!((count(&statuses, 200), count(&statuses, 429)), (3, 2), "{mood:?}: {statuses:?}");
-                assert!(took >= Duration::from_millis(longest) && took < Duration::from_millis(longest + 15), "{took:?}");
+                assert!(
+                    took >= Duration::from_millis(longest) && took < Duration::from_millis(longest + 15),
+                    "{took:?}"
+                );
                 // Nothing waits for a store that has just failed.
                 assert_eq!((ask(address.clone(), 1, "").await.0, store.asked().len()), (vec![429], 1));
                 task::sleep(Duration::from_secs(2)).await;

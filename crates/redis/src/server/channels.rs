@@ -130,7 +130,8 @@ impl<C: Broadcast> Channels<C> {
     ) -> (TopicName, Option<Group<C>>) {
         let SubscriberInfo { client_id, version } = subscriber;
         let tables = &mut *self.tables();
-        let Some((name, there)) = tables.of(kind).get_key_value(name).map(|(name, there)| (name.clone(), *there)) else {
+        let Some((name, there)) = tables.of(kind).get_key_value(name).map(|(name, there)| (name.clone(), *there))
+        else {
             let name = TopicName::from(name);
             tables.of(kind).insert(name.clone(), Subscribers::sole(client_id));
             tables.connections.entry(client_id).or_insert_with(|| (remote(), 0)).1 += 1;
@@ -153,7 +154,8 @@ impl<C: Broadcast> Channels<C> {
     /// One subscriber less: the groups, if it is in one of them, of which the connection leaves both.
     pub(super) fn unsubscribe(&self, kind: TopicKind, name: &[u8], client_id: u64) -> [Option<Group<C>>; 2] {
         let tables = &mut *self.tables();
-        let Some((name, there)) = tables.of(kind).get_key_value(name).map(|(name, there)| (name.clone(), *there)) else {
+        let Some((name, there)) = tables.of(kind).get_key_value(name).map(|(name, there)| (name.clone(), *there))
+        else {
             return [None, None];
         };
         let Some(number) = there.groups() else {
@@ -255,9 +257,7 @@ impl<C: Broadcast> Tables<C> {
             for (group, version) in [(resp2, Version::Resp2), (resp3, Version::Resp3)] {
                 let Some(group) = group else { continue };
                 // Bulk strings have no bytes that a codec refuses.
-                if let Ok(push) =
-                    Encoded::new(&mut ServerCodec::default().with_version(version), post().into_push())
-                {
+                if let Ok(push) = Encoded::new(&mut ServerCodec::default().with_version(version), post().into_push()) {
                     let _ = group.send(&Encoded::of(push.bytes().clone()));
                 }
             }

@@ -78,7 +78,12 @@ impl<S: Service, C: Broadcast<In = IncomingCommand, Out = OutgoingReply>> Handle
     }
 
     /// A command of a connection with nothing special about it, or one that the checks before have let through.
-    fn execute(&mut self, what: Option<ConnectionCommand>, command: &Command, cx: &mut Context<'_, C, ChannelPost>) -> Outcome<C> {
+    fn execute(
+        &mut self,
+        what: Option<ConnectionCommand>,
+        command: &Command,
+        cx: &mut Context<'_, C, ChannelPost>,
+    ) -> Outcome<C> {
         if let Some(what) = what.filter(|what| what.changes_connection()) {
             return self.change(what, command, cx);
         }
@@ -212,7 +217,12 @@ impl<S: Service, C: Broadcast<In = IncomingCommand, Out = OutgoingReply>> Handle
     }
 
     /// A command that the service does not get. It waits for the replies before it.
-    fn change(&mut self, what: ConnectionCommand, command: &Command, cx: &mut Context<'_, C, ChannelPost>) -> Outcome<C> {
+    fn change(
+        &mut self,
+        what: ConnectionCommand,
+        command: &Command,
+        cx: &mut Context<'_, C, ChannelPost>,
+    ) -> Outcome<C> {
         if self.session.has_queue() {
             self.session.more().held = Some(command.clone().detach());
             cx.pause();
@@ -226,7 +236,12 @@ impl<S: Service, C: Broadcast<In = IncomingCommand, Out = OutgoingReply>> Handle
         outcome
     }
 
-    fn change_within(&mut self, what: ConnectionCommand, command: &Command, cx: &mut Context<'_, C, ChannelPost>) -> Outcome<C> {
+    fn change_within(
+        &mut self,
+        what: ConnectionCommand,
+        command: &Command,
+        cx: &mut Context<'_, C, ChannelPost>,
+    ) -> Outcome<C> {
         match what {
             ConnectionCommand::Subscription(what) => self.subscribe(what, command, cx),
             ConnectionCommand::Multi => {
@@ -265,7 +280,12 @@ impl<S: Service, C: Broadcast<In = IncomingCommand, Out = OutgoingReply>> Handle
     }
 
     /// Refuses a command of this handler. EXEC ends its transaction all the same.
-    fn refuse(&mut self, what: ConnectionCommand, error: OutgoingReply, cx: &mut Context<'_, C, ChannelPost>) -> Outcome<C> {
+    fn refuse(
+        &mut self,
+        what: ConnectionCommand,
+        error: OutgoingReply,
+        cx: &mut Context<'_, C, ChannelPost>,
+    ) -> Outcome<C> {
         if what != ConnectionCommand::Exec {
             self.session.break_transaction();
             return sent(cx, error);
@@ -296,7 +316,12 @@ impl<S: Service, C: Broadcast<In = IncomingCommand, Out = OutgoingReply>> Handle
         reply
     }
 
-    fn subscribe(&mut self, what: SubscriptionCommand, command: &Command, cx: &mut Context<'_, C, ChannelPost>) -> Outcome<C> {
+    fn subscribe(
+        &mut self,
+        what: SubscriptionCommand,
+        command: &Command,
+        cx: &mut Context<'_, C, ChannelPost>,
+    ) -> Outcome<C> {
         let (subscriber, max) = (self.session.subscriber(), self.session.config.subscriptions_max);
         let more = self.session.more.get_or_insert_default();
         let all = more.subscriptions.execute(what, command, subscriber, max, &self.session.channels, cx);

@@ -151,7 +151,11 @@ impl<C: Broadcast> Session<C> {
         if let Some(version) = hello.version.filter(|version| *version != self.version) {
             self.version = version;
             if let Some(more) = &mut self.more {
-                more.subscriptions.change_version(SubscriberInfo { client_id: self.client_id, version }, &self.channels, cx);
+                more.subscriptions.change_version(
+                    SubscriberInfo { client_id: self.client_id, version },
+                    &self.channels,
+                    cx,
+                );
             }
         }
         self.identity().hello()

@@ -146,7 +146,11 @@ impl Subscriptions {
     ) {
         for kind in [TopicKind::Channel, TopicKind::Pattern] {
             for name in std::mem::take(self.of(kind)) {
-                channels.unsubscribe(kind, &name, subscriber.client_id).iter().flatten().for_each(|group| cx.leave(group));
+                channels
+                    .unsubscribe(kind, &name, subscriber.client_id)
+                    .iter()
+                    .flatten()
+                    .for_each(|group| cx.leave(group));
                 self.add(kind, &name, subscriber, channels, cx);
             }
         }

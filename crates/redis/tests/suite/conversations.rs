@@ -9,7 +9,8 @@ use std::time::Duration;
 use tidegate_codec::framing::Raw;
 use tidegate_engine::{Backend, Client as Target, Limits, Server, task};
 use tidegate_redis::{
-    Answer, CallContext, ChannelPost, Channels, Command, Handler, HandlerConfig, OutgoingReply, ProtocolLimits, ServerCodec, Service,
+    Answer, CallContext, ChannelPost, Channels, Command, Handler, HandlerConfig, OutgoingReply, ProtocolLimits,
+    ServerCodec, Service,
 };
 use tidegate_testkit::network::{FaultRates, Network, NetworkFault};
 use tidegate_testkit::{Embedded, Random, replay, seeds};

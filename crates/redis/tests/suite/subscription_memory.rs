@@ -5,8 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_codec::framing::Raw;
-use tidegate_engine::{Client, Limits};
-use tidegate_redis::{Answer, CallContext, ChannelPost, Channels, Command, Handler, HandlerConfig, ServerCodec, Service};
+use tidegate_engine::{Channel, Client, Limits};
+use tidegate_redis::{
+    Answer, CallContext, ChannelPost, Channels, Command, Handler, HandlerConfig, ServerCodec, Service,
+};
 use tidegate_testkit::Embedded;
 use tidegate_testkit::allocations::Region;
 use tidegate_testkit::network::Network;
@@ -22,12 +24,14 @@ impl Service for Nothing {
 /// Bytes for each of so many subscriptions of `connections` connections, the names included.
 fn bytes_each(connections: usize, channels: usize, name: impl Fn(usize, usize) -> String) -> usize {
     let (config, all) = (Arc::new(HandlerConfig::default()), Channels::new());
-    let make = || Embedded::<ChannelPost>::new(ServerCodec::default(), Handler::with(Nothing, config.clone(), all.clone()));
+    let make =
+        || Embedded::<ChannelPost>::new(ServerCodec::default(), Handler::with(Nothing, config.clone(), all.clone()));
     let mut pipes: Vec<_> = (0..connections).map(|_| make()).collect();
     let subscribe = |pipe: &mut Embedded<ChannelPost>, connection: usize| {
         for first in (0..channels).step_by(100) {
             let mut command = String::from("SUBSCRIBE");
-            (first..channels.min(first + 100)).for_each(|channel| write!(command, " {}", name(connection, channel)).unwrap());
+            (first..channels.min(first + 100))
+                .for_each(|channel| write!(command, " {}", name(connection, channel)).unwrap());
             command.push_str("\r\n");
             pipe.receive(command.as_bytes());
             drop(pipe.take_written());
@@ -69,17 +73,27 @@ fn a_subscription_to_a_channel_of_many_takes_at_most_100_bytes() {
     };
     // The channels are there, and have groups.
     let first = [subscribe(), subscribe()];
-    let mut others: Vec<_> = (0..connections).map(|_| subscribe()).collect();
+    let others: Vec<_> = (0..connections).map(|_| subscribe()).collect();
     assert_eq!(all.publish(names[0].as_bytes(), b"in"), first.len() + others.len());
     // What their end frees is theirs; the queues of the connections stay.
     let region = Region::new();
-    for channel in &mut others {
-        channel.send(b"UNSUBSCRIBE\r\n".to_vec().into()).expect("there is room");
-    }
-    network.run_for(Duration::from_secs(10));
+    let leave = |mut channel: Channel<Raw>| {
+        let leaving = node.spawn(async move {
+            channel.send(b"UNSUBSCRIBE\r\n".to_vec().into()).expect("there is room");
+            let mut last = Vec::new();
+            while !last.ends_with(b"\r\n:0\r\n") {
+                let bytes = channel.recv().await.expect("no error").expect("no end");
+                last.extend_from_slice(&bytes);
+                last.drain(..last.len().saturating_sub(40));
+            }
+            channel
+        });
+        network.run_task(Duration::from_secs(60), leaving)
+    };
+    let others: Vec<_> = others.into_iter().map(leave).collect();
     assert_eq!(all.publish(names[0].as_bytes(), b"in"), first.len());
     let bytes = usize::try_from(-region.change().bytes_in_use()).expect("it shrinks");
-    let each = bytes / (connections * channels);
+    let each = bytes / (others.len() * channels);
     println!("of many: {each} bytes");
     assert!((8..=100).contains(&each), "{each} bytes");
 }
@@ -87,7 +101,8 @@ fn a_subscription_to_a_channel_of_many_takes_at_most_100_bytes() {
 #[test]
 fn the_first_subscriber_and_later_ones_get_the_same_messages_until_they_leave() {
     let (config, all) = (Arc::new(HandlerConfig::default()), Channels::new());
-    let make = || Embedded::<ChannelPost>::new(ServerCodec::default(), Handler::with(Nothing, config.clone(), all.clone()));
+    let make =
+        || Embedded::<ChannelPost>::new(ServerCodec::default(), Handler::with(Nothing, config.clone(), all.clone()));
     let mut pipes = [make(), make(), make()];
     let text = |pipe: &mut Embedded<ChannelPost>, wire: &str| {
         pipe.receive(wire.as_bytes());

@@ -42,7 +42,8 @@ fn the_script_counts_for_all_processes() {
         Err(error) => return println!("skipped: there is no redis-server: {error}"),
     };
     run(async move {
-        let started = || Client::url(&format!("redis://127.0.0.1:{port}/1")).map(|builder| builder.timeout(MINUTE).start());
+        let started =
+            || Client::url(&format!("redis://127.0.0.1:{port}/1")).map(|builder| builder.timeout(MINUTE).start());
         let (one, other) = (RedisRateStore::new(started()?), RedisRateStore::new(started()?));
         // An hour for a token: no time that passes here matters.
         let rate = ConnectionRate { interval: Duration::from_secs(3600), burst: 5 };
@@ -81,7 +82,8 @@ struct Counts(Arc<Mutex<HashMap<Vec<u8>, i64>>>);
 
 impl Service for Counts {
     fn call(&mut self, command: &RedisCommand, _: &CallContext) -> Answer {
-        let number = |at| String::from_utf8_lossy(command.argument(at).unwrap_or_default()).parse::<f64>().unwrap_or(0.0);
+        let number =
+            |at| String::from_utf8_lossy(command.argument(at).unwrap_or_default()).parse::<f64>().unwrap_or(0.0);
         match command.name() {
             b"SCRIPT" => OutgoingReply::bulk("0123456789012345678901234567890123456789").into(),
             b"EVALSHA" if command.argument(3) == Some(b"tidegate:rate:wrong") => OutgoingReply::Integer(1).into(),
@@ -113,7 +115,8 @@ fn the_store_speaks_to_a_server_of_ours_and_its_loss_is_an_error() {
         assert_eq!(store.take("a", rate, 2).await?, RateGrant { tokens: 0, wait: Duration::from_micros(1_500) });
         assert!(store.take("wrong", rate, 2).await.is_err());
         server.drain(Duration::ZERO);
-        let lost = RedisRateStore::new(Client::url(&format!("redis://{address}"))?.timeout(Duration::from_millis(1)).start());
+        let lost =
+            RedisRateStore::new(Client::url(&format!("redis://{address}"))?.timeout(Duration::from_millis(1)).start());
         assert!(lost.take("a", rate, 2).await.is_err());
         Ok(())
     });
