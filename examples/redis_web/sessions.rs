@@ -112,7 +112,7 @@ impl Sessions {
         Ok(Session(Arc::new(Mutex::new(state))))
     }
 
-    /// Stores what the function has changed, and returns the cookie, if it changes.
+    /// Stores the changes of the function, and returns the cookie, if it changes.
     async fn store(&self, session: &Session) -> Result<Option<String>, Box<dyn std::error::Error>> {
         let SessionState { id, values, is_changed, is_rotated, is_ended } = std::mem::take(&mut *session.state());
         if is_ended {

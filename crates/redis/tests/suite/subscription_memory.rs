@@ -75,7 +75,7 @@ fn a_subscription_to_a_channel_of_many_takes_at_most_100_bytes() {
     let first = [subscribe(), subscribe()];
     let others: Vec<_> = (0..connections).map(|_| subscribe()).collect();
     assert_eq!(all.publish(names[0].as_bytes(), b"in"), first.len() + others.len());
-    // What their end frees is theirs; the queues of the connections stay.
+    // Their end frees their memory; the queues of the connections stay.
     let region = Region::new();
     let leave = |mut channel: Channel<Raw>| {
         let leaving = node.spawn(async move {
