@@ -208,7 +208,7 @@ impl Session {
     fn step(&mut self, command: &Command) -> Step {
         let class = CommandClass::of(command);
         let is = |name: &[u8]| command.name().eq_ignore_ascii_case(name);
-        // As Redis does: a browser sends them, which a page of another origin has led here.
+        // As Redis does: a page can make a browser send HTTP requests to this port.
         if is(b"POST") || is(b"Host:") {
             return Step::Abort;
         }

@@ -156,7 +156,7 @@ fn commands_that_would_lose_what_is_watched_stay_on_its_connection_or_are_refuse
     talk(&mut one, "MULTI\nINCR a\nEXEC\n", "+OK +QUEUED *-1 ");
 }
 
-/// A page in a browser can make it send requests of HTTP to this port.
+/// A page can make a browser send HTTP requests to this port.
 #[test]
 fn lines_of_http_close_the_connection() {
     let pair = Pair::new();

@@ -1,4 +1,4 @@
-//! Responses that several processes share through Redis: what one has made, the others send.
+//! Responses that several processes share through Redis: each sends pages that another one has made.
 
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ impl ResponseCache {
         Ok(response(page, "miss"))
     }
 
-    /// Removes a page: what it shows has changed.
+    /// Removes a page whose content has changed.
     pub(crate) async fn purge(&self, key: &str) -> Result<(), tidegate::redis::ClientError> {
         self.client.cmd("DEL").arg(format!("page:{key}")).idempotent().await.map(drop)
     }

@@ -112,7 +112,7 @@ impl Sessions {
         Ok(Session(Arc::new(Mutex::new(state))))
     }
 
-    /// Stores what the function has changed, and returns the cookie, if it changes.
+    /// Stores the changes of the function, and returns the cookie, if it changes.
     async fn store(&self, session: &Session) -> Result<Option<String>, Box<dyn std::error::Error>> {
         let SessionState { id, values, is_changed, is_rotated, is_ended } = std::mem::take(&mut *session.state());
         if is_ended {
@@ -128,7 +128,7 @@ impl Sessions {
         };
         match id {
             Some(id) if !is_rotated => {
-                if !is_changed || !set(&id, "XX").fetch::<Option<Bytes>>().await?.is_none() {
+                if !is_changed || set(&id, "XX").fetch::<Option<Bytes>>().await?.is_some() {
                     return Ok(None);
                 }
                 // Another request has ended the session meanwhile, and it stays ended.

@@ -68,12 +68,12 @@ struct SharedCounts {
     start: OnceLock<Instant>,
     /// Until when the store is not asked, since it has failed.
     paused_until: AtomicU64,
-    shards: [Mutex<HashMap<u64, Borrowed>>; SHARDS],
+    shards: [Mutex<HashMap<u64, BorrowedTokens>>; SHARDS],
 }
 
 /// One client, as this process knows it.
 #[derive(Default)]
-struct Borrowed {
+struct BorrowedTokens {
     tokens: u32,
     /// Then the store has given the same tokens anew.
     tokens_until: u64,
@@ -85,7 +85,7 @@ struct Borrowed {
 }
 
 /// The next step of a request.
-enum Step {
+enum RateStep {
     Admit,
     Refuse(Duration),
     /// It asks the store for so many tokens.
@@ -156,22 +156,22 @@ impl SharedRateLimit {
         let number = self.limit.number_of_client(&client);
         loop {
             let step = poll_fn(|cx| match self.shared.step(number, self.limit.rate(), cx.waker()) {
-                Step::Wait => Poll::Pending,
+                RateStep::Wait => Poll::Pending,
                 step => Poll::Ready(step),
             });
             match step.await {
-                Step::Admit => return Ok(()),
-                Step::Refuse(wait) => return Err(too_many(wait)),
-                Step::Ask(tokens) => self.ask(number, &client, tokens).await,
-                Step::Local | Step::Wait if self.is_closed => return Err(unavailable()),
-                Step::Local | Step::Wait => return self.limit.admit(number, task::now()).map_err(too_many),
+                RateStep::Admit => return Ok(()),
+                RateStep::Refuse(wait) => return Err(too_many(wait)),
+                RateStep::Ask(tokens) => self.ask(number, &client, tokens).await,
+                RateStep::Local | RateStep::Wait if self.is_closed => return Err(unavailable()),
+                RateStep::Local | RateStep::Wait => return self.limit.admit(number, task::now()).map_err(too_many),
             }
         }
     }
 
     /// Borrows tokens, or begins a pause of the store.
     async fn ask(&self, number: u64, client: &RequestClient<'_>, tokens: u32) {
-        let asking = Asking { shared: &self.shared, number };
+        let asking = QuestionGuard { shared: &self.shared, number };
         let rate = self.limit.rate();
         let taking = self.shared.store.take(&self.client_text(client), rate, tokens);
         match task::timeout(self.deadline, taking).await {
@@ -199,38 +199,38 @@ impl SharedCounts {
         nanos(now.saturating_duration_since(*self.start.get_or_init(|| now)))
     }
 
-    fn shard(&self, number: u64) -> MutexGuard<'_, HashMap<u64, Borrowed>> {
+    fn shard(&self, number: u64) -> MutexGuard<'_, HashMap<u64, BorrowedTokens>> {
         let shard = &self.shards[(number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58) as usize % SHARDS];
         shard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn step(&self, number: u64, rate: ConnectionRate, waker: &Waker) -> Step {
+    fn step(&self, number: u64, rate: ConnectionRate, waker: &Waker) -> RateStep {
         let now = self.now();
         let mut shard = self.shard(number);
         if !shard.contains_key(&number) && !has_room(&mut shard, now) {
-            return Step::Local;
+            return RateStep::Local;
         }
         let client = shard.entry(number).or_default();
         if client.tokens > 0 && now < client.tokens_until {
             client.tokens -= 1;
-            return Step::Admit;
+            return RateStep::Admit;
         }
         if now < client.refused_until {
-            return Step::Refuse(Duration::from_nanos(client.refused_until - now));
+            return RateStep::Refuse(Duration::from_nanos(client.refused_until - now));
         }
         if now < self.paused_until.load(Ordering::Relaxed) {
-            return Step::Local;
+            return RateStep::Local;
         }
         if client.is_asking {
             client.waiters.push(waker.clone());
-            return Step::Wait;
+            return RateStep::Wait;
         }
         // A client that used up its tokens before they would have come anew gets more at a time.
         let is_busy = now < client.tokens_until;
         let most = (rate.burst / BATCHES_PER_BURST).clamp(1, BATCH_MAX);
         client.batch = if is_busy { client.batch.saturating_mul(2).clamp(1, most) } else { 1 };
         client.is_asking = true;
-        Step::Ask(client.batch)
+        RateStep::Ask(client.batch)
     }
 
     fn settle(&self, number: u64, grant: RateGrant, rate: ConnectionRate) {
@@ -255,7 +255,7 @@ impl SharedCounts {
 }
 
 /// Makes room for another client. Those that are known and neither ask nor hold anything go first.
-fn has_room(shard: &mut HashMap<u64, Borrowed>, now: u64) -> bool {
+fn has_room(shard: &mut HashMap<u64, BorrowedTokens>, now: u64) -> bool {
     if shard.len() < CLIENTS_PER_SHARD_MAX {
         return true;
     }
@@ -269,12 +269,12 @@ fn has_room(shard: &mut HashMap<u64, Borrowed>, now: u64) -> bool {
 }
 
 /// A request asks for a client. Its end wakes the others, also if the request ends before the answer.
-struct Asking<'a> {
+struct QuestionGuard<'a> {
     shared: &'a SharedCounts,
     number: u64,
 }
 
-impl Drop for Asking<'_> {
+impl Drop for QuestionGuard<'_> {
     fn drop(&mut self) {
         let waiters = match self.shared.shard(self.number).entry(self.number) {
             Entry::Occupied(mut client) => {

@@ -40,6 +40,17 @@ impl TestStore {
         self.0.lock().unwrap().mood = Some(mood);
     }
 
+    fn mood(&self) -> Mood {
+        self.0.lock().unwrap().mood.unwrap_or(Mood::Well)
+    }
+
+    fn give(&self, tokens: u32) -> u32 {
+        let mut counts = self.0.lock().unwrap();
+        let given = tokens.min(counts.left);
+        counts.left -= given;
+        given
+    }
+
     fn asked(&self) -> Vec<u32> {
         self.0.lock().unwrap().asked.iter().map(|(_, tokens)| *tokens).collect()
     }
@@ -51,18 +62,10 @@ impl RateStore for TestStore {
         Box::pin(async move {
             store.0.lock().unwrap().asked.push((client, tokens));
             task::sleep(Duration::from_millis(5)).await;
-            let mut counts = store.0.lock().unwrap();
-            match counts.mood.unwrap_or(Mood::Well) {
-                Mood::Well => {
-                    let given = tokens.min(counts.left);
-                    counts.left -= given;
-                    Ok(RateGrant { tokens: given, wait: rate.interval })
-                }
+            match store.mood() {
+                Mood::Well => Ok(RateGrant { tokens: store.give(tokens), wait: rate.interval }),
                 Mood::Error => Err("on purpose".into()),
-                Mood::Silent => {
-                    drop(counts);
-                    std::future::pending().await
-                }
+                Mood::Silent => std::future::pending().await,
             }
         })
     }

@@ -134,7 +134,7 @@ struct Finder<F> {
 }
 
 impl<F> Finder<F> {
-    /// `is_doubted`: a connection has ended, or a server has refused what its role allows, so the map may be wrong.
+    /// `is_doubted`: a connection has ended, or a server has refused a command, so the map may be wrong.
     ///
     /// Sentinels are asked from the one on that answered last, where the client is subscribed. Each search that began at the
     /// next one would subscribe there, and the first report of that subscription would begin another search, for ever. Only

@@ -40,8 +40,8 @@ fn main() {
         }
         sum
     };
-    let requests = EventLoop::on(Backend::Auto).and_then(|mut event_loop| event_loop.block_on(load));
-    println!("requests {}", requests.expect("the loop runs"));
+    let requests = EventLoop::on(Backend::Auto).expect("a loop").block_on(load).expect("the loop runs");
+    println!("requests {requests}");
 }
 
 const VALUE: &str = "0123456789abcdef";
