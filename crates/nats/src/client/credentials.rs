@@ -38,7 +38,7 @@ impl Credentials {
         Self(Kind::Token(token.into()))
     }
 
-    /// Adds what the server demands to CONNECT. A nonce is signed; the server's demands are not trusted otherwise.
+    /// Adds the members of CONNECT that authenticate the client. A key signs the nonce of the server.
     pub(crate) fn add_to(&self, connect: &mut ConnectInfo, nonce: &str) {
         match &self.0 {
             Kind::Password { user, password } => {
