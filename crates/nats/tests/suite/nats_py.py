@@ -60,7 +60,7 @@ async def main() -> None:
         await other.publish("two", bytes(100_000))
     await settle(other, mark)
     assert (two.delivered, own.pending_msgs) == (2, 0), (two.delivered, own.pending_msgs)
-    await client.drain()
+    await client.close()
     await other.close()
     print("ok")
 
