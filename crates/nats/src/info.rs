@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The JSON of INFO: the server and what it demands.
+/// The JSON of INFO: the server and its demands.
 ///
 /// ```
 /// use tidegate::nats::ServerInfo;

@@ -1,4 +1,4 @@
-//! `ClientOperation` and `ServerOperation`: what each role sends, checked and written.
+//! `ClientOperation` and `ServerOperation`: the operations that each role sends, checked and written.
 //!
 //! Invariant: an operation is written whole or not at all, and the peer reads exactly that operation.
 

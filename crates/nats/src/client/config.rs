@@ -74,8 +74,8 @@ impl Default for ClientConfig {
     }
 }
 
-/// A target whose connections read while many bytes wait to be sent. A server that stops reading until its own bytes are read
-/// would otherwise wait for ever. The connection bounds by itself what it queues.
+/// A target whose connections read while many bytes wait to be sent. Otherwise two sides that both send much would wait for each
+/// other for ever. The connection bounds its queue.
 pub(crate) fn reading_target(address: &str, timeout: Duration) -> Result<tidegate_engine::Client, ConnectError> {
     let limits = Limits { water: WaterMarks::new(WATER_HIGH, WATER_HIGH), ..Limits::default() };
     Ok(tidegate_engine::Client::to(address)?.limits(limits).connect_timeout(timeout))

@@ -83,7 +83,7 @@ pub(crate) struct ConnectionHandler {
     end: Rc<RefCell<ConnectionEnd>>,
 }
 
-type Cx<'a, P> = Context<'a, P, WakeUp>;
+type ClientContext<'a, P> = Context<'a, P, WakeUp>;
 
 /// A pipeline with a [`ClientCodec`](crate::ClientCodec) at its upper end.
 pub trait OperationPipeline: Pipeline<In = IncomingServerOperation, Out = ClientOperation> {}
@@ -122,7 +122,7 @@ impl ConnectionHandler {
         Outcome::Abort
     }
 
-    fn ping<P: OperationPipeline>(&mut self, purpose: PongPurpose, cx: &mut Cx<'_, P>) -> bool {
+    fn ping<P: OperationPipeline>(&mut self, purpose: PongPurpose, cx: &mut ClientContext<'_, P>) -> bool {
         self.pongs.push_back(purpose);
         if self.due.is_none() {
             self.due = cx.now().checked_add(self.config.timeout);
@@ -130,7 +130,7 @@ impl ConnectionHandler {
         cx.send(ClientOperation::Ping).is_ok()
     }
 
-    fn info<P: OperationPipeline>(&mut self, json: &[u8], cx: &mut Cx<'_, P>) -> Outcome<P> {
+    fn info<P: OperationPipeline>(&mut self, json: &[u8], cx: &mut ClientContext<'_, P>) -> Outcome<P> {
         let info = match ServerInfo::from_json(json) {
             Ok(info) => Arc::new(info),
             Err(error) => return self.fail(format!("the server sends a malformed INFO: {error}")),
@@ -171,7 +171,7 @@ impl ConnectionHandler {
     }
 
     /// The server may shut down: moves to another one if there is one.
-    fn lame_duck<P: OperationPipeline>(&mut self, info: &ServerInfo, cx: &mut Cx<'_, P>) -> Outcome<P> {
+    fn lame_duck<P: OperationPipeline>(&mut self, info: &ServerInfo, cx: &mut ClientContext<'_, P>) -> Outcome<P> {
         if !info.ldm {
             return Outcome::Continue;
         }
@@ -185,7 +185,7 @@ impl ConnectionHandler {
         if matches!(outcome, Outcome::Continue) { Outcome::Close } else { outcome }
     }
 
-    fn ready<P: OperationPipeline>(&mut self, cx: &mut Cx<'_, P>) -> Outcome<P> {
+    fn ready<P: OperationPipeline>(&mut self, cx: &mut ClientContext<'_, P>) -> Outcome<P> {
         self.phase = Phase::Ready;
         self.end.borrow_mut().was_ready = true;
         let (subscriptions, subscribers) = self.shared.begin(cx.remote());
@@ -195,7 +195,7 @@ impl ConnectionHandler {
     }
 
     /// Sends the subscriptions of the beginning, then the operations that wait, as long as the connection takes them.
-    fn send_waiting<P: OperationPipeline>(&mut self, cx: &mut Cx<'_, P>) -> Outcome<P> {
+    fn send_waiting<P: OperationPipeline>(&mut self, cx: &mut ClientContext<'_, P>) -> Outcome<P> {
         if self.phase != Phase::Ready {
             return Outcome::Continue;
         }
@@ -224,7 +224,11 @@ impl ConnectionHandler {
         self.outcome()
     }
 
-    fn send_subscription<P: OperationPipeline>(&mut self, subscription: Arc<Subscription>, cx: &mut Cx<'_, P>) -> Sent {
+    fn send_subscription<P: OperationPipeline>(
+        &mut self,
+        subscription: Arc<Subscription>,
+        cx: &mut ClientContext<'_, P>,
+    ) -> Sent {
         let limit = subscription.limit();
         let mut sent = send(subscription.operation(), cx);
         if let (Ok(_), Some(limit)) = (&sent, limit) {
@@ -234,7 +238,11 @@ impl ConnectionHandler {
         sent
     }
 
-    fn send_operation<P: OperationPipeline>(&mut self, operation: QueuedOperation, cx: &mut Cx<'_, P>) -> Sent {
+    fn send_operation<P: OperationPipeline>(
+        &mut self,
+        operation: QueuedOperation,
+        cx: &mut ClientContext<'_, P>,
+    ) -> Sent {
         match operation {
             QueuedOperation::Publish(message, token) => match cx.send(ClientOperation::Publish(message)) {
                 Err(
@@ -279,7 +287,7 @@ impl ConnectionHandler {
         if self.shared.is_over() && !self.shared.has_waiting() { Outcome::Close } else { Outcome::Continue }
     }
 
-    fn pong<P: OperationPipeline>(&mut self, cx: &mut Cx<'_, P>) -> Outcome<P> {
+    fn pong<P: OperationPipeline>(&mut self, cx: &mut ClientContext<'_, P>) -> Outcome<P> {
         let Some(purpose) = self.pongs.pop_front() else { return self.fail("the server sent PONG without PING") };
         self.due = if self.pongs.is_empty() { None } else { cx.now().checked_add(self.config.timeout) };
         match purpose {
@@ -340,7 +348,7 @@ impl ConnectionHandler {
     }
 
     /// Requests a call when something is late, a request expires, or the connection was silent for long.
-    fn arm<P: OperationPipeline>(&mut self, cx: &mut Cx<'_, P>) {
+    fn arm<P: OperationPipeline>(&mut self, cx: &mut ClientContext<'_, P>) {
         if self.due.is_none() && !self.pongs.is_empty() {
             self.due = cx.now().checked_add(self.config.timeout);
         }
@@ -350,7 +358,7 @@ impl ConnectionHandler {
         cx.deadline([self.due, expires, probe_at].into_iter().flatten().min());
     }
 
-    fn deadline_came<P: OperationPipeline>(&mut self, cx: &mut Cx<'_, P>) -> Outcome<P> {
+    fn deadline_came<P: OperationPipeline>(&mut self, cx: &mut ClientContext<'_, P>) -> Outcome<P> {
         let now = cx.now();
         if self.due.is_some_and(|due| due <= now) {
             return self.fail("the server did not answer in time");
@@ -381,7 +389,7 @@ impl ConnectionHandler {
 /// Where an operation ends in the queue, or why it is not there.
 type Sent = Result<WritePosition, String>;
 
-fn send<P: OperationPipeline>(operation: ClientOperation, cx: &mut Cx<'_, P>) -> Sent {
+fn send<P: OperationPipeline>(operation: ClientOperation, cx: &mut ClientContext<'_, P>) -> Sent {
     cx.send(operation).map_err(|error| error.to_string())
 }
 
@@ -395,13 +403,13 @@ impl Drop for ConnectionHandler {
 impl<P: OperationPipeline> Handler<P> for ConnectionHandler {
     type Post = WakeUp;
 
-    fn open(&mut self, cx: &mut Cx<'_, P>) -> Outcome<P> {
+    fn open(&mut self, cx: &mut ClientContext<'_, P>) -> Outcome<P> {
         self.due = cx.now().checked_add(self.config.timeout);
         self.arm(cx);
         Outcome::Continue
     }
 
-    fn message(&mut self, message: IncomingServerOperation, cx: &mut Cx<'_, P>) -> Outcome<P> {
+    fn message(&mut self, message: IncomingServerOperation, cx: &mut ClientContext<'_, P>) -> Outcome<P> {
         self.heard_at = Some(cx.now());
         match message {
             IncomingServerOperation::Message(view) => {
@@ -425,7 +433,7 @@ impl<P: OperationPipeline> Handler<P> for ConnectionHandler {
         }
     }
 
-    fn event(&mut self, event: Event<WakeUp>, cx: &mut Cx<'_, P>) -> Outcome<P> {
+    fn event(&mut self, event: Event<WakeUp>, cx: &mut ClientContext<'_, P>) -> Outcome<P> {
         match event {
             Event::Posted(WakeUp) | Event::Writable | Event::Flushed => self.send_waiting(cx),
             Event::Deadline => self.deadline_came(cx),

@@ -12,10 +12,10 @@ pub use self::nkeys::NkeyError;
 /// Keys and credentials files (`nkey`, `from_file`, `from_text`) need the cryptography of TLS: the features `tls`,
 /// `tls-ring` or `tls-aws-lc-rs` of the facade.
 #[derive(Clone)]
-pub struct Credentials(pub(super) Kind);
+pub struct Credentials(pub(super) CredentialKind);
 
 #[derive(Clone)]
-pub(super) enum Kind {
+pub(super) enum CredentialKind {
     Password {
         user: String,
         password: String,
@@ -29,24 +29,24 @@ impl Credentials {
     /// A user and a password.
     #[must_use]
     pub fn password(user: impl Into<String>, password: impl Into<String>) -> Self {
-        Self(Kind::Password { user: user.into(), password: password.into() })
+        Self(CredentialKind::Password { user: user.into(), password: password.into() })
     }
 
     /// A token.
     #[must_use]
     pub fn token(token: impl Into<String>) -> Self {
-        Self(Kind::Token(token.into()))
+        Self(CredentialKind::Token(token.into()))
     }
 
-    /// Adds what the server demands to CONNECT. A nonce is signed; the server's demands are not trusted otherwise.
+    /// Adds the members of CONNECT that authenticate the client. A key signs the nonce of the server.
     pub(crate) fn add_to(&self, connect: &mut ConnectInfo, nonce: &str) {
         match &self.0 {
-            Kind::Password { user, password } => {
+            CredentialKind::Password { user, password } => {
                 (connect.user, connect.pass) = (Some(user.clone()), Some(password.clone()));
             }
-            Kind::Token(token) => connect.auth_token = Some(token.clone()),
+            CredentialKind::Token(token) => connect.auth_token = Some(token.clone()),
             #[cfg(feature = "nkeys")]
-            Kind::Nkey(nkey) => nkey.add_to(connect, nonce),
+            CredentialKind::Nkey(nkey) => nkey.add_to(connect, nonce),
         }
         #[cfg(not(feature = "nkeys"))]
         let _ = nonce;
@@ -57,10 +57,10 @@ impl Credentials {
 impl fmt::Debug for Credentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match &self.0 {
-            Kind::Password { .. } => "Credentials::password(..)",
-            Kind::Token(_) => "Credentials::token(..)",
+            CredentialKind::Password { .. } => "Credentials::password(..)",
+            CredentialKind::Token(_) => "Credentials::token(..)",
             #[cfg(feature = "nkeys")]
-            Kind::Nkey(_) => "Credentials::nkey(..)",
+            CredentialKind::Nkey(_) => "Credentials::nkey(..)",
         })
     }
 }
@@ -79,7 +79,7 @@ mod nkeys {
     use tidegate_tls::rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
     use tidegate_tls::rustls::sign::SigningKey;
 
-    use super::{Credentials, Kind};
+    use super::{CredentialKind, Credentials};
     use crate::info::ConnectInfo;
 
     #[derive(Clone)]
@@ -127,7 +127,7 @@ mod nkeys {
         /// # Errors
         /// [`NkeyError`] if it is no seed of a user.
         pub fn nkey(provider: &Provider, seed: &str) -> Result<Self, NkeyError> {
-            Ok(Self(Kind::Nkey(Nkey::new(provider, seed, None)?)))
+            Ok(Self(CredentialKind::Nkey(Nkey::new(provider, seed, None)?)))
         }
 
         /// The JSON web token and the key of a credentials file (`.creds`).
@@ -146,7 +146,7 @@ mod nkeys {
         pub fn from_text(provider: &Provider, text: &str) -> Result<Self, NkeyError> {
             let jwt = between(text, "USER JWT").ok_or(NkeyError::Marks)?;
             let seed = between(text, "USER NKEY SEED").ok_or(NkeyError::Marks)?;
-            Ok(Self(Kind::Nkey(Nkey::new(provider, seed, Some(jwt.to_owned()))?)))
+            Ok(Self(CredentialKind::Nkey(Nkey::new(provider, seed, Some(jwt.to_owned()))?)))
         }
     }
 

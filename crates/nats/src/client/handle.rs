@@ -182,8 +182,8 @@ impl Client {
         poll_fn(|cx| self.shared().poll_room(cx)).await;
     }
 
-    /// Ends the client in good order: its subscriptions end, the messages that the server has sent before come, what was
-    /// published is sent, and the connection closes. Subscribers yield the messages that wait, and `None`.
+    /// Ends the client in good order: its subscriptions end, the messages that the server has sent before come, the messages that
+    /// wait are sent, and the connection closes. Subscribers yield the messages that wait, and `None`.
     ///
     /// # Errors
     /// As [`flush`](Self::flush).

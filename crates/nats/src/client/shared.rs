@@ -357,7 +357,7 @@ impl Shared {
         (state.subscriptions.values().cloned().collect(), subscribers)
     }
 
-    /// The connection has ended: what was sent has no result.
+    /// The connection has ended: requests that were sent have no result.
     pub(crate) fn unlink(&self, was_up: bool, reason: &str) {
         let mut state = lock(&self.state);
         state.link = None;

@@ -48,7 +48,7 @@ struct OwnSubscription {
     max: Arc<AtomicU64>,
 }
 
-type Cx<'a, P> = Context<'a, P, WakeUp>;
+type BrokerContext<'a, P> = Context<'a, P, WakeUp>;
 
 impl Handler {
     /// A handler of a connection to this broker.
@@ -76,13 +76,21 @@ impl Handler {
     }
 
     /// Sends an error, and closes the connection.
-    fn refuse<P: Pipeline<Out = ServerOperation>>(&mut self, text: &'static str, cx: &mut Cx<'_, P>) -> Outcome<P> {
+    fn refuse<P: Pipeline<Out = ServerOperation>>(
+        &mut self,
+        text: &'static str,
+        cx: &mut BrokerContext<'_, P>,
+    ) -> Outcome<P> {
         let drained = self.send_waiting(cx);
         let sent = cx.send(ServerOperation::Err(Bytes::from_static(text.as_bytes())));
         if matches!(drained, Outcome::Continue) && sent.is_ok() { Outcome::Close } else { Outcome::Abort }
     }
 
-    fn connect<P: Pipeline<Out = ServerOperation>>(&mut self, json: &[u8], cx: &mut Cx<'_, P>) -> Outcome<P> {
+    fn connect<P: Pipeline<Out = ServerOperation>>(
+        &mut self,
+        json: &[u8],
+        cx: &mut BrokerContext<'_, P>,
+    ) -> Outcome<P> {
         let Ok(connect) = ConnectInfo::from_json(json) else { return self.refuse("Parser Error", cx) };
         if !self.broker.accepts(&connect) {
             self.broker.refused.fetch_add(1, Ordering::Relaxed);
@@ -170,7 +178,7 @@ impl Handler {
     }
 
     /// Sends the messages that wait, as long as the client reads.
-    fn send_waiting<P: Pipeline<Out = ServerOperation>>(&mut self, cx: &mut Cx<'_, P>) -> Outcome<P> {
+    fn send_waiting<P: Pipeline<Out = ServerOperation>>(&mut self, cx: &mut BrokerContext<'_, P>) -> Outcome<P> {
         if self.outbox.is_cut() {
             // The reason leaves only if the client reads again before the connection is reset.
             return match cx.send(ServerOperation::Err(Bytes::from_static(b"Slow Consumer"))) {
@@ -187,13 +195,13 @@ impl Handler {
         Outcome::Continue
     }
 
-    fn arm<P: Pipeline<Out = ServerOperation>>(&self, cx: &mut Cx<'_, P>) {
+    fn arm<P: Pipeline<Out = ServerOperation>>(&self, cx: &mut BrokerContext<'_, P>) {
         let config = &self.broker.config;
         let is_late = !self.is_connected && self.broker.demands_authentication();
         cx.deadline_after(if is_late { config.authentication_timeout } else { config.ping_after });
     }
 
-    fn deadline_came<P: Pipeline<Out = ServerOperation>>(&mut self, cx: &mut Cx<'_, P>) -> Outcome<P> {
+    fn deadline_came<P: Pipeline<Out = ServerOperation>>(&mut self, cx: &mut BrokerContext<'_, P>) -> Outcome<P> {
         if !self.is_connected && self.broker.demands_authentication() {
             self.broker.refused.fetch_add(1, Ordering::Relaxed);
             return self.refuse("Authentication Timeout", cx);
@@ -215,14 +223,14 @@ where
 {
     type Post = WakeUp;
 
-    fn open(&mut self, cx: &mut Cx<'_, P>) -> Outcome<P> {
+    fn open(&mut self, cx: &mut BrokerContext<'_, P>) -> Outcome<P> {
         self.outbox.open(cx.remote());
         self.arm(cx);
         let info = self.broker.info(self.id, false);
         cx.send(ServerOperation::Info(info.to_json().into())).map_or(Outcome::Abort, |_| Outcome::Continue)
     }
 
-    fn message(&mut self, message: IncomingClientOperation, cx: &mut Cx<'_, P>) -> Outcome<P> {
+    fn message(&mut self, message: IncomingClientOperation, cx: &mut BrokerContext<'_, P>) -> Outcome<P> {
         let is_connect = matches!(message, IncomingClientOperation::Connect(_));
         if !self.is_connected && !is_connect && self.broker.demands_authentication() {
             self.broker.refused.fetch_add(1, Ordering::Relaxed);
@@ -244,7 +252,7 @@ where
         Outcome::Continue
     }
 
-    fn event(&mut self, event: Event<WakeUp>, cx: &mut Cx<'_, P>) -> Outcome<P> {
+    fn event(&mut self, event: Event<WakeUp>, cx: &mut BrokerContext<'_, P>) -> Outcome<P> {
         match event {
             Event::Posted(WakeUp) | Event::Writable => self.send_waiting(cx),
             Event::Deadline => self.deadline_came(cx),

@@ -228,7 +228,7 @@ fn tls_begins_after_info_and_a_wrong_certificate_is_refused() {
         let refusing = over(config(other.cert.der().to_vec()));
         assert_eq!(refusing.flush().await, Err(ClientError::NotSent(Failure::Deadline)));
         assert!(refusing.last_failure().is_some_and(|text| text.contains("certificate")));
-        // Without TLS the client says what is missing, and sends no password.
+        // Without TLS the client names the remedy, and sends no password.
         let plain = Client::to(&target).expect("an address").timeout(Duration::from_secs(2)).start();
         assert_eq!(plain.flush().await, Err(ClientError::NotSent(Failure::Deadline)));
         assert!(plain.last_failure().is_some_and(|text| text.contains("StartTls")), "{:?}", plain.last_failure());

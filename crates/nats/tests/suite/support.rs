@@ -29,9 +29,8 @@ pub(crate) fn client(servers: &str) -> Client {
 /// The next message, with other events left out.
 pub(crate) async fn next_message(subscriber: &mut Subscriber) -> Message {
     loop {
-        match subscriber.recv().await.expect("the subscriber goes on") {
-            SubscriberEvent::Message(message) => return message,
-            _ => {}
+        if let SubscriberEvent::Message(message) = subscriber.recv().await.expect("the subscriber goes on") {
+            return message;
         }
     }
 }
