@@ -18,7 +18,7 @@ pub(crate) struct NewOptions {
     /// The name of the program, and of the folder that is made
     #[arg(value_name = "NAME")]
     name: String,
-    /// What the program is
+    /// The kind of the program
     #[arg(long, value_enum)]
     template: Template,
     /// A checkout of Tidegate that the program depends on, in place of the version on crates.io

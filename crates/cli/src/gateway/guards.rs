@@ -1,4 +1,4 @@
-//! The middleware of a route: what all loops share, and what each loop has of its own.
+//! The middleware of a route: its parts that all loops share, and those of each loop.
 
 use std::collections::HashMap;
 use std::error::Error;

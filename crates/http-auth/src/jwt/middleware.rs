@@ -264,7 +264,7 @@ impl JwtShared {
         Ok(claims)
     }
 
-    /// The set that has a key for a token: the known one, or what its source has now.
+    /// The set that has a key for a token: the known one, or the present one of its source.
     async fn keys_of(&self, token: &UnverifiedToken<'_>, known: Arc<KeySet>) -> Result<Arc<KeySet>, TokenFault> {
         let has_key = |keys: &KeySet| !keys.candidates(token.kid.as_deref(), token.algorithm).is_empty();
         if has_key(&known) {

@@ -131,7 +131,7 @@ fn a_proxy_passes_the_fields_of_the_service_on_and_no_client_has_them_dropped() 
     let server = start(move || Router::new().fallback(Proxy::new(&upstreams)).wrap(forward.require()));
     let response = server.get("/log", "Authorization: ebb\r\nRemote-User: admin\r\n");
     assert!(body(&response).contains(" remote-groups=crew remote-user=ebb "), "{response}");
-    // RFC 9110 §7.6.1: a proxy does not pass on what `Connection` names.
+    // RFC 9110 §7.6.1: a proxy does not pass on the fields that `Connection` names.
     let wire = "GET /log HTTP/1.1\r\nHost: sea\r\nConnection: close, remote-user\r\nAuthorization: ebb\r\n\r\n";
     assert_eq!(status(&server.exchange(wire)), "400");
 }

@@ -25,7 +25,7 @@ pub struct Handler {
     broker: Arc<BrokerShared>,
     id: u64,
     outbox: Arc<Outbox>,
-    /// What the client has chosen by CONNECT.
+    /// The options that the client has sent by CONNECT.
     options: ClientOptions,
     is_connected: bool,
     subscriptions: HashMap<Bytes, OwnSubscription>,

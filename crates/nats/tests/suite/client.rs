@@ -133,7 +133,7 @@ fn a_lost_connection_is_reported_and_the_next_one_has_all_subscriptions() {
         assert_eq!(events.recv().await, Some(ClientEvent::Up(address)));
         server.drain(Duration::ZERO);
         wait_for(&mut tides, &SubscriberEvent::Down).await;
-        // What is published meanwhile is sent over the next connection.
+        // A message that is published meanwhile is sent over the next connection.
         client.publish("tides.brest", "ebb").expect("it is taken");
         assert_eq!(tides.recv().await, Some(SubscriberEvent::Gap));
         assert_eq!(tides.recv().await, Some(SubscriberEvent::Up));

@@ -167,7 +167,7 @@ fn rsa_private(der: &[u8]) -> Vec<u8> {
     element(rest).0.to_vec()
 }
 
-/// The content of the first DER element, and what follows it.
+/// The content of the first DER element, and the bytes behind it.
 fn element(der: &[u8]) -> (&[u8], &[u8]) {
     let (start, length) = match der[1] {
         short if short < 0x80 => (2, usize::from(short)),
