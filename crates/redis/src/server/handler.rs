@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use tidegate_codec::Broadcast;
-use tidegate_engine::{CloseReason, Context, Event, Outcome};
+use tidegate_engine::{CloseReason, Context, Event, Outcome, SendError};
 
 use crate::command::Command;
 use crate::outgoing_reply::{OutgoingReply, Version};
@@ -334,7 +334,12 @@ impl<S: Service, C: Broadcast<In = IncomingCommand, Out = OutgoingReply>> Handle
         if !subscriptions.is_some_and(|subscriptions| subscriptions.contains(post.kind, &post.name)) {
             return Outcome::Continue;
         }
-        sent(cx, post.into_push())
+        match cx.send(post.into_push()) {
+            Ok(_) => Outcome::Continue,
+            // A close in good order would wait for the peer to read.
+            Err(SendError::Full(_)) => Outcome::Abort,
+            Err(error) => Outcome::fail(error),
+        }
     }
 
     fn reset(&mut self, cx: &mut Context<'_, C, ChannelPost>) -> Outcome<C> {
