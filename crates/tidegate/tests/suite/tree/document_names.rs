@@ -37,6 +37,8 @@ fn every_item_that_a_document_names_exists() {
 /// The text of each document. The text of a source is that of its `//!` comments, with the other lines empty.
 fn documents(sources: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     let mut documents = markdown();
+    // These pages have the names of other frameworks beside ours.
+    documents.retain(|path, _| !path.starts_with("docs/moving/"));
     documents.extend(sources.iter().map(|(path, source)| (path.clone(), module_comments(source))));
     documents
 }
