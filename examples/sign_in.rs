@@ -57,7 +57,7 @@ impl Database {
         Ok(())
     }
 
-    /// Opens a session. The table has no token, so nobody who reads it gets a session.
+    /// Opens a session. The table has no token, so a reader of the table gets no session.
     fn open_session(&self, name: &str) -> io::Result<String> {
         let token: String = random::<32>()?.iter().map(|byte| format!("{byte:02x}")).collect();
         let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);

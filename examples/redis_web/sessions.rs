@@ -54,7 +54,7 @@ impl Session {
         Ok(())
     }
 
-    /// Gives the session another id: at each login, so that an id that somebody else has set or seen before is worthless.
+    /// Gives the session another id: at each login, so that an id that another client has set or seen before is worthless.
     pub(crate) fn rotate(&self) {
         self.state().is_rotated = true;
     }

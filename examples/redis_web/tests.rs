@@ -67,7 +67,7 @@ fn a_session_is_that_of_all_processes_and_gets_another_id_at_the_login() {
     assert_eq!([web.me(0, &first), web.me(1, &first)], ["200 Maren", "200 Maren"]);
     let second = web.login(&first, "Jan");
     assert_ne!(first, second);
-    assert!(web.me(1, &first).starts_with("401"), "an id that somebody has seen before the login is worthless");
+    assert!(web.me(1, &first).starts_with("401"), "an id that another client has seen before the login is worthless");
     assert_eq!(web.me(1, &second), "200 Jan");
     let bye = web.ask(1, "POST", "/logout", &second, "");
     assert!(bye.contains("sid=; ") && bye.contains("; Max-Age=0"), "{bye}");

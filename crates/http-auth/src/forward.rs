@@ -131,7 +131,7 @@ impl ForwardAuth {
         self
     }
 
-    /// Whether requests pass while the service does not answer, or answers with 5xx. They do not, unless set: whoever stops
+    /// Whether requests pass while the service does not answer, or answers with 5xx. They do not, unless set: a client that stops
     /// the service would open every door.
     #[must_use]
     pub fn fails_open(mut self, fails_open: bool) -> Self {

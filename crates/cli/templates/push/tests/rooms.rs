@@ -64,7 +64,7 @@ fn a_message_reaches_each_subscriber_of_its_room_and_no_other() {
     });
 }
 
-/// A room keeps its last message while somebody is in it.
+/// A room keeps its last message while it has a subscriber.
 #[test]
 fn a_late_subscriber_receives_the_last_message() {
     talk(async |client, address| {
