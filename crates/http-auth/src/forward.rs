@@ -131,8 +131,8 @@ impl ForwardAuth {
         self
     }
 
-    /// Whether requests pass while the service does not answer, or answers with 5xx. They do not, unless set: a client that stops
-    /// the service would open every door.
+    /// Whether requests pass while the service does not answer, or answers with 5xx. They do not, unless set: a client
+    /// that overloads the service would pass without a decision.
     #[must_use]
     pub fn fails_open(mut self, fails_open: bool) -> Self {
         self.fails_open = fails_open;

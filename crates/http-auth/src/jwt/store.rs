@@ -87,8 +87,8 @@ impl JwtKeys {
         }
     }
 
-    /// The key set behind an URL, such as that which the `jwks_uri` of an issuer names. Use `https`: a network that changes the keys
-    /// on the way makes tokens.
+    /// The key set behind an URL, such as that which the `jwks_uri` of an issuer names. Use `https`: a network that
+    /// changes the keys on the way makes tokens.
     ///
     /// # Errors
     /// [`InvalidKeys::Url`].
