@@ -1,6 +1,6 @@
 //! A line of JSON (RFC 8259): the members that are known with the head of the response, and then those of its end.
 
-use std::fmt::Write as _;
+use std::io::Write as _;
 use std::time::Duration;
 
 use super::super::{RefusedRequest, RequestId, TraceContext};
@@ -11,23 +11,23 @@ use crate::request::Request;
 use crate::tls_info::TlsInfo;
 
 /// Adds the line without its end.
-pub(super) fn begin(line: &mut String, exchange: &LoggedExchange<'_>) {
+pub(super) fn begin(line: &mut Vec<u8>, exchange: &LoggedExchange<'_>) {
     let LoggedExchange { request, status, elapsed, facts, .. } = exchange;
     let named = Named::of(request);
     line.reserve(LINE_BYTES);
-    line.push_str("{\"time\":\"");
-    text::push_http_time(line);
-    line.push_str("\",\"peer\":\"");
+    line.extend_from_slice(b"{\"time\":\"");
+    text::with_http_time(|time| line.extend_from_slice(time.as_bytes()));
+    line.extend_from_slice(b"\",\"peer\":\"");
     match request.peer().ip() {
         Some(peer) => text::push_ip(line, peer.ip()),
-        None => line.push('-'),
+        None => line.push(b'-'),
     }
-    line.push('"');
+    line.push(b'"');
     let mut object = Object { line };
-    object.bytes(",\"method\":\"", request.head().method_text().as_bytes());
+    object.plain(",\"method\":\"", request.head().method_text().as_bytes());
     object.bytes(",\"target\":\"", request.target_bytes());
     object.bytes(",\"host\":\"", named.host);
-    object.bytes(",\"version\":\"", text::version(request.version()).as_bytes());
+    object.plain(",\"version\":\"", text::version(request.version()).as_bytes());
     object.number(",\"status\":", u64::from(*status));
     object.number(",\"microseconds\":", micros(*elapsed));
     for (name, value) in [(",\"referer\":\"", named.referer), (",\"user_agent\":\"", named.user_agent)] {
@@ -43,8 +43,10 @@ pub(super) fn begin(line: &mut String, exchange: &LoggedExchange<'_>) {
     {
         object.bytes(",\"upstream\":\"", upstream.as_bytes());
     }
-    if let Some(id) = request.id().map(|id| id.as_str().as_bytes()).or(named.request_id) {
-        object.bytes(",\"request_id\":\"", id);
+    match (request.id(), named.request_id) {
+        (Some(id), _) => object.plain(",\"request_id\":\"", id.as_str().as_bytes()),
+        (None, Some(id)) => object.bytes(",\"request_id\":\"", id),
+        (None, None) => {}
     }
     if let Some(extensions) = request.made_extensions() {
         if let Some(context) = extensions.get::<TraceContext>() {
@@ -90,7 +92,7 @@ impl<'a> Named<'a> {
 }
 
 /// The end of the line.
-pub(super) fn end(line: &mut String, late: &LateFacts) {
+pub(super) fn end(line: &mut Vec<u8>, late: &LateFacts) {
     let mut object = Object { line };
     object.optional(",\"bytes\":", late.sent);
     object.optional(",\"received\":", late.received);
@@ -112,15 +114,15 @@ pub(super) fn end(line: &mut String, late: &LateFacts) {
     if late.end != EndCause::Done {
         object.bytes(",\"end\":\"", late.end.name().as_bytes());
     }
-    line.push('}');
+    line.push(b'}');
 }
 
 /// The line of a request that the codec has refused: its first line is that of the request, as it came.
-pub(super) fn refused(request: &RefusedRequest) -> String {
-    let mut line = String::with_capacity(256);
-    line.push_str("{\"time\":\"");
-    text::push_http_time(&mut line);
-    line.push('"');
+pub(super) fn refused(request: &RefusedRequest) -> Vec<u8> {
+    let mut line = Vec::with_capacity(256);
+    line.extend_from_slice(b"{\"time\":\"");
+    text::with_http_time(|time| line.extend_from_slice(time.as_bytes()));
+    line.push(b'"');
     let mut object = Object { line: &mut line };
     let peer = request.peer.ip().map_or_else(|| "-".to_owned(), |peer| peer.ip().to_string());
     object.bytes(",\"peer\":\"", peer.as_bytes());
@@ -128,7 +130,7 @@ pub(super) fn refused(request: &RefusedRequest) -> String {
     object.number(",\"status\":", request.status.as_u16().into());
     object.bytes(",\"refused\":\"", request.reason.as_bytes());
     object.bytes(",\"end\":\"", EndCause::Refused.name().as_bytes());
-    line.push('}');
+    line.push(b'}');
     line
 }
 
@@ -138,13 +140,13 @@ fn micros(took: Duration) -> u64 {
 
 /// An object, member by member, behind its first one.
 struct Object<'a> {
-    line: &'a mut String,
+    line: &'a mut Vec<u8>,
 }
 
 impl Object<'_> {
     /// `start` is what comes before the number.
     fn number(&mut self, start: &str, number: u64) {
-        self.line.push_str(start);
+        self.line.extend_from_slice(start.as_bytes());
         text::push_number(self.line, number);
     }
 
@@ -156,26 +158,30 @@ impl Object<'_> {
 
     /// `start` is all before the text, its opening quote included.
     fn bytes(&mut self, start: &str, bytes: &[u8]) {
-        self.line.push_str(start);
-        match std::str::from_utf8(bytes) {
-            Ok(text) if text::is_plain(bytes) => self.line.push_str(text),
-            _ => self.escape(&String::from_utf8_lossy(bytes)),
+        if text::is_plain(bytes) {
+            return self.plain(start, bytes);
         }
-        self.line.push('"');
+        self.line.extend_from_slice(start.as_bytes());
+        self.escape(&String::from_utf8_lossy(bytes));
+        self.line.push(b'"');
+    }
+
+    /// A text that has no byte to be escaped.
+    fn plain(&mut self, start: &str, bytes: &[u8]) {
+        for piece in [start.as_bytes(), bytes, b"\""] {
+            self.line.extend_from_slice(piece);
+        }
     }
 
     fn escape(&mut self, text: &str) {
         for letter in text.chars() {
             match letter {
-                '"' | '\\' => {
-                    self.line.push('\\');
-                    self.line.push(letter);
-                }
+                '"' | '\\' => self.line.extend_from_slice(&[b'\\', letter as u8]),
                 // Terminals obey the second range too (C1), and some readers end a line at the third.
                 '\0'..='\x1f' | '\x7f'..='\u{9f}' | '\u{2028}' | '\u{2029}' => {
                     let _ = write!(self.line, "\\u{:04x}", u32::from(letter));
                 }
-                _ => self.line.push(letter),
+                _ => self.line.extend_from_slice(letter.encode_utf8(&mut [0; 4]).as_bytes()),
             }
         }
     }
@@ -190,10 +196,10 @@ mod tests {
 
     #[test]
     fn text_of_a_peer_cannot_end_its_string_or_the_line() {
-        let mut line = String::from("{\"z\":0");
+        let mut line = b"{\"z\":0".to_vec();
         let mut object = Object { line: &mut line };
         object.bytes(",\"a\":\"", "q\"\\\n\u{7f}\u{9b}\u{2028}ü".as_bytes());
         object.number(",\"b\":", 7);
-        assert_eq!(line, r#"{"z":0,"a":"q\"\\\u000a\u007f\u009b\u2028ü","b":7"#);
+        assert_eq!(String::from_utf8(line).unwrap(), r#"{"z":0,"a":"q\"\\\u000a\u007f\u009b\u2028ü","b":7"#);
     }
 }

@@ -120,7 +120,7 @@ impl AccessLog {
                     LINE.set(line);
                 }
             }
-            LineFormat::Template(template) => write(self.lines.as_ref(), &template.line(exchange, late)),
+            LineFormat::Template(template) => write(self.lines.as_ref(), template.line(exchange, late).as_bytes()),
         }
     }
 
@@ -154,7 +154,7 @@ impl Middleware for AccessLog {
         if has_body && matches!(response.body.kind(), BodyKind::Produced(_)) {
             let draft = match &self.format {
                 LineFormat::Json => {
-                    let mut line = String::with_capacity(512);
+                    let mut line = Vec::new();
                     json::begin(&mut line, &exchange);
                     Draft::Json(line)
                 }
@@ -188,7 +188,7 @@ impl Middleware for AccessLog {
         if self.is_on() {
             let line = match &self.format {
                 LineFormat::Json => json::refused(request),
-                LineFormat::Template(template) => template.refused(request),
+                LineFormat::Template(template) => template.refused(request).into_bytes(),
             };
             write(self.lines.as_ref(), &line);
         }
@@ -211,7 +211,7 @@ impl Middleware for AccessLog {
 
 thread_local! {
     /// Memory for a line that is written at once.
-    static LINE: Cell<String> = const { Cell::new(String::new()) };
+    static LINE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
 /// How much memory for lines stays.
