@@ -99,6 +99,7 @@ impl Cache {
             memory_bytes,
             entries,
             disk_bytes: self.0.disk.as_ref().map_or(0, |disk| disk.bytes()),
+            disk_left_out: self.0.disk.as_ref().map_or(0, |disk| disk.left_out.load(Relaxed)),
         }
     }
 }
@@ -195,7 +196,7 @@ impl CacheBuilder {
     /// If the folder can be neither made nor read.
     pub fn build(self) -> io::Result<Cache> {
         let disk = match &self.folder {
-            Some(folder) => Some(Arc::new(Disk::open(folder, self.limits.disk_bytes_max)?)),
+            Some(folder) => Some(Arc::new(Disk::open(folder, &self.limits)?)),
             None => None,
         };
         Ok(Cache(Arc::new(self.into_shared(disk))))
@@ -211,7 +212,7 @@ impl CacheBuilder {
             targets: self.targets.into(),
             name: self.name,
             ignores_client_control: self.ignores_client_control,
-            store: Arc::new(Store::new(&self.limits)),
+            store: Arc::new(Store::new(&self.limits, disk.as_ref().map_or(0, |disk| disk.index_bytes_max()))),
             disk,
             flights: Arc::default(),
             counters: Counters::default(),

@@ -49,4 +49,6 @@ pub struct CacheCounts {
     pub entries: usize,
     /// Bytes of stored responses in the folder.
     pub disk_bytes: u64,
+    /// Responses that were not written to the folder: it was too slow, or failed.
+    pub disk_left_out: u64,
 }

@@ -17,11 +17,11 @@ use crate::entry::Entry;
 use crate::fill::{self, EntryHead, Fill, NoClient};
 use crate::flights::{FlightEnd, Lead};
 use crate::key;
-use crate::outcome::CacheStatus;
+use crate::outcome::{CacheStatus, STALE_IF_ERROR};
 use crate::rules::facts::{RequestFacts, ResponseFacts};
 use crate::rules::freshness::ExchangeTimes;
 use crate::rules::vary::Selector;
-use crate::rules::{storing, update};
+use crate::rules::{storing, update, vary};
 use crate::shared::CacheShared;
 
 /// A request, and the function that passes it on.
@@ -43,26 +43,35 @@ impl Fetch {
         Counters::add(&cache.counters.bypassed);
         let method = request.head().method();
         let is_safe = matches!(method, Method::Get | Method::Head | Method::Options | Method::Trace | Method::Connect);
+        let mut invalidation = Invalidation { cache: &cache, key: &key, is_due: has_key && !is_safe };
         let response = behind.call(request, interims.unwrap_or_else(gateway::no_interims)).await;
-        if has_key && !is_safe && (200..400).contains(&gateway::status(&response).code()) {
-            cache.invalidate(&key);
+        let code = gateway::status(&response).code();
+        invalidation.is_due &= (200..400).contains(&code);
+        if invalidation.is_due {
             for name in ["location", "content-location"] {
                 if let Some(other) = response.field(name).and_then(|value| key::of_reference(&key, value)) {
                     cache.invalidate(&other);
                 }
             }
         }
+        drop(invalidation);
         let reason = if matches!(method, Method::Get | Method::Head) { "bypass" } else { "method" };
-        cache.with_status(response, &CacheStatus::forwarded(reason))
+        cache.with_status(response, &CacheStatus { forward_status: Some(code), ..CacheStatus::forwarded(reason) })
     }
 
-    /// Passes on a request whose response is not stored.
-    pub(crate) async fn alone(self, reason: &'static str, is_collapsed: bool) -> Response {
-        let Self { cache, request, behind, interims, .. } = self;
+    /// Passes on a request whose response is not stored. `stored` is a response that it cannot have as it is.
+    pub(crate) async fn alone(self, reason: &'static str, is_collapsed: bool, stored: Option<Arc<Entry>>) -> Response {
+        let Self { cache, request, key, behind, interims, .. } = self;
         Counters::add(&cache.counters.misses);
+        let is_head = request.head().method() == Method::Head;
         let response = behind.call(request, interims.unwrap_or_else(gateway::no_interims)).await;
-        let forward_status = Some(gateway::status(&response).code());
-        let status = CacheStatus { forward_status, is_collapsed, ..CacheStatus::forwarded(reason) };
+        let status = gateway::status(&response);
+        // A response to HEAD shows that the stored one is out of date (RFC 9111 §4.3.5).
+        if is_head && stored.is_some_and(|stored| status == Status::OK && !is_same_content(&stored, &response)) {
+            cache.forget(&key);
+        }
+        let status =
+            CacheStatus { forward_status: Some(status.code()), is_collapsed, ..CacheStatus::forwarded(reason) };
         cache.with_status(response, &status)
     }
 
@@ -97,27 +106,34 @@ impl Fetch {
             // Those that wait look again, and get it as well.
             lead.finish(FlightEnd::Stored);
             let ttl = Some(entry.freshness.ttl(times.received));
-            let status = CacheStatus { is_hit: true, ttl, detail: Some("stale-if-error"), ..CacheStatus::default() };
+            // It is no hit, since the request has gone to the upstream (RFC 9211 §2.1).
+            let (forward_status, detail) = (Some(code), Some(STALE_IF_ERROR));
+            let status = CacheStatus { forward_status, ttl, detail, ..CacheStatus::forwarded(reason) };
             let request = (self.request.head().method(), &facts);
             return answer::respond(entry, request, times.received, &status, cache.name.as_deref());
         }
         Counters::add(&cache.counters.misses);
         let mut status = CacheStatus { forward_status: Some(code), ..CacheStatus::forwarded(reason) };
         match self.entry_head(&facts, &response, times) {
-            Ok(head) => self.store(lead, head, response, status),
+            Ok(head) => self.store((lead, stale), head, response, status),
             Err(detail) => {
-                if stale.is_some() && code < 500 && !facts.is_authorized {
-                    cache.forget(lead.key());
-                }
-                // The next client may send no credentials, or get no cookie.
-                if !matches!(detail, "authorization" | "set-cookie") {
-                    cache.mark(lead.key());
-                }
-                lead.finish(FlightEnd::Unstorable);
+                self.leave_out(lead, stale.is_some() && code < 500, facts.is_authorized, detail);
                 status.detail = Some(detail);
                 cache.with_status(response, &status)
             }
         }
+    }
+
+    /// A response is not stored, for a reason. It takes the place of a stored one that it `replaces`.
+    fn leave_out(&self, lead: Lead, replaces: bool, is_authorized: bool, detail: &'static str) {
+        if replaces && !is_authorized {
+            self.cache.forget(lead.key());
+        }
+        // The next client may send no credentials, or get no cookie.
+        if !matches!(detail, "authorization" | "set-cookie") {
+            self.cache.mark(lead.key());
+        }
+        lead.finish(FlightEnd::Unstorable);
     }
 
     /// Calls the function with the request: without the conditions of the client, and with those of a stored response.
@@ -127,7 +143,10 @@ impl Fetch {
             conditions.extend(entry.etag().map(|etag| ("If-None-Match", etag)));
             conditions.extend(entry.last_modified().map(|modified| ("If-Modified-Since", modified)));
         }
-        let request = gateway::with_fields(&self.request, |name| !is_condition(name), &conditions, self.is_background);
+        let keeps = |name: &[u8]| !is_condition(name);
+        let request = gateway::with_fields(&self.request, keeps, &conditions, self.is_background);
+        // A head that leaves no room for conditions goes without them.
+        let request = request.or_else(|| gateway::with_fields(&self.request, keeps, &[], self.is_background));
         let interims = self.interims.take().unwrap_or_else(gateway::no_interims);
         match request {
             Some(request) => self.behind.call(request, interims).await,
@@ -139,29 +158,60 @@ impl Fetch {
     fn freshen(
         self,
         lead: Lead,
-        entry: &Entry,
+        entry: &Arc<Entry>,
         validated: &Response,
         times: ExchangeTimes,
         reason: &'static str,
     ) -> Response {
         let cache = &self.cache;
-        let validated_facts = ResponseFacts::of(gateway::fields(validated), &cache.targets);
-        let fields = update::updated(&entry.fields, gateway::fields(validated), &validated_facts);
+        let new = ResponseFacts::of(gateway::fields(validated), &cache.targets);
+        let stored = ResponseFacts::of(&entry.fields, &cache.targets);
+        let control = if new.control.is_present { &new.control } else { &stored.control };
+        let arrival = new.date.is_none().then_some(times.received);
+        let fields = update::updated(&entry.fields, gateway::fields(validated), control, arrival);
+        let for_this_client = update::of_one_exchange(gateway::fields(validated), control);
         let request = RequestFacts::of(self.request.head().headers(), cache.ignores_client_control);
         let facts = ResponseFacts::of(&fields, &cache.targets);
-        let times = ExchangeTimes { sent: times.sent, received: times.received };
         // The date of the validation is that of the 304, or of its arrival.
-        let facts = ResponseFacts { date: validated_facts.date, age: validated_facts.age, ..facts };
-        let admitted = storing::admit(&request, entry.status.code(), &facts, times, cache.policy);
-        let freshness = admitted.unwrap_or(entry.freshness);
-        let (selector, body) = (entry.selector.clone(), entry.body.clone());
-        let fresh = Arc::new(Entry::new(entry.status, fields.clone(), body, selector, freshness, entry.is_forwarded));
+        let facts = ResponseFacts { date: new.date, age: new.age, ..facts };
+        let admitted = storing::admit(&request, entry.status.code(), &facts, times, cache.policy)
+            .and_then(|freshness| Ok((freshness, self.selector(&facts)?)));
+        let (freshness, selector) = match &admitted {
+            Ok((freshness, selector)) => (*freshness, selector.clone()),
+            Err(_) => (entry.freshness, entry.selector.clone()),
+        };
+        let fresh =
+            Entry::new(entry.status, fields.clone(), entry.body.clone(), selector, freshness, entry.is_forwarded);
+        let fresh = Arc::new(fresh);
         Counters::add(&cache.counters.revalidated);
-        let is_stored = admitted.is_ok() && cache.put(lead, &fresh);
+        let ttl = admitted.is_ok().then(|| freshness.ttl(times.received));
+        let (is_stored, detail) = match admitted {
+            Ok(_) => (cache.put(lead, &fresh, Some(entry)), None),
+            Err(detail) => {
+                self.leave_out(lead, true, request.is_authorized, detail);
+                (false, Some(detail))
+            }
+        };
         let forward_status = Some(Status::NOT_MODIFIED.code());
-        let status = CacheStatus { forward_status, is_stored, ..CacheStatus::forwarded(reason) };
+        let status = CacheStatus { forward_status, ttl, is_stored, detail, ..CacheStatus::forwarded(reason) };
         let method = self.request.head().method();
-        answer::respond(&fresh, (method, &request), times.received, &status, cache.name.as_deref())
+        let mut response = answer::respond(&fresh, (method, &request), times.received, &status, cache.name.as_deref());
+        for (name, value) in
+            for_this_client.iter().filter_map(|(name, value)| Some((std::str::from_utf8(name).ok()?, value)))
+        {
+            // The parser has accepted it.
+            let _ = response.add_header(name, value);
+        }
+        response
+    }
+
+    /// The selecting fields of the request for a response, or the reason against storing it.
+    fn selector(&self, facts: &ResponseFacts<'_>) -> Result<Selector, &'static str> {
+        // The upstream has chosen by a value that is not known here, such as the address of the client.
+        if vary::names(&facts.vary).any(|name| self.behind.chooses_field(name)) {
+            return Err("vary");
+        }
+        Selector::of(&facts.vary, &self.request.head().headers()).ok_or("vary")
     }
 
     /// The head of a response that may be stored, or the reason against that.
@@ -175,7 +225,7 @@ impl Fetch {
         let facts = ResponseFacts::of(fields, &cache.targets);
         let status = gateway::status(response);
         let freshness = storing::admit(request, status.code(), &facts, times, cache.policy)?;
-        let selector = Selector::of(&facts.vary, &self.request.head().headers()).ok_or("vary")?;
+        let selector = self.selector(&facts)?;
         let mut stored = storing::stored_fields(fields, &facts, times);
         if !has(&stored, b"content-type")
             && let Some(content_type) = response.field("content-type")
@@ -192,14 +242,20 @@ impl Fetch {
         Ok(EntryHead { status, fields: stored, selector, freshness, is_forwarded })
     }
 
-    /// Stores a response now, or as its body passes.
-    fn store(self, lead: Lead, head: EntryHead, mut response: Response, mut status: CacheStatus) -> Response {
+    /// Stores a response now, or as its body passes, in the place of a stale one.
+    fn store(
+        self,
+        (lead, stale): (Lead, Option<Arc<Entry>>),
+        head: EntryHead,
+        mut response: Response,
+        mut status: CacheStatus,
+    ) -> Response {
         let cache = &self.cache;
         status.ttl = Some(head.freshness.ttl(head.freshness.received));
         match gateway::take_body(&mut response).into_kind() {
             BodyKind::Produced(produced) => {
                 status.is_stored = true;
-                let filling = fill::through(*produced, Fill::new(cache, lead, head));
+                let filling = fill::through(*produced, Fill::new(cache, lead, head, stale));
                 let body = Body::from(BodyKind::Produced(Box::new(filling)));
                 cache.with_status(response, &status).body(body)
             }
@@ -207,7 +263,7 @@ impl Fetch {
                 Ok(bytes) => {
                     // A copy of its own size, which keeps no memory of a loop.
                     let entry = Arc::new(head.with_body(bytes.clone()));
-                    status.is_stored = cache.put(lead, &entry);
+                    status.is_stored = cache.put(lead, &entry, stale.as_ref());
                     let request = RequestFacts::of(self.request.head().headers(), cache.ignores_client_control);
                     if request.is_conditional() && entry.status == Status::OK {
                         let (method, now) = (self.request.head().method(), cache.now());
@@ -272,6 +328,22 @@ impl CacheShared {
     }
 }
 
+/// Invalidates the responses for a key when it is dropped: also if the client leaves before the response, since the upstream
+/// may have done what the request asks for.
+struct Invalidation<'a> {
+    cache: &'a CacheShared,
+    key: &'a [u8],
+    is_due: bool,
+}
+
+impl Drop for Invalidation<'_> {
+    fn drop(&mut self) {
+        if self.is_due {
+            self.cache.invalidate(self.key);
+        }
+    }
+}
+
 /// A place among the revalidations in the background.
 struct Permit(Arc<CacheShared>);
 
@@ -296,6 +368,16 @@ fn is_condition(name: &[u8]) -> bool {
         17 => is("if-modified-since"),
         _ => false,
     }
+}
+
+/// Whether a response to HEAD has the validators and the length of a stored one, as far as it has them.
+fn is_same_content(stored: &Entry, response: &Response) -> bool {
+    let is_same = |name: &str| {
+        let value = response.field(name);
+        value.is_none() || value == stored.field(name)
+    };
+    let length = response.content_length().filter(|_| response.field("content-encoding").is_none());
+    is_same("etag") && is_same("last-modified") && length.is_none_or(|length| length == stored.body.len() as u64)
 }
 
 fn has(fields: &Fields, name: &[u8]) -> bool {

@@ -25,6 +25,8 @@ pub(crate) struct Fill {
     cache: Arc<CacheShared>,
     lead: Lead,
     head: EntryHead,
+    /// The stale response in whose place it comes.
+    old: Option<Arc<Entry>>,
     bytes: Vec<u8>,
     reservation: Reservation,
 }
@@ -45,8 +47,8 @@ impl EntryHead {
 }
 
 impl Fill {
-    pub(crate) fn new(cache: &Arc<CacheShared>, lead: Lead, head: EntryHead) -> Self {
-        Self { cache: cache.clone(), lead, head, bytes: Vec::new(), reservation: cache.store.reserve() }
+    pub(crate) fn new(cache: &Arc<CacheShared>, lead: Lead, head: EntryHead, old: Option<Arc<Entry>>) -> Self {
+        Self { cache: cache.clone(), lead, head, old, bytes: Vec::new(), reservation: cache.store.reserve() }
     }
 
     /// Adds a piece. Returns whether it has room.
@@ -67,11 +69,11 @@ impl Fill {
 
     /// The body is complete, and was to have this length.
     fn complete(self, length: Option<u64>) {
-        let Self { cache, lead, head, mut bytes, reservation } = self;
+        let Self { cache, lead, head, old, mut bytes, reservation } = self;
         if length.is_none_or(|length| length == bytes.len() as u64) {
             drop(reservation);
             bytes.shrink_to_fit();
-            cache.put(lead, &Arc::new(head.with_body(bytes.into())));
+            cache.put(lead, &Arc::new(head.with_body(bytes.into())), old.as_ref());
         }
     }
 }

@@ -7,6 +7,7 @@ use std::cell::RefCell;
 use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Instant;
 
 use tidegate_engine::task;
 use tidegate_http::gateway::{self, FunctionBehind, InterimWriter};
@@ -19,9 +20,10 @@ use crate::entry::Entry;
 use crate::fetch::Fetch;
 use crate::flights::{FlightEnd, Role};
 use crate::key;
-use crate::outcome::CacheStatus;
+use crate::outcome::{CacheStatus, STALE_IF_ERROR};
+use crate::plain_heads::PlainHeads;
 use crate::rules::Millis;
-use crate::rules::facts::{self, RequestFacts};
+use crate::rules::facts::RequestFacts;
 use crate::rules::freshness::Use;
 use crate::shared::CacheShared;
 use crate::store::Lookup;
@@ -54,7 +56,7 @@ impl<S, M, F: RequestFunction<S, M>> RequestFunction<S, CachedFunction<M>> for C
     fn into_endpoint(self, state: Rc<S>) -> Endpoint {
         let endpoint = self.function.into_endpoint(state);
         let (front, cache) = (self.cache.clone(), self.cache);
-        let scratch = RefCell::default();
+        let scratch = RefCell::<Scratch>::default();
         let answer = move |request: &Request| answer_at_once(&front, request, &scratch);
         gateway::in_front(endpoint, answer, move |request, behind, interims| -> BoxResponseFuture {
             Box::pin(serve(cache.clone(), request, behind, interims))
@@ -62,27 +64,39 @@ impl<S, M, F: RequestFunction<S, M>> RequestFunction<S, CachedFunction<M>> for C
     }
 }
 
-/// The response to a request for which a fresh one is stored. `scratch` is memory for the key.
-fn answer_at_once(cache: &CacheShared, request: &Request, scratch: &RefCell<Vec<u8>>) -> Option<Response> {
+/// Memory of the requests of one loop.
+#[derive(Default)]
+struct Scratch {
+    key: Vec<u8>,
+    heads: PlainHeads,
+    /// The time of the turn.
+    now: Option<(Instant, Millis)>,
+}
+
+/// The response to a request for which a fresh one is stored.
+fn answer_at_once(cache: &CacheShared, request: &Request, scratch: &RefCell<Scratch>) -> Option<Response> {
     let (head, target) = (request.head(), request.target_bytes());
     if !matches!(head.method(), Method::Get | Method::Head) || head.has_body() {
         return None;
     }
-    let mut key = scratch.borrow_mut();
-    match facts::host_of_plain(head.bytes()) {
-        Some(host) if target.first() == Some(&b'/') => {
-            key::write_parts(request.is_secure(), host, target, &mut key);
-            cache.plain_hit(&key, request)
-        }
-        _ => cache.hit_at_once(&mut key, request),
+    let Scratch { key, heads, now } = &mut *scratch.borrow_mut();
+    let is_path = target.first() == Some(&b'/');
+    if is_path && heads.write_origin(request.is_secure(), head.field_lines(), key) {
+        key.extend_from_slice(target);
+        let turn = task::now();
+        let now = match now {
+            Some((known, now)) if *known == turn => *now,
+            _ => now.insert((turn, cache.now())).1,
+        };
+        return cache.plain_hit(key, request, now);
     }
+    cache.hit_at_once(key, request)
 }
 
 impl CacheShared {
     /// The response to a request without fields that matter, from a fresh stored one.
     #[inline]
-    fn plain_hit(&self, key: &[u8], request: &Request) -> Option<Response> {
-        let now = self.now();
+    fn plain_hit(&self, key: &[u8], request: &Request, now: Millis) -> Option<Response> {
         let Lookup::Found(entry) = self.store.get(key, &request.head().headers(), now) else { return None };
         if !entry.freshness.is_fresh(now) {
             return None;
@@ -153,30 +167,30 @@ async fn serve(cache: Arc<CacheShared>, request: Request, behind: FunctionBehind
             return cache.with_status(Response::of_error(Status::GATEWAY_TIMEOUT), &status);
         }
         if !may_lead || is_unstorable {
-            return fetch.alone(reason, is_collapsed).await;
+            return fetch.alone(reason, is_collapsed, stale).await;
         }
         match cache.flights.join(&fetch.key, cache.limits.waiting_max) {
             Role::Leader(lead) => return fetch.lead(lead, stale, reason).await,
-            Role::Full => return fetch.alone(reason, false).await,
+            Role::Full => return fetch.alone(reason, false, None).await,
             Role::Follower(follow) => {
                 let mut follow = follow;
                 let end = task::timeout(cache.limits.waiting_timeout, &mut follow).await;
                 match end {
                     Ok(FlightEnd::Stored) => is_collapsed = true,
                     Ok(FlightEnd::Abandoned) => {}
-                    Ok(FlightEnd::Unstorable) => return fetch.alone(reason, false).await,
+                    Ok(FlightEnd::Unstorable) => return fetch.alone(reason, false, None).await,
                     Err(_) => {
                         follow.give_up();
                         return match cache.flights.lead(&fetch.key) {
                             Some(lead) => fetch.lead(lead, stale, reason).await,
-                            None => fetch.alone(reason, false).await,
+                            None => fetch.alone(reason, false, None).await,
                         };
                     }
                 }
             }
         }
     }
-    fetch.alone("uri-miss", false).await
+    fetch.alone("uri-miss", false, None).await
 }
 
 /// The result of a search for a response.
@@ -197,7 +211,7 @@ async fn find(fetch: &Fetch, waited: Option<Millis>) -> Found {
     let method = request.head().method();
     let mut lookup = cache.store.get(key, &request.head().headers(), cache.now());
     if let (Lookup::None | Lookup::NoVariant, Some(disk)) = (&lookup, &cache.disk)
-        && let Some(entry) = disk.get(key, request.head().headers(), |entry| cache.store.put(key, entry)).await
+        && let Some(entry) = disk.get(key, request.head().headers(), &cache.store, cache.now()).await
     {
         Counters::add(&cache.counters.disk_hits);
         lookup = Lookup::Found(entry);
@@ -226,7 +240,7 @@ async fn find(fetch: &Fetch, waited: Option<Millis>) -> Found {
             }
             hit(Some("stale-while-revalidate"))
         }
-        Use::Validate { is_asked: false } if entry.replaces_errors(now) => hit(Some("stale-if-error")),
+        Use::Validate { is_asked: false } if entry.replaces_errors(now) => hit(Some(STALE_IF_ERROR)),
         Use::Validate { is_asked } => Found::Nothing {
             stale: Some(entry),
             reason: if is_asked { "request" } else { "stale" },

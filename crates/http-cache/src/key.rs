@@ -12,19 +12,13 @@ pub(crate) fn write(request: &Request, key: &mut Vec<u8>) -> bool {
     let (host, target) = (request.host(), path_and_query(request.target_bytes()));
     match target {
         Some(target) if !host.is_empty() => {
-            write_parts(request.is_secure(), host.as_bytes(), target, key);
+            key.clear();
+            push_origin(key, request.is_secure(), host.as_bytes());
+            key.extend_from_slice(target);
             true
         }
         _ => false,
     }
-}
-
-/// Writes the key of a host, and of a target that is a path.
-#[inline]
-pub(crate) fn write_parts(is_secure: bool, host: &[u8], target: &[u8], key: &mut Vec<u8>) {
-    key.clear();
-    push_origin(key, is_secure, host);
-    key.extend_from_slice(target);
 }
 
 /// The key of a URL, such as `https://example.org/a?b`.
@@ -55,21 +49,51 @@ pub(crate) fn of_reference(key: &[u8], reference: &[u8]) -> Option<Vec<u8>> {
     let reference = std::str::from_utf8(reference).ok()?;
     let origin = &key[..origin_length(key)];
     if reference.contains("://") {
-        return of_url(reference).filter(|other| &other[..origin_length(other)] == origin);
+        let other = of_url(reference).filter(|other| &other[..origin_length(other)] == origin)?;
+        return Some([origin, &without_dot_segments(&other[origin.len()..])].concat());
     }
     if reference.starts_with("//") {
         return None;
     }
     let reference = reference.split('#').next().unwrap_or_default();
-    let path = if reference.starts_with('/') {
-        reference.as_bytes().to_vec()
-    } else {
-        // A relative path: servers send it without dot segments.
-        let target = key[origin.len()..].split(|&byte| byte == b'?').next().unwrap_or_default();
-        let folder = target.iter().rposition(|&byte| byte == b'/').map_or(0, |at| at + 1);
-        [&target[..folder], reference.as_bytes()].concat()
+    let base = &key[origin.len()..];
+    let base_path = base.split(|&byte| byte == b'?').next().unwrap_or_default();
+    let target = match reference.as_bytes() {
+        [] => base.to_vec(),
+        reference @ [b'?', ..] => [base_path, reference].concat(),
+        reference @ [b'/', ..] => without_dot_segments(reference),
+        reference => {
+            let folder = base_path.iter().rposition(|&byte| byte == b'/').map_or(0, |at| at + 1);
+            without_dot_segments(&[&base_path[..folder], reference].concat())
+        }
     };
-    Some([origin, &path].concat())
+    Some([origin, &target].concat())
+}
+
+/// A path that begins with `/`, and its query, without dot segments (RFC 3986 §5.2.4).
+fn without_dot_segments(target: &[u8]) -> Vec<u8> {
+    let (path, query) = target.split_at(target.iter().position(|&byte| byte == b'?').unwrap_or(target.len()));
+    let mut resolved: Vec<u8> = Vec::with_capacity(target.len());
+    let mut segments = path[1..].split(|&byte| byte == b'/').peekable();
+    while let Some(segment) = segments.next() {
+        let is_last = segments.peek().is_none();
+        match segment {
+            b"." | b".." => {
+                if segment.len() == 2 {
+                    resolved.truncate(resolved.iter().rposition(|&byte| byte == b'/').unwrap_or(0));
+                }
+                if is_last {
+                    resolved.push(b'/');
+                }
+            }
+            _ => {
+                resolved.push(b'/');
+                resolved.extend_from_slice(segment);
+            }
+        }
+    }
+    resolved.extend_from_slice(query);
+    resolved
 }
 
 /// The host of a key, with its port unless that is the default one.
@@ -87,7 +111,8 @@ fn scheme_length(key: &[u8]) -> usize {
     if key.starts_with(HTTPS) { HTTPS.len() } else { HTTP.len().min(key.len()) }
 }
 
-fn push_origin(key: &mut Vec<u8>, is_secure: bool, host: &[u8]) {
+/// Adds the scheme and the host.
+pub(crate) fn push_origin(key: &mut Vec<u8>, is_secure: bool, host: &[u8]) {
     let (scheme, port) = if is_secure { (HTTPS, &b":443"[..]) } else { (HTTP, &b":80"[..]) };
     let host = host.strip_suffix(port).unwrap_or(host);
     key.extend_from_slice(scheme);
@@ -145,6 +170,16 @@ mod tests {
         for (reference, expected) in [
             ("/x?y#z", Some("http://sea/x?y")),
             ("x", Some("http://sea/a/x")),
+            ("../x/./y", Some("http://sea/x/y")),
+            ("../../../x", Some("http://sea/x")),
+            ("/x/../y/..?a/../b", Some("http://sea/?a/../b")),
+            (".", Some("http://sea/a/")),
+            ("/x/.", Some("http://sea/x/")),
+            ("/..", Some("http://sea/")),
+            ("?z", Some("http://sea/a/b?z")),
+            ("", Some("http://sea/a/b?c")),
+            ("#z", Some("http://sea/a/b?c")),
+            ("http://sea/x/../y", Some("http://sea/y")),
             ("http://SEA:80/x", Some("http://sea/x")),
             ("http://ocean/x", None),
             ("https://sea/x", None),

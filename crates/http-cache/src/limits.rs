@@ -14,7 +14,8 @@ use std::time::Duration;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CacheLimits {
-    /// Bytes of all responses in memory, those that are being stored included: 128 MiB.
+    /// Bytes of the cache in memory: 128 MiB. A quarter is for responses that are being stored, and at most half of that
+    /// waits to be written to the folder: beyond it, responses are not written. With a folder, an eighth is for its index.
     pub memory_bytes_max: usize,
     /// Bytes of all responses in the [folder](crate::CacheBuilder::folder), if there is one: 4 GiB.
     pub disk_bytes_max: u64,
@@ -24,7 +25,8 @@ pub struct CacheLimits {
     pub header_bytes_max: usize,
     /// Bytes of a key, which is the URL: 2 KiB. The response to a request with a longer one is not stored.
     pub key_bytes_max: usize,
-    /// Responses for one key, as `Vary` distinguishes them: 16. Another one takes the place of the oldest.
+    /// Responses for one key, as `Vary` distinguishes them, in memory and in the folder: 16 each. Another one takes the place
+    /// of the oldest.
     pub variants_max: usize,
     /// Requests that wait for one that is in progress for the same key: 1,024. Further ones go to the upstream.
     pub waiting_max: usize,

@@ -10,8 +10,8 @@ type Sample = (Option<[&'static str; 2]>, u64);
 
 impl CacheCounts {
     /// Writes the figures of some caches, each by its name: the counters `tidegate_cache_requests_total`, by outcome,
-    /// `tidegate_cache_stored_total`, `tidegate_cache_revalidated_total` and `tidegate_cache_evictions_total`, and the gauges
-    /// `tidegate_cache_bytes`, by place, and `tidegate_cache_entries`.
+    /// `tidegate_cache_stored_total`, `tidegate_cache_revalidated_total`, `tidegate_cache_disk_left_out_total` and
+    /// `tidegate_cache_evictions_total`, and the gauges `tidegate_cache_bytes`, by place, and `tidegate_cache_entries`.
     ///
     /// ```
     /// use tidegate::http::cache::{Cache, CacheCounts};
@@ -50,6 +50,13 @@ impl CacheCounts {
         family("tidegate_cache_stored", Kind::Counter, "Responses that were stored.", &one(|counts| counts.stored));
         let revalidated = one(|counts| counts.revalidated);
         family("tidegate_cache_revalidated", Kind::Counter, "Stored responses that were validated.", &revalidated);
+        let left_out = one(|counts| counts.disk_left_out);
+        family(
+            "tidegate_cache_disk_left_out",
+            Kind::Counter,
+            "Responses that were not written to the folder.",
+            &left_out,
+        );
         let evictions = one(|counts| counts.evictions);
         family("tidegate_cache_evictions", Kind::Counter, "Keys that were evicted from memory.", &evictions);
         family("tidegate_cache_bytes", Kind::Gauge, "Bytes of stored responses.", &|counts| {

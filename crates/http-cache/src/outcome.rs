@@ -60,6 +60,7 @@ impl Outcome {
         }
         match parts.find_map(|part| part.strip_prefix("fwd="))? {
             "bypass" | "method" => Some(Self::Bypass),
+            _ if last.split("; ").any(|part| part.strip_prefix("detail=") == Some(STALE_IF_ERROR)) => Some(Self::Stale),
             _ if has("fwd-status=304") => Some(Self::Revalidated),
             _ => Some(Self::Miss),
         }
@@ -134,6 +135,9 @@ impl CacheStatus {
     }
 }
 
+/// The detail of a response in the place of an error.
+pub(crate) const STALE_IF_ERROR: &str = "stale-if-error";
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -160,6 +164,11 @@ mod tests {
                 Outcome::Joined,
             ),
             (forwarded("method"), "gate; fwd=method", Outcome::Bypass),
+            (
+                CacheStatus { forward_status: Some(503), detail: Some(STALE_IF_ERROR), ..forwarded("stale") },
+                "gate; fwd=stale; fwd-status=503; detail=stale-if-error",
+                Outcome::Stale,
+            ),
         ] {
             assert_eq!(status.text("gate"), text);
             let mut response = Response::new().header("Cache-Status", "origin; fwd=miss").unwrap();

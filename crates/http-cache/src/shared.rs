@@ -57,14 +57,16 @@ impl CacheShared {
         self.clock.now()
     }
 
-    /// Stores a response in memory and in the folder. Returns whether it is in memory.
-    pub(crate) fn put(&self, lead: Lead, entry: &Arc<Entry>) -> bool {
+    /// Stores a response in memory and in the folder, in the place of an old one if its validation has changed it. Returns
+    /// whether it is in memory.
+    pub(crate) fn put(&self, lead: Lead, entry: &Arc<Entry>, old: Option<&Arc<Entry>>) -> bool {
+        let old = old.map(|old| &old.selector);
         let is_stored = lead.store(|key| {
-            let is_stored = self.store.put(key, entry.clone());
+            // The disk first: a lookup would put its older response into memory again.
             if let Some(disk) = &self.disk {
-                disk.put(key, entry);
+                disk.put(key, entry, old, &self.store);
             }
-            is_stored
+            self.store.put(key, entry.clone(), old)
         });
         if is_stored {
             Counters::add(&self.counters.stored);

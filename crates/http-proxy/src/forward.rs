@@ -111,7 +111,7 @@ impl LoopUpstreams {
         (options, mirror): (&Rc<Options>, Option<&Rc<LoopMirror>>),
         interims: InterimWriter,
     ) -> Response {
-        let note = request.extensions().get::<ExchangeNote>().cloned();
+        let note = gateway::note(&request).cloned();
         let shed = || note.iter().for_each(|note| note.set_end(EndCause::Shed));
         let plan = match ForwardPlan::of(&request, options) {
             Ok(plan) => plan,

@@ -50,6 +50,17 @@ impl Forwarding {
         !is_trusted || (self.x_forwarded && is(b"x-forwarded-for")) || (self.forwarded && is(b"forwarded"))
     }
 
+    /// Whether a field has a value that the request to the proxy does not have, and the URL does not decide: that of the
+    /// client's address, or one that is passed on for some clients only.
+    pub(super) fn chooses(&self, name: &[u8]) -> bool {
+        let is = |other: &[u8]| fields::is_same(other, name);
+        let is_about_client = fields::has_prefix(name, b"x-forwarded-") || is(b"forwarded") || is(b"x-real-ip");
+        is_about_client
+            && (!self.trusted.is_empty()
+                || (self.x_forwarded && is(b"x-forwarded-for"))
+                || (self.forwarded && is(b"forwarded")))
+    }
+
     /// Adds the fields about the client. `host` is that of the request; an empty one is in none of them.
     pub(super) fn add(&self, fields: &mut Fields, request: &Request, host: &str, is_trusted: bool) {
         let ip = client_ip(request);

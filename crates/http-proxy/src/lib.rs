@@ -307,11 +307,13 @@ impl<S> RequestFunction<S, ProxyFunction> for Proxy {
         });
         let options = Rc::new(options);
         let needs_destination = upstreams.sends_proxy_header();
+        let settings = options.clone();
         let call = move |request, interims| -> BoxResponseFuture {
             let (upstreams, options, mirror) = (upstreams.clone(), options.clone(), mirror.clone());
             Box::pin(async move { upstreams.forward(request, (&options, mirror.as_ref()), interims).await })
         };
-        gateway::endpoint(call, needs_destination)
+        let endpoint = gateway::endpoint(call, needs_destination);
+        gateway::with_chosen_fields(endpoint, move |name| settings.chooses_field(name))
     }
 }
 

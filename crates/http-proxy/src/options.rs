@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use tidegate_http::{Edit, RateLimit};
 
+use super::fields::is_same;
 use super::forwarded::{Forwarding, Pseudonym};
 use super::mirror::Mirror;
+use super::request_head::REQUEST_ID;
 use super::rewrite::Rewrite;
 use super::sticky::StickyCookie;
 
@@ -60,6 +62,12 @@ pub(super) struct Options {
 }
 
 impl Options {
+    /// Whether a request field of this name has a value for an upstream that neither the request nor its URL decides.
+    pub(super) fn chooses_field(&self, name: &[u8]) -> bool {
+        let is_edited = || self.request_edits.iter().any(|edit| !edit.is_constant() && edit.is_about(name));
+        self.forwarding.chooses(name) || is_same(REQUEST_ID, name) || is_edited()
+    }
+
     /// The settings for copies of the requests: those about the client are left out.
     pub(super) fn of_copies(&self) -> Self {
         Self {

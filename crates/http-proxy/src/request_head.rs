@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use tidegate_http::{Request, RequestId, Response, TemplateValues};
+use tidegate_http::{Request, Response, TemplateValues};
 use tidegate_http1::client::{InvalidRequest, Outgoing};
 use tidegate_http1::{self as http1, BodyLength, Fields, Method, RequestHead, Status};
 
@@ -129,8 +129,7 @@ impl ForwardPlan {
         let head = request.head();
         let is_trusted = options.forwarding.trusts(request);
         // That of the middleware, which the upstream gets in place of the client's.
-        let id = request.extensions().get::<RequestId>();
-        let id = id.filter(|_| !options.request_edits.iter().any(|edit| edit.replaces(REQUEST_ID)));
+        let id = request.id().filter(|_| !options.request_edits.iter().any(|edit| edit.replaces(REQUEST_ID)));
         let mut fields = fields::end_to_end_fields(self.present, head.headers(), &options.request_edits, |name| {
             options.forwarding.drops(name, is_trusted)
                 || (id.is_some() && fields::is_same(REQUEST_ID, name))
@@ -275,7 +274,7 @@ fn asked_protocol(head: &RequestHead) -> Option<&str> {
 }
 
 /// The field with the id of a request, in lower case.
-const REQUEST_ID: &[u8] = b"x-request-id";
+pub(super) const REQUEST_ID: &[u8] = b"x-request-id";
 
 #[cfg(test)]
 mod tests {

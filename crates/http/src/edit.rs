@@ -133,6 +133,13 @@ impl Edit {
         is_same(self.name.as_bytes(), name)
     }
 
+    /// Whether the value is the same for each message, or there is none.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn is_constant(&self) -> bool {
+        !matches!(&self.value, Some(EditValue(ValueSource::Template(_))))
+    }
+
     /// Whether it removes the fields of this name that are there.
     #[doc(hidden)]
     #[must_use]
@@ -160,7 +167,7 @@ fn add_filled(fields: &mut Fields, name: &str, template: &Template, values: &Tem
     let value = value.trim_ascii();
     if !value.is_empty() {
         // The name and the literal parts are checked, and no value has control characters.
-        let _ = fields.push(name, value);
+        fields.push_valid(name, value);
     }
 }
 

@@ -1,10 +1,10 @@
 //! `Endpoint`: a function of the application, without its type; and the functions that become one.
 
 use std::cell::{Cell, OnceCell, RefCell};
-use std::future::{Future, ready};
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::Context;
+use std::task::{Context, Poll};
 
 use tidegate_engine::activity::Label;
 use tidegate_http_message::Body;
@@ -14,6 +14,7 @@ use tidegate_metrics::RouteMetrics;
 use tidegate_sys::Address;
 
 use crate::extract::{Argument, BodyUse, FromRequest};
+use crate::future_place::FuturePlace;
 use crate::request::Request;
 use crate::response::{IntoResponse, Response};
 use crate::route_limits::RouteLimits;
@@ -35,13 +36,29 @@ pub struct Endpoint {
     pub(crate) collects_late: bool,
     /// The limits of its route.
     pub(crate) limits: OnceCell<Rc<RouteLimits>>,
+    /// Which fields it sends on with values that the request does not have.
+    pub(crate) chosen_fields: Option<Rc<FieldTest>>,
 }
+
+/// A test of a field's name.
+pub(crate) type FieldTest = dyn Fn(&[u8]) -> bool;
 
 impl Endpoint {
     pub(crate) fn new(call: Call, body: BodyUse) -> Self {
         let (label, metrics) = (Cell::new(Label::NONE), OnceCell::new());
         let (is_gateway, collects_late, limits) = (false, false, OnceCell::new());
-        Self { call, body, label, metrics, is_gateway, half_close: Cell::new(None), collects_late, limits }
+        let chosen_fields = None;
+        Self {
+            call,
+            body,
+            label,
+            metrics,
+            is_gateway,
+            half_close: Cell::new(None),
+            collects_late,
+            limits,
+            chosen_fields,
+        }
     }
 
     /// Whether its requests go on when the client ends its side of the connection.
@@ -53,7 +70,7 @@ impl Endpoint {
 
 pub(crate) enum Call {
     Sync(Box<dyn Fn(Request) -> Response>),
-    Async(Box<dyn Fn(Request) -> BoxResponseFuture>),
+    Async(Box<AsyncCall>),
     Polled(Box<PolledCall>),
     /// As an async one. Its future is always polled in a task, and may send interim responses before the final one.
     Interim(InterimHandler),
@@ -140,6 +157,19 @@ impl InterimWriter {
             Self::Handler { slot, .. } => slot.as_ref(),
             Self::Exchange { .. } => None,
         }
+    }
+}
+
+/// The call makes a future, and polls it once: the response, or the future that is not complete.
+pub(crate) type AsyncCall = dyn Fn(Request, &mut Context<'_>) -> Result<Response, BoxResponseFuture>;
+
+/// The response of a function that its call polls.
+pub(crate) async fn begun(call: impl FnOnce(&mut Context<'_>) -> Result<Response, BoxResponseFuture>) -> Response {
+    let mut call = Some(call);
+    let polled = poll_fn(|cx| Poll::Ready(call.take().expect("it is polled once")(cx)));
+    match polled.await {
+        Ok(response) => response,
+        Err(responding) => responding.await,
     }
 }
 
@@ -279,10 +309,11 @@ macro_rules! functions {
         {
             fn into_endpoint(self, state: Rc<S>) -> Endpoint {
                 let function = Rc::new(self);
-                let call = move |mut request: Request| -> BoxResponseFuture {
+                let (early, late) = (FuturePlace::default(), FuturePlace::default());
+                let call = move |mut request: Request, cx: &mut Context<'_>| {
                     if !<($($argument,)*) as Argument<S, ($($marker,)*)>>::IS_READY {
                         let (function, state) = (function.clone(), state.clone());
-                        return Box::pin(async move {
+                        let received = async move {
                             match <($($argument,)*) as Argument<S, ($($marker,)*)>>::receive(&mut request, &state).await {
                                 Ok(($($value,)*)) => {
                                     drop(request);
@@ -290,14 +321,15 @@ macro_rules! functions {
                                 }
                                 Err(response) => response,
                             }
-                        });
+                        };
+                        return late.poll(received, cx);
                     }
                     match <($($argument,)*) as Argument<S, ($($marker,)*)>>::take(&mut request, &state) {
                         Ok(($($value,)*)) => {
                             let function = function.clone();
-                            Box::pin(async move { function($($value,)*).await.into_response() })
+                            early.poll(async move { function($($value,)*).await.into_response() }, cx)
                         }
-                        Err(response) => Box::pin(ready(response)),
+                        Err(response) => Ok(response),
                     }
                 };
                 let body = <($($argument,)*) as Argument<S, ($($marker,)*)>>::BODY;
@@ -315,22 +347,24 @@ macro_rules! functions {
         {
             fn into_endpoint(self, state: Rc<S>) -> Endpoint {
                 let function = Rc::new(self);
-                let call = move |mut request: Request| -> BoxResponseFuture {
+                let (early, late) = (FuturePlace::default(), FuturePlace::default());
+                let call = move |mut request: Request, cx: &mut Context<'_>| {
                     if !<($($argument,)*) as Argument<S, ($($marker,)*)>>::IS_READY {
                         let (function, state) = (function.clone(), state.clone());
-                        return Box::pin(async move {
+                        let received = async move {
                             match <($($argument,)*) as Argument<S, ($($marker,)*)>>::receive(&mut request, &state).await {
                                 Ok(($($value,)*)) => function($($value,)* request).await.into_response(),
                                 Err(response) => response,
                             }
-                        });
+                        };
+                        return late.poll(received, cx);
                     }
                     match <($($argument,)*) as Argument<S, ($($marker,)*)>>::take(&mut request, &state) {
                         Ok(($($value,)*)) => {
                             let function = function.clone();
-                            Box::pin(async move { function($($value,)* request).await.into_response() })
+                            early.poll(async move { function($($value,)* request).await.into_response() }, cx)
                         }
-                        Err(response) => Box::pin(ready(response)),
+                        Err(response) => Ok(response),
                     }
                 };
                 let body = BodyUse::max(BodyUse::Streamed, <($($argument,)*) as Argument<S, ($($marker,)*)>>::BODY);

@@ -1,14 +1,16 @@
 //! `ExchangeNote`: facts of one request that a gateway or a cache knows, for the access log of the request.
 //!
-//! The log adds it to the extensions of a request that it is going to log. Extensions have to be able to leave the thread.
+//! The log adds it to a request that it is going to log.
 
 use std::borrow::Cow;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::cell::{RefCell, RefMut};
+use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Facts of a request. A clone is the same.
 #[derive(Debug, Clone, Default)]
-pub struct ExchangeNote(Arc<Mutex<NotedFacts>>);
+pub struct ExchangeNote(Rc<RefCell<NotedFacts>>);
 
 /// The facts so far; those of an upstream are of the last attempt.
 #[derive(Debug, Clone, Default)]
@@ -70,7 +72,7 @@ impl EndCause {
 impl ExchangeNote {
     /// An attempt begins, at this upstream.
     pub fn begin_attempt(&self, upstream: &Arc<str>) {
-        let mut facts = self.lock();
+        let mut facts = self.facts_mut();
         facts.attempts += 1;
         facts.upstream = Some(upstream.clone());
         (facts.upstream_error, facts.upstream_status, facts.head_time, facts.whole_time) = (None, None, None, None);
@@ -78,41 +80,41 @@ impl ExchangeNote {
 
     /// The head of the upstream's response has come, so long after the choice of the upstream.
     pub fn set_head(&self, status: u16, took: Duration) {
-        let mut facts = self.lock();
+        let mut facts = self.facts_mut();
         (facts.upstream_status, facts.head_time) = (Some(status), Some(took));
     }
 
     /// The upstream's response is complete, so long after the choice of the upstream.
     pub fn set_whole(&self, took: Duration) {
-        self.lock().whole_time = Some(took);
+        self.facts_mut().whole_time = Some(took);
     }
 
     /// There is no response of an upstream, or not all of it.
     pub fn fail(&self, error: String, end: EndCause) {
-        let mut facts = self.lock();
+        let mut facts = self.facts_mut();
         (facts.upstream_error, facts.end) = (Some(error), Some(end));
     }
 
     /// Why the exchange ends.
     pub fn set_end(&self, end: EndCause) {
-        self.lock().end = Some(end);
+        self.facts_mut().end = Some(end);
     }
 
     /// So many bytes of the request's body were received.
     pub fn set_received(&self, bytes: u64) {
-        self.lock().received = Some(bytes);
+        self.facts_mut().received = Some(bytes);
     }
 
     /// The word of a cache for its part, such as `hit` or `miss`.
     pub fn set_cache(&self, outcome: impl Into<Cow<'static, str>>) {
-        self.lock().cache = Some(outcome.into());
+        self.facts_mut().cache = Some(outcome.into());
     }
 
     pub(crate) fn facts(&self) -> NotedFacts {
-        self.lock().clone()
+        self.0.borrow().clone()
     }
 
-    fn lock(&self) -> MutexGuard<'_, NotedFacts> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn facts_mut(&self) -> RefMut<'_, NotedFacts> {
+        self.0.borrow_mut()
     }
 }

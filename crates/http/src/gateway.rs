@@ -1,18 +1,15 @@
 //! The part of a server that a gateway needs beside the public interface: `tidegate-http-proxy` and `tidegate-http-cache` are
 //! written against it.
 
-use std::future::poll_fn;
 use std::rc::Rc;
-use std::task::Poll;
 
 use tidegate_buffer::Pool;
 use tidegate_http_message::Body;
-use tidegate_http1::{Config, Fields, RequestHead};
+use tidegate_http1::{Config, Fields, Limits, RequestHead};
 use tidegate_sys::Address;
 
 pub use crate::cookie_value::of as cookie;
-use crate::endpoint::Call;
-use crate::endpoint::InterimQueue;
+use crate::endpoint::{Call, InterimQueue, begun};
 pub use crate::endpoint::{InterimHandler, InterimWriter};
 pub use crate::exchange_note::{EndCause, ExchangeNote};
 use crate::extract::BodyUse;
@@ -20,7 +17,7 @@ pub use crate::field_names::{has_prefix, is_of_connection, is_same};
 pub use crate::middleware::address_key;
 pub use crate::normal_path::{normal_path_of, strip_prefix};
 pub use crate::serving::order::PipelineSlot;
-use crate::{BoxResponseFuture, Endpoint, Request, RequestId, Response};
+use crate::{BoxResponseFuture, Endpoint, Request, Response};
 
 /// A function that passes requests on to other servers, and their interim responses back. Paths reach it as they were sent.
 ///
@@ -33,6 +30,13 @@ pub fn endpoint(
     let is_pipelined = !needs_destination;
     let call = InterimHandler { call: Box::new(call), needs_destination, is_pipelined, at_once: None };
     Endpoint { is_gateway: true, ..Endpoint::new(Call::Interim(call), BodyUse::Streamed) }
+}
+
+/// The same function, which sends some request fields on with values that its own request does not have, such as
+/// `X-Forwarded-For`: a cache in front of it cannot know which of them belongs to a response.
+#[must_use]
+pub fn with_chosen_fields(endpoint: Endpoint, is_chosen: impl Fn(&[u8]) -> bool + 'static) -> Endpoint {
+    Endpoint { chosen_fields: Some(Rc::new(is_chosen)), ..endpoint }
 }
 
 /// A request as its codec yields it, of a client without TLS.
@@ -53,10 +57,12 @@ pub fn in_front(
         _ => (false, false),
     };
     let (limits, collects_late) = (endpoint.limits.clone(), endpoint.collects_late);
+    let chosen_fields = endpoint.chosen_fields.clone();
     let behind = FunctionBehind(Rc::new(endpoint));
     let call = Box::new(move |request: Request, interims| call(request, behind.clone(), interims));
     let call = InterimHandler { call, needs_destination, is_pipelined, at_once: Some(Box::new(answer)) };
-    let front = Endpoint { is_gateway, limits, collects_late, ..Endpoint::new(Call::Interim(call), body) };
+    let front =
+        Endpoint { is_gateway, limits, collects_late, chosen_fields, ..Endpoint::new(Call::Interim(call), body) };
     front.half_close.set(half_close);
     front
 }
@@ -66,23 +72,21 @@ pub fn in_front(
 pub struct FunctionBehind(Rc<Endpoint>);
 
 impl FunctionBehind {
+    /// Whether it sends a request field of this name on with a value that its request does not have.
+    #[must_use]
+    pub fn chooses_field(&self, name: &[u8]) -> bool {
+        self.0.chosen_fields.as_ref().is_some_and(|is_chosen| is_chosen(name))
+    }
+
     /// The response of the function.
     pub async fn call(&self, mut request: Request, interims: InterimWriter) -> Response {
         match &self.0.call {
             Call::Sync(call) => call(request),
-            Call::Async(call) => call(request).await,
+            Call::Async(call) => begun(|cx| call(request, cx)).await,
             Call::Interim(function) => (function.call)(request, interims).await,
             Call::Polled(call) => {
                 let body = request.take_body();
-                let mut arguments = Some((request, body));
-                let polled = poll_fn(|cx| match arguments.take() {
-                    Some((request, body)) => Poll::Ready(call(request, body, cx)),
-                    None => Poll::Pending,
-                });
-                match polled.await {
-                    Ok(response) => response,
-                    Err(responding) => responding.await,
-                }
+                begun(|cx| call(request, body, cx)).await
             }
         }
     }
@@ -107,16 +111,35 @@ pub fn with_fields(
         }
     }
     text.extend_from_slice(b"\r\n");
-    let head = head.with_text(Pool::new().copy(&text), &Config::default()).ok()?;
+    let head = UNLIMITED.with(|config| head.with_text(Pool::new().copy(&text), config)).ok()?;
     let mut other = Request::new(head, request.peer().clone(), request.is_secure(), request.route_parts());
     if detached {
-        if let Some(id) = request.extensions().get::<RequestId>() {
-            other.extensions_mut().insert(id.clone());
+        if let Some(id) = request.id() {
+            other.set_id(id.clone());
         }
     } else {
         other.copy_parts_of(request);
     }
     Some(other)
+}
+
+/// The longest head of all, whatever the limits are.
+const HEAD_BYTES_MAX: u32 = u16::MAX as u32;
+
+thread_local! {
+    /// For a head that the limits of its server have admitted: none of them applies once more, but for the longest head of all.
+    static UNLIMITED: Config = Config::new(Limits {
+        request_line_bytes_max: HEAD_BYTES_MAX - 1,
+        head_bytes_max: HEAD_BYTES_MAX,
+        headers_max: u32::MAX,
+        ..Limits::default()
+    });
+}
+
+/// The note in which the access log of a request wants to have its facts.
+#[must_use]
+pub fn note(request: &Request) -> Option<&ExchangeNote> {
+    request.note()
 }
 
 /// The fields of a response, but for `Content-Type` of a function: see [`Response::field`].
@@ -155,8 +178,8 @@ pub fn forwarded(mut response: Response) -> Response {
 pub fn copy_of_head(request: &Request) -> Request {
     let head = request.head().clone().detach();
     let mut copy = Request::new(head, request.peer().clone(), request.is_secure(), request.route_parts());
-    if let Some(id) = request.extensions().get::<RequestId>() {
-        copy.extensions_mut().insert(id.clone());
+    if let Some(id) = request.id() {
+        copy.set_id(id.clone());
     }
     copy
 }

@@ -55,6 +55,7 @@
 //! | `router.rs` | `Router`: hosts, paths, methods; `Slashes` |
 //! | `normal_path.rs` | a path as routes match it, in each of its spellings; the rest of a path behind a prefix |
 //! | `edit.rs` | `Edit`: a field is set, added or removed |
+//! | `future_place.rs` | memory that the futures of a function use one after the other |
 //! | `field_names.rs` | names of fields that servers read alike; the fields of one connection |
 //! | `endpoint.rs` | `RequestFunction`: functions, async or not, without their types |
 //! | `extract/` | parts of a request as arguments: `Path`, `Query`, `Json`, `Form`, `Cookies`, `Multipart`, `State` and others, one file each; the bodies of refusals (`refusal.rs`) |
@@ -90,6 +91,7 @@ mod extract;
 mod field_names;
 #[cfg(feature = "files")]
 mod files;
+mod future_place;
 #[doc(hidden)]
 pub mod gateway;
 mod limits;

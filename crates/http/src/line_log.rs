@@ -86,6 +86,11 @@ impl LineLog {
         self.push(&[line.as_bytes(), b"\n"]);
     }
 
+    /// The same for bytes.
+    pub(crate) fn line_of_bytes(&self, line: &[u8]) {
+        self.push(&[line, b"\n"]);
+    }
+
     /// How many lines were dropped so far: the queue was full, or the output failed.
     #[must_use]
     pub fn dropped(&self) -> u64 {

@@ -18,6 +18,8 @@ use tidegate_http1::{self as http1, Fields, InvalidField, RequestHead, Status};
 use tidegate_sys::Address;
 
 use crate::field_names::{is_of_connection, is_same};
+use crate::exchange_note::ExchangeNote;
+use crate::middleware::RequestId;
 use crate::normal_path::{self, NormalPath};
 use crate::response::Response;
 use crate::route::Route;
@@ -42,7 +44,12 @@ pub struct Request {
 #[derive(Default)]
 struct Parts {
     body: Body,
-    extensions: Extensions,
+    /// Made when it is asked for: few functions read it.
+    extensions: OnceCell<Extensions>,
+    /// The id until there are extensions, which have it then.
+    id: Option<RequestId>,
+    /// The facts for the access log.
+    note: Option<ExchangeNote>,
     connection_state: Option<AnyState>,
     /// Undoes the content coding of the body.
     decoding: Option<Box<BodyDecoder>>,
@@ -50,6 +57,28 @@ struct Parts {
     refusal: Option<Box<Response>>,
     /// How long a body may be that async middleware passes on to a function that wants it whole.
     collected_body_bytes_max: Option<usize>,
+}
+
+impl Parts {
+    fn extensions(&self) -> &Extensions {
+        self.extensions.get_or_init(|| {
+            let mut extensions = Extensions::new();
+            if let Some(id) = &self.id {
+                extensions.insert(id.clone());
+            }
+            extensions
+        })
+    }
+
+    fn has_values(&self) -> bool {
+        self.id.is_some() || self.note.is_some() || self.extensions.get().is_some_and(|values| !values.is_empty())
+    }
+
+    /// The values that middleware has added.
+    fn values(&self) -> Self {
+        let (extensions, id, note) = (self.extensions.clone(), self.id.clone(), self.note.clone());
+        Self { extensions, id, note, ..Self::default() }
+    }
 }
 
 impl Request {
@@ -255,13 +284,58 @@ impl Request {
     /// Values that middleware adds to the request, by type.
     #[must_use]
     pub fn extensions(&self) -> &Extensions {
-        self.parts.as_ref().map_or(&NO_EXTENSIONS, |parts| &parts.extensions)
+        self.parts.as_ref().map_or(&NO_EXTENSIONS, |parts| parts.extensions())
+    }
+
+    /// The extensions, unless nothing has asked for them before, so that they have nothing but the id.
+    pub(crate) fn made_extensions(&self) -> Option<&Extensions> {
+        self.parts.as_ref()?.extensions.get()
     }
 
     /// The same, to be changed.
     #[must_use]
     pub fn extensions_mut(&mut self) -> &mut Extensions {
-        &mut self.parts.get_or_insert_default().extensions
+        let parts = self.parts.get_or_insert_default();
+        parts.extensions();
+        parts.extensions.get_mut().expect("they are made above")
+    }
+
+    /// The id that [`RequestIds`](crate::RequestIds) has given the request. It is among the extensions as well.
+    ///
+    /// ```
+    /// use tidegate::http::{Request, RequestIds, Router};
+    ///
+    /// let log = |request: Request| {
+    ///     println!("{}", request.id().map_or("-", |id| id.as_str()));
+    /// };
+    /// let router = Router::new().get("/", log).with(RequestIds::new());
+    /// # drop(router);
+    /// ```
+    #[must_use]
+    pub fn id(&self) -> Option<&RequestId> {
+        let parts = self.parts.as_ref()?;
+        match parts.extensions.get() {
+            Some(extensions) => extensions.get(),
+            None => parts.id.as_ref(),
+        }
+    }
+
+    pub(crate) fn set_id(&mut self, id: RequestId) {
+        let parts = self.parts.get_or_insert_default();
+        match parts.extensions.get_mut() {
+            Some(extensions) => drop(extensions.insert(id)),
+            None => parts.id = Some(id),
+        }
+    }
+
+    /// The facts that the access log wants to have of the exchange.
+    #[inline]
+    pub(crate) fn note(&self) -> Option<&ExchangeNote> {
+        self.parts.as_ref()?.note.as_ref()
+    }
+
+    pub(crate) fn set_note(&mut self, note: ExchangeNote) {
+        self.parts.get_or_insert_default().note = Some(note);
     }
 
     /// The state of the connection, if its router [makes](crate::Router::connection_state) one of this type.
@@ -380,8 +454,25 @@ impl Request {
     /// Takes over the extensions and the state of the connection of another request.
     pub(crate) fn copy_parts_of(&mut self, other: &Self) {
         let Some(parts) = &other.parts else { return };
-        let (extensions, connection_state) = (parts.extensions.clone(), parts.connection_state.clone());
-        self.parts = Some(Box::new(Parts { extensions, connection_state, ..Parts::default() }));
+        let copied = Parts { connection_state: parts.connection_state.clone(), ..parts.values() };
+        self.parts = Some(Box::new(copied));
+    }
+
+    /// Takes over the values that middleware has added to another request.
+    pub(crate) fn copy_values_of(&mut self, other: &Self) {
+        let parts = other.parts.as_ref().filter(|parts| parts.has_values());
+        self.parts = parts.map(|parts| Box::new(parts.values()));
+    }
+
+    /// The same head as that of another request, whose memory it shares then.
+    pub(crate) fn share_head_of(&mut self, other: &Self) {
+        self.head = other.head.clone();
+    }
+
+    /// Whether the head lies in the same memory as that of another request.
+    pub(crate) fn has_head_of(&self, other: &Self) -> bool {
+        let (head, other) = (self.head.bytes(), other.head.bytes());
+        std::ptr::eq(head, other)
     }
 
     pub(crate) fn take_decoder(&mut self) -> Option<Box<BodyDecoder>> {

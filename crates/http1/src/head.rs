@@ -147,8 +147,16 @@ impl RequestHead {
     /// All fields in their order, as pairs of name and value.
     #[must_use]
     pub fn headers(&self) -> Headers<'_> {
+        Headers::new(self.field_lines())
+    }
+
+    /// The lines of all fields, and the empty line behind them.
+    #[doc(hidden)]
+    #[must_use]
+    #[inline]
+    pub fn field_lines(&self) -> &[u8] {
         let start = usize::from(self.spans.target_start) + usize::from(self.spans.target_length) + VERSION_BYTES;
-        Headers::new(&self.bytes[start..])
+        &self.bytes[start..]
     }
 
     /// How the body is framed.

@@ -86,6 +86,12 @@ impl Freshness {
         })
     }
 
+    /// The same of a response that was stored by an earlier process. If that had a clock ahead of this one, the age is not
+    /// known: each use needs a validation.
+    pub(crate) fn of_earlier_process(self, now: Millis) -> Self {
+        Self { needs_validation: self.needs_validation || self.received > now, ..self }
+    }
+
     /// In milliseconds (RFC 9111 §4.2.3).
     pub(crate) fn age(&self, now: Millis) -> u64 {
         self.initial_age.saturating_add(now.saturating_sub(self.received))

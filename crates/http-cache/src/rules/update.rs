@@ -3,8 +3,9 @@
 use tidegate_http1::Fields;
 
 use super::conditions::opaque;
-use super::facts::ResponseFacts;
+use super::control::Directives;
 use super::storing::{is_stored, withholds};
+use super::{Millis, date_text};
 
 /// Whether a 304 is about the stored response: it has no entity tag, or that one.
 pub(crate) fn is_about(stored: Option<&[u8]>, validated: Option<&[u8]>) -> bool {
@@ -15,12 +16,10 @@ pub(crate) fn is_about(stored: Option<&[u8]>, validated: Option<&[u8]>) -> bool 
     }
 }
 
-/// The stored fields with those of the 304 in their places.
-pub(crate) fn updated(stored: &Fields, validated: &Fields, facts: &ResponseFacts<'_>) -> Fields {
-    let replaces = |name: &[u8]| {
-        let is_public = facts.control.public || !name.eq_ignore_ascii_case(b"set-cookie");
-        is_stored(name) && !is_of_content(name) && is_public && !withholds(&facts.control, name)
-    };
+/// The stored fields with those of the 304 in their places. `control` is that of both together. A 304 without a date has that
+/// of its `arrival`.
+pub(crate) fn updated(stored: &Fields, validated: &Fields, control: &Directives, arrival: Option<Millis>) -> Fields {
+    let replaces = |name: &[u8]| is_stored(name) && !is_of_content(name) && !is_of_exchange(control, name);
     let is_replaced = |name: &[u8]| replaces(name) && validated.iter().any(|(new, _)| new.eq_ignore_ascii_case(name));
     let mut fields = Fields::new();
     let pushed = stored.iter().filter(|(name, _)| !is_replaced(name));
@@ -30,7 +29,23 @@ pub(crate) fn updated(stored: &Fields, validated: &Fields, facts: &ResponseFacts
             let _ = fields.push(name, value);
         }
     }
+    if let Some(arrival) = arrival {
+        // It replaces that of the stored response.
+        fields.push_valid("Date", date_text(arrival).as_bytes());
+    }
     fields
+}
+
+/// The fields of a 304 that are not stored, and are for the client of its request alone.
+pub(crate) fn of_one_exchange(validated: &Fields, control: &Directives) -> Fields {
+    let mut fields = Fields::new();
+    fields.extend_from(validated.iter(), |name| !is_of_content(name) && is_of_exchange(control, name));
+    fields
+}
+
+/// Whether a field of a 304 is for one client: a cookie, unless the response is `public`, or a field that it withholds by name.
+fn is_of_exchange(control: &Directives, name: &[u8]) -> bool {
+    (name.eq_ignore_ascii_case(b"set-cookie") && !control.public) || withholds(control, name)
 }
 
 /// The fields that describe the stored body, which a 304 does not have.

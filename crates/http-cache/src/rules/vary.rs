@@ -56,6 +56,11 @@ impl Selector {
     }
 }
 
+/// The names that the lines list.
+pub(crate) fn names<'a>(vary: &[&'a [u8]]) -> impl Iterator<Item = &'a [u8]> {
+    members(vary.iter().copied())
+}
+
 /// Whether the lines list `*`: no other request gets the response.
 pub(crate) fn is_any(vary: &[&[u8]]) -> bool {
     members(vary.iter().copied()).any(|name| name == b"*")

@@ -2,7 +2,11 @@
 //!
 //! A file is written under another name, and renamed when it is complete. The index of keys lives in memory, and is made at
 //! the start from the heads of the files. A file that is short, corrupt or of another key is a miss, and is removed: `file.rs`
-//! has the format with its checksums. Loops neither read nor write: a thread for blocking work does.
+//! has the format with its checksums. Loops neither read, write nor remove files: a thread for blocking work does, without the
+//! lock of the index.
+//!
+//! A response leaves the index when a newer one begins to be written, so it does not come back if that is left out or evicted
+//! from memory.
 
 use std::collections::{HashMap, VecDeque};
 use std::fs;
@@ -14,26 +18,35 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tidegate_http1::Headers;
 
-use super::file;
+use super::{Store, file};
 use crate::entry::Entry;
+use crate::limits::CacheLimits;
+use crate::rules::Millis;
 use crate::rules::vary::Selector;
 
 /// Stored responses in a folder.
 pub(crate) struct Disk {
     folder: PathBuf,
     bytes_max: u64,
+    index_bytes_max: usize,
+    variants_max: usize,
     index: Mutex<Index>,
-    next: AtomicU64,
-    /// Counts removals: a response that was written across one is not indexed.
-    removals: AtomicU64,
+    /// Responses that were not written.
+    pub(crate) left_out: AtomicU64,
 }
 
 #[derive(Default)]
 struct Index {
-    keys: HashMap<Box<[u8]>, Vec<StoredFile>, foldhash::fast::RandomState>,
+    keys: HashMap<Arc<[u8]>, Vec<StoredFile>, foldhash::fast::RandomState>,
     /// The order of eviction; numbers of files that are gone are skipped.
-    order: VecDeque<(u64, Box<[u8]>)>,
+    order: VecDeque<(u64, Arc<[u8]>)>,
+    /// The files that are being written. One that is not among them any more is removed when it is complete.
+    writing: HashMap<Arc<[u8]>, Vec<(u64, Selector)>, foldhash::fast::RandomState>,
+    /// The number of the next file.
+    next: u64,
     bytes: u64,
+    /// Bytes of this index.
+    own_bytes: usize,
     files: usize,
 }
 
@@ -43,11 +56,13 @@ struct StoredFile {
     selector: Selector,
     /// It was read since it entered the order.
     is_used: bool,
+    /// An earlier process has written it.
+    is_inherited: bool,
 }
 
 impl Disk {
     /// The responses in a folder, which is made if it is not there.
-    pub(crate) fn open(folder: &Path, bytes_max: u64) -> io::Result<Self> {
+    pub(crate) fn open(folder: &Path, limits: &CacheLimits) -> io::Result<Self> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
         let mut found = Vec::new();
         for item in fs::read_dir(folder)? {
@@ -66,14 +81,25 @@ impl Disk {
         let next = found.last().map_or(0, |(number, _)| number + 1);
         let disk = Self {
             folder: folder.to_owned(),
-            bytes_max,
-            index: Mutex::default(),
-            next: AtomicU64::new(next),
-            removals: AtomicU64::new(0),
+            bytes_max: limits.disk_bytes_max,
+            index_bytes_max: limits.memory_bytes_max / INDEX_PART,
+            variants_max: limits.variants_max.max(1),
+            index: Mutex::new(Index { next, ..Index::default() }),
+            left_out: AtomicU64::new(0),
         };
         for (number, path) in found {
             match file::read_head(&path) {
-                Some(head) => disk.insert(&head.key, number, head.file_bytes, head.selector),
+                Some(head) => {
+                    let file = StoredFile {
+                        number,
+                        bytes: head.file_bytes,
+                        selector: head.selector,
+                        is_used: false,
+                        is_inherited: true,
+                    };
+                    let gone = disk.insert(&mut disk.index(), head.key.into(), file);
+                    disk.delete_all(&gone);
+                }
                 None => fs::remove_file(&path)?,
             }
         }
@@ -85,60 +111,127 @@ impl Disk {
         self.index().bytes
     }
 
-    /// Writes a response, in the place of one with the same selecting fields. It is left out if too much blocking work waits.
-    pub(crate) fn put(self: &Arc<Self>, key: &[u8], entry: &Arc<Entry>) {
-        let (disk, key, entry) = (self.clone(), Box::<[u8]>::from(key), entry.clone());
-        let removals = self.removals.load(Relaxed);
+    /// The bound of the index, in memory.
+    pub(crate) fn index_bytes_max(&self) -> usize {
+        self.index_bytes_max
+    }
+
+    /// Writes a response, in the place of those with the same or with the `old` selecting fields. It is left out if too much
+    /// waits to be written.
+    pub(crate) fn put(self: &Arc<Self>, key: &[u8], entry: &Arc<Entry>, old: Option<&Selector>, store: &Arc<Store>) {
+        let (number, gone) = self.begin(key, &entry.selector, old);
+        let mut room = store.reserve_for_disk();
+        let has_room = room.grow(key.len() + entry.bytes());
+        let (disk, owned_key, entry, to_delete) = (self.clone(), Box::<[u8]>::from(key), entry.clone(), gone.clone());
         let work = move || {
-            if let Err(error) = disk.write(&key, &entry, removals) {
+            disk.delete_all(&to_delete);
+            if let Err(error) = disk.write(number, &owned_key, &entry) {
+                disk.left_out.fetch_add(1, Relaxed);
                 tracing::warn!(subsystem = "cache", %error, folder = %disk.folder.display(), "a response was not written");
             }
+            drop(room);
         };
-        if tidegate_engine::blocking(work).detach().is_err() {
-            tracing::debug!(subsystem = "cache", "too much blocking work waits: a response was not written");
+        if !has_room || tidegate_engine::blocking(work).detach().is_err() {
+            self.finish_writing(key, number);
+            self.left_out.fetch_add(1, Relaxed);
+            self.delete_all(&gone);
+            tracing::debug!(subsystem = "cache", "the folder is too slow: a response was not written");
         }
     }
 
-    fn write(&self, key: &[u8], entry: &Entry, removals: u64) -> io::Result<()> {
-        let number = self.next.fetch_add(1, Relaxed);
+    /// The number of a file that is going to be written, and those of the files in whose place it comes.
+    fn begin(&self, key: &[u8], selector: &Selector, old: Option<&Selector>) -> (u64, Vec<u64>) {
+        let mut index = self.index();
+        let number = index.next;
+        index.next += 1;
+        let is_replaced = |other: &Selector| other == selector || Some(other) == old;
+        let gone = index.take_files(key, is_replaced);
+        let writing = index.writing.entry(key.into()).or_default();
+        writing.retain(|(_, other)| !is_replaced(other));
+        writing.push((number, selector.clone()));
+        (number, gone)
+    }
+
+    /// Returns whether the file is still wanted.
+    fn finish_writing(&self, key: &[u8], number: u64) -> bool {
+        self.index().take_writing(key, number).is_some()
+    }
+
+    fn write(&self, number: u64, key: &[u8], entry: &Entry) -> io::Result<()> {
         let (partial, path) = (self.path(number, PARTIAL), self.path(number, EXTENSION));
-        let bytes = file::encode(key, entry);
-        let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&partial)?;
-        let written = file.write_all(&bytes).and_then(|()| fs::rename(&partial, &path));
+        let head = file::encode_head(key, entry);
+        let written = (|| {
+            let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&partial)?;
+            file.write_all(&head)?;
+            file.write_all(&entry.body)?;
+            fs::rename(&partial, &path)
+        })();
         if written.is_err() {
+            self.finish_writing(key, number);
             let _ = fs::remove_file(&partial);
             return written;
         }
-        let mut index = self.index();
-        // Under the lock, so that a removal comes before or after this as a whole.
-        if self.removals.load(Relaxed) == removals {
-            self.insert_in(&mut index, key, number, bytes.len() as u64, entry.selector.clone());
-        } else {
-            self.delete(number);
-        }
+        let gone = {
+            let mut index = self.index();
+            // Under the lock, so that a removal comes before or after this as a whole.
+            match index.take_writing(key, number) {
+                Some(selector) => {
+                    let bytes = (head.len() + entry.body.len()) as u64;
+                    let file = StoredFile { number, bytes, selector, is_used: false, is_inherited: false };
+                    self.insert(&mut index, key.into(), file)
+                }
+                None => vec![number],
+            }
+        };
+        self.delete_all(&gone);
         Ok(())
     }
 
-    /// The response for a request. `keep` stores it in memory, before or after a removal as a whole.
+    /// The response for a request, which is put into `store` as well, before or after a removal as a whole.
     pub(crate) async fn get(
         self: &Arc<Self>,
         key: &[u8],
         request: Headers<'_>,
-        keep: impl FnOnce(Arc<Entry>) -> bool,
+        store: &Arc<Store>,
+        now: Millis,
     ) -> Option<Arc<Entry>> {
-        let number = {
+        let (number, selector, is_inherited) = {
             let mut index = self.index();
             let files = index.keys.get_mut(key)?;
             let file = files.iter_mut().rev().find(|file| file.selector.matches(&request))?;
             file.is_used = true;
-            file.number
+            (file.number, file.selector.clone(), file.is_inherited)
         };
-        let (path, expected) = (self.path(number, EXTENSION), Box::<[u8]>::from(key));
-        let entry = tidegate_engine::blocking(move || file::read(&path, &expected)).await.ok()?;
-        let Some(entry) = entry.map(Arc::new) else {
-            self.forget(key, number);
+        let (disk, store, key) = (self.clone(), store.clone(), Box::<[u8]>::from(key));
+        let read = move || {
+            // Another request has read it in the meantime.
+            if let Some(entry) = store.with_selector(&key, &selector) {
+                return Some(entry);
+            }
+            let inherited_at = is_inherited.then_some(now);
+            disk.read(number, &key, inherited_at, |entry| store.put(&key, entry, None))
+        };
+        tidegate_engine::blocking(read).await.ok()?
+    }
+
+    /// The response of a file. `keep` stores it in memory. An earlier process may have written it: then `inherited_at` is the
+    /// present time.
+    fn read(
+        &self,
+        number: u64,
+        key: &[u8],
+        inherited_at: Option<Millis>,
+        keep: impl FnOnce(Arc<Entry>) -> bool,
+    ) -> Option<Arc<Entry>> {
+        let Some(mut entry) = file::read(&self.path(number, EXTENSION), key) else {
+            let gone = self.index().take_files_numbered(key, number);
+            self.delete_all(&gone);
             return None;
         };
+        if let Some(now) = inherited_at {
+            entry.freshness = entry.freshness.of_earlier_process(now);
+        }
+        let entry = Arc::new(entry);
         let index = self.index();
         if !index.keys.get(key)?.iter().any(|file| file.number == number) {
             return None;
@@ -148,51 +241,32 @@ impl Disk {
     }
 
     /// Removes all responses for a key.
-    pub(crate) fn remove(&self, key: &[u8]) {
-        let mut index = self.index();
-        self.removals.fetch_add(1, Relaxed);
-        self.remove_key(&mut index, key);
+    pub(crate) fn remove(self: &Arc<Self>, key: &[u8]) {
+        let gone = self.index().take_key(key);
+        self.delete_later(&gone);
     }
 
     /// Removes all responses for keys that are chosen.
-    pub(crate) fn remove_where(&self, is_chosen: impl Fn(&[u8]) -> bool) {
-        let mut index = self.index();
-        self.removals.fetch_add(1, Relaxed);
-        let chosen: Vec<_> = index.keys.keys().filter(|key| is_chosen(key)).cloned().collect();
-        for key in chosen {
-            self.remove_key(&mut index, &key);
-        }
+    pub(crate) fn remove_where(self: &Arc<Self>, is_chosen: impl Fn(&[u8]) -> bool) {
+        let gone = self.index().take_where(is_chosen);
+        self.delete_later(&gone);
     }
 
-    fn remove_key(&self, index: &mut Index, key: &[u8]) {
-        for file in index.keys.remove(key).unwrap_or_default() {
-            index.bytes -= file.bytes;
-            index.files -= 1;
-            self.delete(file.number);
+    /// Adds a file in the place of one with the same selecting fields. Returns the numbers of those that are to be deleted.
+    fn insert(&self, index: &mut Index, key: Arc<[u8]>, mut file: StoredFile) -> Vec<u64> {
+        // A file takes whole blocks.
+        file.bytes = file.bytes.next_multiple_of(BLOCK_BYTES);
+        let mut gone = index.take_files(&key, |selector| *selector == file.selector);
+        while index.keys.get(&key).is_some_and(|files| files.len() >= self.variants_max) {
+            let oldest = index.keys[&key][0].number;
+            gone.extend(index.take_files_numbered(&key, oldest));
         }
-        index.compact();
-    }
-
-    fn insert(&self, key: &[u8], number: u64, bytes: u64, selector: Selector) {
-        self.insert_in(&mut self.index(), key, number, bytes, selector);
-    }
-
-    fn insert_in(&self, index: &mut Index, key: &[u8], number: u64, bytes: u64, selector: Selector) {
-        // A file takes whole blocks, and the index has a part of it in memory.
-        let bytes = bytes.next_multiple_of(BLOCK_BYTES);
-        let files = index.keys.entry(key.into()).or_default();
-        if let Some(at) = files.iter().position(|file| file.selector == selector) {
-            let old = files.remove(at);
-            self.delete(old.number);
-            index.bytes -= old.bytes;
-            index.files -= 1;
-        }
-        let files = index.keys.entry(key.into()).or_default();
-        files.push(StoredFile { number, bytes, selector, is_used: false });
-        index.order.push_back((number, key.into()));
-        index.bytes += bytes;
+        index.bytes += file.bytes;
+        index.own_bytes += file.own_bytes(&key);
         index.files += 1;
-        while index.bytes > self.bytes_max || index.files > FILES_MAX {
+        index.order.push_back((file.number, key.clone()));
+        index.keys.entry(key).or_default().push(file);
+        while index.bytes > self.bytes_max || index.own_bytes > self.index_bytes_max || index.files > FILES_MAX {
             let Some((number, key)) = index.order.pop_front() else { break };
             let files = index.keys.get_mut(&key);
             let Some(file) = files.and_then(|files| files.iter_mut().find(|file| file.number == number)) else {
@@ -201,25 +275,32 @@ impl Disk {
             if std::mem::take(&mut file.is_used) {
                 index.order.push_back((number, key));
             } else {
-                index.take(&key, number);
-                self.delete(number);
+                gone.extend(index.take_files_numbered(&key, number));
             }
         }
         index.compact();
+        gone
     }
 
-    /// A file cannot be used.
-    fn forget(&self, key: &[u8], number: u64) {
-        self.index().take(key, number);
-        self.delete(number);
+    /// Deletes files on a thread for blocking work; at once if none is free.
+    fn delete_later(self: &Arc<Self>, gone: &[u64]) {
+        if gone.is_empty() {
+            return;
+        }
+        let (disk, numbers) = (self.clone(), gone.to_owned());
+        if tidegate_engine::blocking(move || disk.delete_all(&numbers)).detach().is_err() {
+            self.delete_all(gone);
+        }
     }
 
-    fn delete(&self, number: u64) {
-        match fs::remove_file(self.path(number, EXTENSION)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                tracing::warn!(subsystem = "cache", %error, "a stored response was not removed from the folder");
+    fn delete_all(&self, numbers: &[u64]) {
+        for &number in numbers {
+            match fs::remove_file(self.path(number, EXTENSION)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    tracing::warn!(subsystem = "cache", %error, "a stored response was not removed from the folder");
+                }
+                _ => {}
             }
-            _ => {}
         }
     }
 
@@ -232,17 +313,67 @@ impl Disk {
     }
 }
 
+impl StoredFile {
+    /// Its bytes in the index.
+    fn own_bytes(&self, key: &[u8]) -> usize {
+        FILE_BYTES + key.len() + self.selector.bytes()
+    }
+}
+
 impl Index {
-    /// Removes a file of a key.
-    fn take(&mut self, key: &[u8], number: u64) {
-        let Some(files) = self.keys.get_mut(key) else { return };
-        if let Some(at) = files.iter().position(|file| file.number == number) {
-            self.bytes -= files.remove(at).bytes;
-            self.files -= 1;
-        }
+    /// Removes the files of a key with selecting fields that are chosen. Returns their numbers, as all of these do.
+    fn take_files(&mut self, key: &[u8], is_chosen: impl Fn(&Selector) -> bool) -> Vec<u64> {
+        self.take_some(key, |file| is_chosen(&file.selector))
+    }
+
+    fn take_files_numbered(&mut self, key: &[u8], number: u64) -> Vec<u64> {
+        self.take_some(key, |file| file.number == number)
+    }
+
+    fn take_some(&mut self, key: &[u8], is_chosen: impl Fn(&StoredFile) -> bool) -> Vec<u64> {
+        let Some(files) = self.keys.get_mut(key) else { return Vec::new() };
+        let mut taken = Vec::new();
+        files.retain(|file| {
+            let is_taken = is_chosen(file);
+            if is_taken {
+                taken.push(file.number);
+                self.bytes -= file.bytes;
+                self.own_bytes -= file.own_bytes(key);
+                self.files -= 1;
+            }
+            !is_taken
+        });
         if files.is_empty() {
             self.keys.remove(key);
         }
+        taken
+    }
+
+    /// Removes the files of a key, those included that are being written.
+    fn take_key(&mut self, key: &[u8]) -> Vec<u64> {
+        self.writing.remove(key);
+        let taken = self.take_some(key, |_| true);
+        self.compact();
+        taken
+    }
+
+    fn take_where(&mut self, is_chosen: impl Fn(&[u8]) -> bool) -> Vec<u64> {
+        self.writing.retain(|key, _| !is_chosen(key));
+        let chosen: Vec<_> = self.keys.keys().filter(|key| is_chosen(key)).cloned().collect();
+        let taken = chosen.iter().flat_map(|key| self.take_some(key, |_| true)).collect();
+        self.compact();
+        taken
+    }
+
+    /// The selecting fields of a file that is written no longer; `None` if it is not wanted any more.
+    fn take_writing(&mut self, key: &[u8], number: u64) -> Option<Selector> {
+        let writing = self.writing.get_mut(key)?;
+        let at = writing.iter().position(|(other, _)| *other == number)?;
+        let (_, selector) = writing.remove(at);
+        if writing.is_empty() {
+            self.writing.remove(key);
+        }
+        Some(selector)
     }
 
     /// Drops the numbers of files that are gone, once they are most of all.
@@ -262,8 +393,14 @@ const PARTIAL: &str = "partial";
 /// A file takes whole blocks of the file system.
 const BLOCK_BYTES: u64 = 4096;
 
-/// Files in the folder: the index of each is in memory.
+/// Files in the folder.
 const FILES_MAX: usize = 100_000;
+
+/// A file in the index: its places in the table and in the order.
+const FILE_BYTES: usize = 160;
+
+/// The index has an eighth of the memory.
+const INDEX_PART: usize = 8;
 
 #[cfg(test)]
 mod tests;

@@ -25,11 +25,11 @@ pub(super) struct FileHead {
     pub(super) file_bytes: u64,
 }
 
-/// The bytes of a file.
-pub(super) fn encode(key: &[u8], entry: &Entry) -> Vec<u8> {
+/// The bytes of a file before the body.
+pub(super) fn encode_head(key: &[u8], entry: &Entry) -> Vec<u8> {
     let selector = encode_selector(&entry.selector);
     let (fields, body, freshness) = (entry.fields.bytes(), &entry.body, &entry.freshness);
-    let mut bytes = Vec::with_capacity(FIXED_BYTES + key.len() + selector.len() + fields.len() + body.len());
+    let mut bytes = Vec::with_capacity(FIXED_BYTES + key.len() + selector.len() + fields.len());
     bytes.extend_from_slice(MAGIC);
     bytes.extend_from_slice(&[0; 4]);
     bytes.extend_from_slice(&crc32fast::hash(body).to_le_bytes());
@@ -49,7 +49,6 @@ pub(super) fn encode(key: &[u8], entry: &Entry) -> Vec<u8> {
     }
     let checksum = crc32fast::hash(&bytes[8..]).to_le_bytes();
     bytes[4..8].copy_from_slice(&checksum);
-    bytes.extend_from_slice(body);
     bytes
 }
 

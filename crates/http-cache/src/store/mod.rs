@@ -16,6 +16,7 @@ use self::shard::Shard;
 use crate::entry::Entry;
 use crate::limits::CacheLimits;
 use crate::rules::Millis;
+use crate::rules::vary::Selector;
 
 /// Stored responses in memory.
 pub(crate) struct Store {
@@ -28,9 +29,10 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    pub(crate) fn new(limits: &CacheLimits) -> Self {
+    /// A store that leaves `other_bytes` of the memory to other parts of the cache.
+    pub(crate) fn new(limits: &CacheLimits, other_bytes: usize) -> Self {
         let filling_max = limits.memory_bytes_max / 4;
-        let stored_max = limits.memory_bytes_max - filling_max;
+        let stored_max = limits.memory_bytes_max - filling_max - other_bytes;
         // Half of a shard has room for the largest response, with its key and its fields.
         let entry_max = limits.entry_max() + 2 * limits.header_bytes_max + limits.key_bytes_max + 1024;
         let count = (stored_max / entry_max.saturating_mul(2)).clamp(1, SHARDS_MAX);
@@ -50,10 +52,17 @@ impl Store {
         self.shard(hash).get(hash, key, request, now)
     }
 
-    /// Stores a response in the place of one with the same selecting fields. Returns whether it has room.
-    pub(crate) fn put(&self, key: &[u8], entry: Arc<Entry>) -> bool {
+    /// The response for a key with these selecting fields.
+    pub(crate) fn with_selector(&self, key: &[u8], selector: &Selector) -> Option<Arc<Entry>> {
         let hash = self.hasher.hash_one(key);
-        let (is_stored, evicted) = self.shard(hash).put(hash, key, entry);
+        self.shard(hash).with_selector(hash, key, selector)
+    }
+
+    /// Stores a response in the place of one with the same selecting fields, or with the `old` ones. Returns whether it has
+    /// room.
+    pub(crate) fn put(&self, key: &[u8], entry: Arc<Entry>, old: Option<&Selector>) -> bool {
+        let hash = self.hasher.hash_one(key);
+        let (is_stored, evicted) = self.shard(hash).put(hash, key, entry, old);
         self.evictions.fetch_add(evicted, Relaxed);
         is_stored
     }
@@ -84,7 +93,13 @@ impl Store {
 
     /// Room for bytes of a response that is being stored.
     pub(crate) fn reserve(self: &Arc<Self>) -> Reservation {
-        Reservation { store: self.clone(), bytes: 0 }
+        Reservation { store: self.clone(), bytes: 0, max: self.filling_max }
+    }
+
+    /// Room for bytes of a response that waits to be written to the folder: half of that for all that are being stored, so
+    /// that a slow folder does not keep responses from memory.
+    pub(crate) fn reserve_for_disk(self: &Arc<Self>) -> Reservation {
+        Reservation { store: self.clone(), bytes: 0, max: self.filling_max / 2 }
     }
 
     fn shard(&self, hash: u64) -> MutexGuard<'_, Shard> {
@@ -96,6 +111,8 @@ impl Store {
 pub(crate) struct Reservation {
     store: Arc<Store>,
     bytes: usize,
+    /// All reservations together, with this one.
+    max: usize,
 }
 
 impl Reservation {
@@ -103,7 +120,7 @@ impl Reservation {
     pub(crate) fn grow(&mut self, bytes: usize) -> bool {
         let before = self.store.filling.fetch_add(bytes, Relaxed);
         self.bytes += bytes;
-        before + bytes <= self.store.filling_max
+        before + bytes <= self.max
     }
 }
 

@@ -9,6 +9,7 @@ use tidegate_http1::Headers;
 use super::queues::{Queue, Queues, Token};
 use crate::entry::Entry;
 use crate::rules::Millis;
+use crate::rules::vary::Selector;
 
 /// A part of the stored responses.
 pub(super) struct Shard {
@@ -82,16 +83,23 @@ impl Shard {
         }
     }
 
+    pub(super) fn with_selector(&self, hash: u64, key: &[u8], selector: &Selector) -> Option<Arc<Entry>> {
+        let record = &self.records[self.find(hash, key)?];
+        record.entries.iter().rev().find(|entry| entry.selector == *selector).cloned()
+    }
+
     /// Returns whether it is stored, and how many keys were evicted for it.
-    pub(super) fn put(&mut self, hash: u64, key: &[u8], entry: Arc<Entry>) -> (bool, u64) {
+    pub(super) fn put(&mut self, hash: u64, key: &[u8], entry: Arc<Entry>, old: Option<&Selector>) -> (bool, u64) {
         if record_bytes(key) + entry.bytes() > self.bytes_max / 2 {
+            // An older response is not used in its place.
+            self.remove(hash, key);
             return (false, 0);
         }
         let place = self.place(hash, key);
         let variants_max = self.variants_max;
         let record = &mut self.records[place];
         record.unstorable_until = 0;
-        record.entries.retain(|other| other.selector != entry.selector);
+        record.entries.retain(|other| other.selector != entry.selector && Some(&other.selector) != old);
         if record.entries.len() >= variants_max {
             record.entries.remove(0);
         }

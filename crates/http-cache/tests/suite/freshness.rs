@@ -48,6 +48,13 @@ fn the_age_that_a_response_has_on_its_arrival_counts() {
             ("", 200, "Cache-Control: max-age=3600\nAge: abc", 60, "", true),
             ("", 200, "Cache-Control: max-age=3600\nAge: -7200", 60, "", true),
             ("", 200, "Cache-Control: max-age=3600\nAge: 99999999999999999999999", 0, "", false),
+            ("", 200, "Cache-Control: max-age=3600\nAge: 7200.0", 60, "", true),
+            // The first number counts, of a line and of all lines (RFC 9111 §5.1).
+            ("", 200, "Cache-Control: max-age=3600\nAge: 7200\nAge: 0", 0, "", false),
+            ("", 200, "Cache-Control: max-age=3600\nAge: 0,7200", 60, "", true),
+            ("", 200, "Cache-Control: max-age=3600\nAge: 0\nAge: 7200", 60, "", true),
+            ("", 200, "Cache-Control: max-age=3600\nAge: 0, 0", 60, "", true),
+            ("", 200, "Cache-Control: max-age=3600\nAge: 7200, 7200", 0, "", false),
             ("", 200, "Cache-Control: max-age=3600\nDate: {-7200}", 0, "", false),
             ("", 200, "Cache-Control: max-age=3600\nDate: {7200}", 60, "", true),
         ],
@@ -57,6 +64,35 @@ fn the_age_that_a_response_has_on_its_arrival_counts() {
     sea.get("");
     sea.advance(12);
     assert_eq!(sea.get("").field("age"), Some("42"));
+}
+
+#[test]
+fn an_expiry_that_is_no_date_is_in_the_past() {
+    check(
+        Cache::builder,
+        &[
+            ("", 200, "Expires: Thu, 18 Aug 2050 02:01:18 GMT\nDate: {0}", 60, "", true),
+            ("", 200, "Expires: Thu, 18 Aug 2050 02:01:18 UTC\nDate: {0}", 0, "", false),
+            ("", 200, "Expires: Thu, 18 Aug 50 02:01:18 GMT\nDate: {0}", 0, "", false),
+            ("", 200, "Expires: Thu 18 Aug 2050 02:01:18 GMT\nDate: {0}", 0, "", false),
+            ("", 200, "Expires: Thu, 18  Aug  2050 02:01:18 GMT\nDate: {0}", 0, "", false),
+            ("", 200, "Expires: Thu, 18-Aug-2050 02:01:18 GMT\nDate: {0}", 0, "", false),
+            ("", 200, "Expires: Thu, 18 Aug 2050 02.01.18 GMT\nDate: {0}", 0, "", false),
+            ("", 200, "Expires: Thu, 18 Aug 2050 2:01:18 GMT\nDate: {0}", 0, "", false),
+        ],
+    );
+}
+
+#[test]
+fn the_date_of_the_origin_is_kept_and_the_age_grows() {
+    for lines in ["Expires: {2592000}\nDate: {0}\nAge: 30", "Cache-Control: max-age=600\nDate: {0}\nAge: 30"] {
+        let mut sea = Sea::new();
+        sea.script(200, lines, "");
+        let first = sea.get("");
+        sea.advance(3);
+        let second = sea.get("");
+        assert_eq!((second.field("date"), second.field("age")), (first.field("date"), Some("33")), "{lines}");
+    }
 }
 
 #[test]

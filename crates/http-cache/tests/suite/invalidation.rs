@@ -43,6 +43,40 @@ fn an_error_and_another_origin_remove_nothing() {
 }
 
 #[test]
+fn a_reference_is_resolved_as_a_client_does() {
+    for reference in ["../b", "/x/../b", "http://SEA/x/../b", "/b#part"] {
+        let mut sea = with_stored(&["/b", "/a/"]);
+        sea.script(201, &format!("Location: {reference}"), "");
+        sea.request("POST", "/a/c", "Content-Length: 0");
+        assert!(!is_stored(&mut sea, "/b") && is_stored(&mut sea, "/a/"), "{reference}");
+    }
+}
+
+#[test]
+fn all_variants_are_removed() {
+    let mut sea = Sea::new();
+    for value in ["1", "2"] {
+        sea.script(200, "Cache-Control: max-age=3600\nVary: Foo", value);
+        sea.get(&format!("Foo: {value}"));
+    }
+    sea.script(204, "", "");
+    sea.request("DELETE", "/", "");
+    assert_eq!(sea.cache.counts().entries, 0);
+}
+
+#[test]
+fn a_client_that_leaves_does_not_keep_the_response_that_its_request_changes() {
+    let mut sea = with_stored(&["/a", "/b"]);
+    let mut other = Sea::over(&sea);
+    sea.origin.delay.set(std::time::Duration::from_secs(5));
+    sea.script(200, "", "done");
+    other.pipe.receive(b"POST /a HTTP/1.1\r\nHost: sea\r\nContent-Length: 0\r\n\r\n");
+    assert!(is_stored(&mut sea, "/a"));
+    drop(other);
+    assert!(!is_stored(&mut sea, "/a") && is_stored(&mut sea, "/b"));
+}
+
+#[test]
 fn purges_remove_what_they_name() {
     let mut sea = with_stored(&["/a", "/a/b?c", "/b"]);
     assert_eq!(sea.cache.purge("http://SEA:80/a"), Some(1));

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tidegate::ServerHandle;
 use tidegate::http::cache::{Cache, CacheLimits};
 use tidegate::http::proxy::{Proxy, Upstreams};
-use tidegate::http::{Router, Server};
+use tidegate::http::{Edit, RequestIds, Router, Server, Template, with_middleware};
 
 /// An upstream that answers each connection by `response`, and closes it.
 struct Upstream {
@@ -132,4 +132,53 @@ fn a_body_beyond_the_limit_goes_to_the_client_alone() {
         }
         assert_eq!((upstream.requests.load(Relaxed), cache.counts().stored), (2, 0));
     }
+}
+
+#[test]
+fn a_response_that_varies_by_a_field_of_the_gateway_is_not_stored() {
+    let with_vary = |vary: &str| {
+        format!(
+            "HTTP/1.1 200 OK\r\nCache-Control: max-age=3600\r\nVary: {vary}\r\nConnection: close\r\nContent-Length: 3\r\n\r\nebb"
+        )
+    };
+    // The scheme and the host are those of the URL, and no client is trusted to name others.
+    for (vary, requests) in [
+        ("X-Forwarded-For", 2),
+        ("Accept, x-forwarded-for", 2),
+        ("X-Request-Id", 2),
+        ("X-Client", 2),
+        ("X-Forwarded-Proto", 1),
+        ("X-Forwarded-Host, X-Real-IP", 1),
+        ("X-Gateway, Via", 1),
+        ("X-Other", 1),
+    ] {
+        let (cache, upstream) = (Cache::new(), Upstream::new(with_vary(vary).into_bytes()));
+        let upstreams = Upstreams::new([&*upstream.url]).expect("upstreams");
+        let wrapped = cache.clone();
+        let router = move || {
+            let client = Template::parse("{client.ip}").expect("a template");
+            let proxy = Proxy::new(&upstreams)
+                .edit_request(Edit::set("X-Client", client).expect("a field"))
+                .edit_request(Edit::set("X-Gateway", "gate").expect("a field"));
+            Router::new().fallback(wrapped.wrap(with_middleware(proxy).with(RequestIds::new())))
+        };
+        let server = Server::bind("127.0.0.1:0").expect("an address").half_close(true).loops(1);
+        let gateway = Gateway(server.start(router).expect("it starts"));
+        for _ in 0..2 {
+            assert!(gateway.get().ends_with(b"ebb"));
+        }
+        assert_eq!(upstream.requests.load(Relaxed), requests, "{vary}");
+    }
+}
+
+#[test]
+fn interim_responses_pass_and_the_final_one_is_stored() {
+    let wire = b"HTTP/1.1 103 Early Hints\r\nLink: </a.css>; rel=preload\r\n\r\nHTTP/1.1 200 OK\r\nCache-Control: max-age=3600\r\nConnection: close\r\nContent-Length: 3\r\n\r\nebb";
+    let (cache, upstream) = (Cache::new(), Upstream::new(wire.to_vec()));
+    let gateway = Gateway::new(&cache, &upstream, 1);
+    let first = String::from_utf8(gateway.get()).expect("text");
+    assert!(first.starts_with("HTTP/1.1 103 ") && first.contains("</a.css>") && first.ends_with("ebb"), "{first}");
+    let second = String::from_utf8(gateway.get()).expect("text");
+    assert!(second.starts_with("HTTP/1.1 200 ") && second.ends_with("ebb"), "{second}");
+    assert_eq!(upstream.requests.load(Relaxed), 1);
 }

@@ -15,7 +15,7 @@ fn each_response_names_its_way() {
     assert_eq!(status(&mut sea, "GET", ""), "gate; fwd=uri-miss; fwd-status=200; ttl=60; stored");
     assert_eq!(status(&mut sea, "GET", ""), "gate; hit; ttl=60");
     sea.script(304, "", "");
-    assert_eq!(status(&mut sea, "GET", "Cache-Control: no-cache"), "gate; fwd=request; fwd-status=304; stored");
+    assert_eq!(status(&mut sea, "GET", "Cache-Control: no-cache"), "gate; fwd=request; fwd-status=304; ttl=60; stored");
     sea.script(200, "Cache-Control: private", "");
     assert_eq!(status(&mut sea, "GET", "Foo: 1"), "gate; fwd=vary-miss; fwd-status=200; detail=private");
     sea.advance(70);
@@ -23,9 +23,39 @@ fn each_response_names_its_way() {
     sea.script(200, "Cache-Control: max-age=60", "");
     assert_eq!(status(&mut sea, "GET", ""), "gate; fwd=stale; fwd-status=200; ttl=60; stored");
     sea.script(200, "", "");
-    assert_eq!(status(&mut sea, "POST", "Content-Length: 0"), "gate; fwd=method");
+    assert_eq!(status(&mut sea, "POST", "Content-Length: 0"), "gate; fwd=method; fwd-status=200");
     let counts = sea.cache.counts();
     assert_eq!((counts.hits, counts.stale, counts.misses, counts.bypassed, counts.stored), (1, 1, 3, 1, 3));
+}
+
+#[test]
+fn a_response_in_the_place_of_an_error_is_no_hit_if_the_upstream_was_asked() {
+    let mut sea = Sea::with(Cache::builder().status_name("gate"));
+    sea.script(200, "Cache-Control: max-age=10, stale-if-error=60", "old");
+    sea.get("");
+    sea.advance(20);
+    sea.script(503, "", "");
+    for expected in [
+        "gate; fwd=stale; fwd-status=503; ttl=-10; detail=stale-if-error",
+        // Within a second the upstream is left alone.
+        "gate; hit; ttl=-10; detail=stale-if-error",
+    ] {
+        let answer = sea.get("");
+        assert_eq!((answer.field("cache-status"), &*answer.body), (Some(expected), "old"));
+    }
+    assert_eq!((sea.requests(), sea.cache.counts().stale), (2, 2));
+}
+
+#[test]
+fn the_caches_before_this_one_stay_in_the_field() {
+    let mut sea = Sea::with(Cache::builder().status_name("gate"));
+    sea.script(200, "Cache-Control: max-age=60\nCache-Status: inner; hit", "");
+    let members = |answer: &crate::support::Answer| {
+        let lines = answer.head.lines().filter_map(|line| line.strip_prefix("Cache-Status: "));
+        lines.map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(members(&sea.get("")), ["inner; hit", "gate; fwd=uri-miss; fwd-status=200; ttl=60; stored"]);
+    assert_eq!(members(&sea.get("")), ["inner; hit", "gate; hit; ttl=60"]);
 }
 
 #[test]

@@ -82,6 +82,77 @@ fn fields_are_stored_but_for_those_that_the_response_withholds() {
 }
 
 #[test]
+fn the_query_is_a_part_of_the_key_and_a_cookie_is_not() {
+    let mut sea = Sea::new();
+    for query in ["a", "b"] {
+        sea.script(200, "Cache-Control: max-age=3600\nContent-Disposition: attachment; filename=a.txt", query);
+        assert_eq!(sea.request("GET", &format!("/?{query}"), "").body, query);
+    }
+    for query in ["a", "b"] {
+        assert_eq!(sea.request("GET", &format!("/?{query}"), "Cookie: a=b").body, query);
+    }
+    assert_eq!(sea.requests(), 2);
+}
+
+#[test]
+fn fields_about_a_site_are_stored() {
+    let lines = [
+        ("Clear-Site-Data", "\"cookies\""),
+        ("Strict-Transport-Security", "max-age=1"),
+        ("WWW-Authenticate", "Basic"),
+        ("Public-Key-Pins", "a"),
+        ("X-XSS-Protection", "1"),
+        ("Content-Security-Policy", "default-src 'self'"),
+        ("Content-Foo", "a"),
+    ];
+    let mut sea = Sea::new();
+    let text: String = lines.iter().map(|(name, value)| format!("{name}: {value}\n")).collect();
+    sea.script(200, &format!("{text}Cache-Control: max-age=3600"), "");
+    sea.get("");
+    let answer = sea.get("");
+    for (name, value) in lines {
+        assert_eq!(answer.field(name), Some(value));
+    }
+    assert_eq!(sea.requests(), 1);
+}
+
+#[test]
+fn a_response_without_a_body_is_stored() {
+    let mut sea = Sea::new();
+    sea.script(204, "Cache-Control: max-age=3600", "");
+    assert_eq!([sea.get("").status, sea.get("").status], [204, 204]);
+    assert_eq!(sea.requests(), 1);
+}
+
+#[test]
+fn a_response_that_may_not_be_stored_leaves_a_fresh_one_or_takes_its_place() {
+    for lines in ["Cache-Control: no-store", "Cache-Control: no-store, max-age=0"] {
+        let mut sea = Sea::new();
+        sea.script(200, "Cache-Control: max-age=10000", "old");
+        sea.get("");
+        sea.script(200, lines, "new");
+        assert_eq!(sea.get("Cache-Control: no-cache").body, "new");
+        sea.script(200, "", "newest");
+        assert_eq!(sea.get("").body, "newest", "the newest is known to differ");
+    }
+}
+
+#[test]
+fn a_head_that_the_limits_of_the_server_admit_reaches_the_function() {
+    let mut limits = tidegate::http::Limits::default();
+    (limits.head_bytes_max, limits.headers_max) = (60_000, 500);
+    let mut sea = Sea::new();
+    sea.pipe = crate::support::pipe_with(limits, &sea.cache, &sea.origin);
+    let lines: String = (0..300).map(|number| format!("X-{number}: {}\n", "x".repeat(150))).collect();
+    sea.script(200, "Cache-Control: max-age=10\nETag: \"a\"", "body");
+    assert_eq!((sea.get(&lines).status, sea.requests()), (200, 1));
+    sea.advance(20);
+    sea.script(304, "", "");
+    assert_eq!((sea.get(&lines).status, sea.requests()), (200, 2));
+    assert!(sea.last_request().contains("If-None-Match"));
+}
+
+#[test]
 fn a_response_beyond_a_limit_is_passed_on_and_not_stored() {
     let limits =
         CacheLimits { entry_bytes_max: 100, header_bytes_max: 1000, key_bytes_max: 50, ..CacheLimits::default() };

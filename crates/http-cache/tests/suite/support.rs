@@ -88,7 +88,10 @@ pub(crate) fn router(cache: &Cache, origin: &Rc<Origin>) -> Router {
 }
 
 pub(crate) fn pipe(cache: &Cache, origin: &Rc<Origin>) -> Embedded<()> {
-    let mut limits = Limits::default();
+    pipe_with(Limits::default(), cache, origin)
+}
+
+pub(crate) fn pipe_with(mut limits: Limits, cache: &Cache, origin: &Rc<Origin>) -> Embedded<()> {
     // Time passes on a connection that stays open.
     limits.idle_timeout = Duration::from_secs(864_000);
     let (codec, handler) = Config::new().limits(limits).connections(router(cache, origin))();

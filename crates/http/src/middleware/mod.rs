@@ -240,6 +240,18 @@ impl MiddlewareState {
         self
     }
 
+    /// Neither a request nor its middleware keeps the memory of the loop any longer. Both share the head, unless
+    /// middleware has another one.
+    pub(crate) fn detach_with(mut self, request: Request) -> (Request, Self) {
+        let shares = self.run.as_ref().is_some_and(|run| run.info.request.has_head_of(&request));
+        let request = request.detach();
+        match &mut self.run {
+            Some(run) if shares => run.info.request.share_head_of(&request),
+            _ => self = self.detach(),
+        }
+        (request, self)
+    }
+
     /// Passes the response back.
     #[inline]
     pub(crate) fn after(&self, response: &mut Response) {
@@ -300,13 +312,14 @@ impl Drop for MiddlewareRun {
 pub(crate) fn around(endpoint: Rc<Endpoint>, middleware: MiddlewareList) -> Endpoint {
     let (body, half_close, is_gateway) = (endpoint.body, endpoint.half_close.get(), endpoint.is_gateway);
     let (collects_late, limits) = (endpoint.collects_late, endpoint.limits.clone());
+    let chosen_fields = endpoint.chosen_fields.clone();
     let call = match endpoint.call {
         Call::Sync(_) => sync_around(endpoint, middleware),
         Call::Async(_) => async_around(endpoint, middleware),
         Call::Polled(_) => polled_around(endpoint, middleware),
         Call::Interim(_) => interim_around(endpoint, middleware),
     };
-    let around = Endpoint { is_gateway, collects_late, limits, ..Endpoint::new(call, body) };
+    let around = Endpoint { is_gateway, collects_late, limits, chosen_fields, ..Endpoint::new(call, body) };
     around.half_close.set(half_close);
     around
 }
@@ -325,20 +338,37 @@ fn sync_around(endpoint: Rc<Endpoint>, middleware: MiddlewareList) -> Call {
 }
 
 fn async_around(endpoint: Rc<Endpoint>, middleware: MiddlewareList) -> Call {
-    Call::Async(Box::new(move |request| -> BoxResponseFuture {
+    Call::Async(Box::new(move |request, cx| {
         let mut request = request.detach();
-        let (middleware, endpoint) = (middleware.clone(), endpoint.clone());
-        Box::pin(async move {
-            let (state, result) = before(&middleware, &mut request, task::now());
-            let mut response = match (result, &endpoint.call) {
-                (Ok(()), Call::Async(call)) => call(request).await,
-                (Ok(()), _) => unreachable!("`around` has looked"),
-                (Err(response), _) => response,
-            };
-            state.after(&mut response);
-            response
-        })
+        let (state, result) = before(&middleware, &mut request, task::now());
+        let polled = match (result, &endpoint.call) {
+            (Ok(()), Call::Async(call)) => call(request, cx),
+            (Ok(()), _) => unreachable!("`around` has looked"),
+            (Err(response), _) => Ok(response),
+        };
+        after_polled(polled, state)
     }))
+}
+
+/// Passes the response of a function back that its call has polled.
+fn after_polled(
+    polled: Result<Response, BoxResponseFuture>,
+    state: MiddlewareState,
+) -> Result<Response, BoxResponseFuture> {
+    match polled {
+        Ok(mut response) => {
+            state.after(&mut response);
+            Ok(response)
+        }
+        Err(responding) => {
+            let state = state.detach();
+            Err(Box::pin(async move {
+                let mut response = responding.await;
+                state.after(&mut response);
+                response
+            }))
+        }
+    }
 }
 
 fn interim_around(endpoint: Rc<Endpoint>, middleware: MiddlewareList) -> Call {
@@ -376,20 +406,7 @@ fn polled_around(endpoint: Rc<Endpoint>, middleware: MiddlewareList) -> Call {
             (Ok(()), _) => unreachable!("`around` has looked"),
             (Err(response), _) => Ok(response),
         };
-        match polled {
-            Ok(mut response) => {
-                state.after(&mut response);
-                Ok(response)
-            }
-            Err(responding) => {
-                let state = state.detach();
-                Err(Box::pin(async move {
-                    let mut response = responding.await;
-                    state.after(&mut response);
-                    response
-                }))
-            }
-        }
+        after_polled(polled, state)
     }))
 }
 
@@ -397,9 +414,7 @@ impl Request {
     /// The same request with an empty body.
     fn without_body(&self) -> Self {
         let mut other = Self::new(self.head().clone(), self.peer().clone(), self.is_secure(), self.route_parts());
-        if !self.extensions().is_empty() {
-            *other.extensions_mut() = self.extensions().clone();
-        }
+        other.copy_values_of(self);
         other
     }
 }

@@ -1,7 +1,7 @@
 //! `AsyncMiddleware` and `Next`: async functions around the functions of a router.
 
 use std::fmt;
-use std::future::{Future, poll_fn, ready};
+use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -12,8 +12,9 @@ use tidegate_http_message::BodyError;
 use tidegate_http_message::body::{Body, BodyCollector};
 use tidegate_http_message::slices::{LONG_BODY_BYTES, PARSING_NANOS};
 
-use crate::endpoint::{BoxResponseFuture, Call, Endpoint, InterimHandler, InterimWriter};
+use crate::endpoint::{BoxResponseFuture, Call, Endpoint, InterimHandler, InterimWriter, begun};
 use crate::extract::{Argument, BodyUse};
+use crate::future_place::FuturePlace;
 use crate::request::Request;
 use crate::response::{IntoResponse, Response};
 use crate::serving::too_long;
@@ -48,9 +49,12 @@ pub trait AsyncMiddleware<S, M> {
 /// ```
 #[derive(Clone)]
 pub struct Wrapper {
-    call: Rc<dyn Fn(Request, Next) -> BoxResponseFuture>,
+    call: Rc<WrapperCall>,
     body: BodyUse,
 }
+
+/// The call makes a future, and polls it once.
+type WrapperCall = dyn Fn(Request, Next, &mut Context<'_>) -> Result<Response, BoxResponseFuture>;
 
 /// The rest of the way of a request: the middleware behind this one, then the function of its route.
 ///
@@ -71,23 +75,23 @@ impl Next {
         NextResponse(NextState::Begin(request, self))
     }
 
-    /// The response, or the future of a function that is not complete.
-    fn begin(self, mut request: Request, cx: &mut Context<'_>) -> Result<Response, BoxResponseFuture> {
+    fn begin(self, mut request: Request, cx: &mut Context<'_>) -> Begun {
         if self.endpoint.body == BodyUse::Collected && !request.body().is_whole() {
-            return Err(Box::pin(self.run_collected(request)));
+            return Begun::NotPolled(Box::pin(self.run_collected(request)));
         }
-        match &self.endpoint.call {
+        let polled = match &self.endpoint.call {
             Call::Sync(call) => Ok(call(request)),
-            Call::Async(call) => Err(call(request)),
+            Call::Async(call) => call(request, cx),
             Call::Polled(call) => {
                 let body = request.take_body();
                 call(request, body, cx)
             }
             Call::Interim(function) => match self.interims {
-                Some(interims) => Err((function.call)(request, interims)),
+                Some(interims) => return Begun::NotPolled((function.call)(request, interims)),
                 None => unreachable!("`Wrapper::around` has made another kind of function"),
             },
-        }
+        };
+        polled.map_or_else(Begun::Waits, Begun::Response)
     }
 
     async fn run_collected(self, mut request: Request) -> Response {
@@ -95,15 +99,7 @@ impl Next {
             Ok(charge) => charge,
             Err(response) => return response,
         };
-        let mut begin = Some((self, request));
-        let begun = poll_fn(|cx| {
-            let (next, request) = begin.take().expect("it is polled once");
-            Poll::Ready(next.begin(request, cx))
-        });
-        let response = match begun.await {
-            Ok(response) => response,
-            Err(responding) => responding.await,
-        };
+        let response = NextResponse(NextState::Begin(request, self)).await;
         drop(charge);
         response
     }
@@ -134,6 +130,14 @@ async fn collect(request: &mut Request) -> Result<Option<Box<ConnectionCharge>>,
     Ok(charge)
 }
 
+/// The state of a function after its call.
+enum Begun {
+    Response(Response),
+    /// It was polled, and is not complete.
+    Waits(BoxResponseFuture),
+    NotPolled(BoxResponseFuture),
+}
+
 /// The future of [`Next::run`].
 #[must_use = "the request goes no further before it is awaited"]
 pub struct NextResponse(NextState);
@@ -150,8 +154,12 @@ impl Future for NextResponse {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Response> {
         let mut responding = match std::mem::replace(&mut self.0, NextState::Complete) {
             NextState::Begin(request, next) => match next.begin(request, cx) {
-                Ok(response) => return Poll::Ready(response),
-                Err(responding) => responding,
+                Begun::Response(response) => return Poll::Ready(response),
+                Begun::Waits(responding) => {
+                    self.0 = NextState::Responding(responding);
+                    return Poll::Pending;
+                }
+                Begun::NotPolled(responding) => responding,
             },
             NextState::Responding(responding) => responding,
             NextState::Complete => return Poll::Pending,
@@ -185,21 +193,24 @@ impl Wrapper {
         let (half_close, is_gateway, limits) =
             (endpoint.half_close.get(), endpoint.is_gateway, endpoint.limits.clone());
         let collects_late = endpoint.collects_late || endpoint.body == BodyUse::Collected;
+        let chosen_fields = endpoint.chosen_fields.clone();
         let middleware = self.call.clone();
         let call = match &endpoint.call {
             Call::Interim(InterimHandler { needs_destination, is_pipelined, .. }) => {
                 let (needs_destination, is_pipelined) = (*needs_destination, *is_pipelined);
-                let call = Box::new(move |request, interims| {
-                    middleware(request, Next { endpoint: endpoint.clone(), interims: Some(interims) })
+                let call = Box::new(move |request, interims| -> BoxResponseFuture {
+                    let middleware = middleware.clone();
+                    let next = Next { endpoint: endpoint.clone(), interims: Some(interims) };
+                    Box::pin(begun(move |cx| middleware(request, next, cx)))
                 });
                 // A response that is there at once would pass the middleware by.
                 Call::Interim(InterimHandler { call, needs_destination, is_pipelined, at_once: None })
             }
-            Call::Sync(_) | Call::Async(_) | Call::Polled(_) => Call::Async(Box::new(move |request| {
-                middleware(request, Next { endpoint: endpoint.clone(), interims: None })
+            Call::Sync(_) | Call::Async(_) | Call::Polled(_) => Call::Async(Box::new(move |request, cx| {
+                middleware(request, Next { endpoint: endpoint.clone(), interims: None }, cx)
             })),
         };
-        let around = Endpoint { is_gateway, limits, collects_late, ..Endpoint::new(call, self.body) };
+        let around = Endpoint { is_gateway, limits, collects_late, chosen_fields, ..Endpoint::new(call, self.body) };
         around.half_close.set(half_close);
         around
     }
@@ -225,23 +236,25 @@ macro_rules! functions {
                     BodyUse::Streamed,
                     <($($argument,)*) as Argument<S, ($($marker,)*)>>::BODY,
                 );
-                let call = move |mut request: Request, next: Next| -> BoxResponseFuture {
+                let (early, late) = (FuturePlace::default(), FuturePlace::default());
+                let call = move |mut request: Request, next: Next, cx: &mut Context<'_>| {
                     let function = function.clone();
                     if <($($argument,)*) as Argument<S, ($($marker,)*)>>::IS_READY {
                         return match <($($argument,)*) as Argument<S, ($($marker,)*)>>::take(&mut request, &state) {
                             Ok(($($value,)*)) => {
-                                Box::pin(async move { function($($value,)* request, next).await.into_response() })
+                                early.poll(async move { function($($value,)* request, next).await.into_response() }, cx)
                             }
-                            Err(response) => Box::pin(ready(response)),
+                            Err(response) => Ok(response),
                         };
                     }
                     let state = state.clone();
-                    Box::pin(async move {
+                    let received = async move {
                         match <($($argument,)*) as Argument<S, ($($marker,)*)>>::receive(&mut request, &state).await {
                             Ok(($($value,)*)) => function($($value,)* request, next).await.into_response(),
                             Err(response) => response,
                         }
-                    })
+                    };
+                    late.poll(received, cx)
                 };
                 Wrapper { call: Rc::new(call), body }
             }

@@ -5,14 +5,14 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
-use std::task::{self as future, Poll, Waker};
+use std::task::{self as future, Waker};
 
 use tidegate_engine::{Context, Outcome};
 use tidegate_http_message::body::{self, Body, BodyWithTrailers};
 use tidegate_http1::Outgoing;
 
 use crate::codec::HttpCodec;
-use crate::endpoint::{BoxResponseFuture, Call, Endpoint, InterimHandler, InterimWriter, PolledCall};
+use crate::endpoint::{AsyncCall, BoxResponseFuture, Call, Endpoint, InterimHandler, InterimWriter, PolledCall};
 use crate::extract::BodyUse;
 use crate::middleware::MiddlewareState;
 use crate::request::Request;
@@ -106,7 +106,7 @@ impl HttpHandler {
     pub(crate) fn poll<C: HttpCodec>(
         &mut self,
         endpoint: &Endpoint,
-        call: &dyn Fn(Request) -> BoxResponseFuture,
+        call: &AsyncCall,
         request: Request,
         middleware: MiddlewareState,
         is_head: bool,
@@ -114,8 +114,9 @@ impl HttpHandler {
     ) -> Outcome<C> {
         StallLabel::begin(&self.app.activity, endpoint, request.head());
         let body_bytes = request.body().memory_bytes();
-        let polled = poll_caught(call, request);
+        let polled = catch_unwind(AssertUnwindSafe(|| call(request, &mut no_waker())));
         self.app.activity.end();
+        let polled = polled.unwrap_or_else(|_| Ok(panicked()));
         self.on_polled(polled, middleware, (is_head, endpoint, body_bytes), cx)
     }
 
@@ -212,11 +213,12 @@ impl HttpHandler {
         let is_head = is_head(&request);
         let label = StallLabel::new(endpoint, request.head());
         let interims = InterimWriter::Handler { interims: self.app.interims.clone(), slot };
-        let responding = (function.call)(request.detach(), interims);
+        let (request, middleware) = middleware.detach_with(request);
+        let responding = (function.call)(request, interims);
         let caught = CaughtResponse { responding, label, activity: self.app.activity.clone() };
         let task = cx.spawn(ResponseFuture::new(caught, self.app.interims.clone()));
         let timeout = endpoint.timeout(&self.app.limits);
-        PendingResponse { task, middleware: middleware.detach(), is_head, charge: None, timeout }
+        PendingResponse { task, middleware, is_head, charge: None, timeout }
     }
 
     /// Gives the connection to a task.
@@ -297,19 +299,6 @@ impl HttpHandler {
             Err(error) => Outcome::fail(error),
         }
     }
-}
-
-/// Calls an async function, and polls its future once: the response, or the future.
-#[inline]
-fn poll_caught(call: &dyn Fn(Request) -> BoxResponseFuture, request: Request) -> Result<Response, BoxResponseFuture> {
-    let polled = catch_unwind(AssertUnwindSafe(|| {
-        let mut responding = call(request);
-        match responding.as_mut().poll(&mut no_waker()) {
-            Poll::Ready(response) => Ok(response),
-            Poll::Pending => Err(responding),
-        }
-    }));
-    polled.unwrap_or_else(|_| Ok(panicked()))
 }
 
 /// For the first poll of a future. A task polls it again at once if it is not complete, so nothing has to be woken.

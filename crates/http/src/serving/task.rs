@@ -436,17 +436,19 @@ impl ConnectionTask {
         let (label, activity) = (StallLabel::new(endpoint, request.head()), &self.app.activity);
         match &endpoint.call {
             Call::Sync(call) => Ok(label.during(activity, || call_caught(call, request))),
-            Call::Async(call) => match catch_unwind(AssertUnwindSafe(|| call(request))) {
-                Ok(responding) => Ok(CaughtResponse { responding, label, activity: activity.clone() }.await),
-                Err(_) => Ok(panicked()),
-            },
-            Call::Polled(call) => {
+            Call::Async(_) | Call::Polled(_) => {
                 let mut request = Some(request);
                 let polled = poll_fn(|cx| {
                     let mut request = request.take().expect("it is polled once");
-                    let body = request.take_body();
-                    let call = || catch_unwind(AssertUnwindSafe(|| call(request, body, cx)));
-                    Poll::Ready(label.during(activity, call))
+                    let call = || match &endpoint.call {
+                        Call::Polled(call) => {
+                            let body = request.take_body();
+                            call(request, body, cx)
+                        }
+                        Call::Async(call) => call(request, cx),
+                        Call::Sync(_) | Call::Interim(_) => unreachable!("the arms beside this one are theirs"),
+                    };
+                    Poll::Ready(label.during(activity, || catch_unwind(AssertUnwindSafe(call))))
                 });
                 match polled.await {
                     Ok(Ok(response)) => Ok(response),

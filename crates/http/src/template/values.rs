@@ -10,7 +10,6 @@ use super::Template;
 use super::placeholder::{FixedPlaceholder, Placeholder};
 use crate::client_address::{ClientAddress, TrustedProxies, client_behind};
 use crate::cookie_value;
-use crate::middleware::RequestId;
 use crate::request::Request;
 
 /// A request, and parts of its response if it has one: the values of a [`Template`].
@@ -99,7 +98,7 @@ impl<'a> TemplateValues<'a> {
             FixedPlaceholder::Query => text.extend_from_slice(head.query_bytes().unwrap_or_default()),
             FixedPlaceholder::Target => write_target(head, text),
             FixedPlaceholder::Id => {
-                if let Some(id) = request.extensions().get::<RequestId>() {
+                if let Some(id) = request.id() {
                     text.extend_from_slice(id.as_str().as_bytes());
                 }
             }

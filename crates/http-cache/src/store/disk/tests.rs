@@ -43,6 +43,25 @@ fn entry(body: &str) -> Entry {
     Entry::new(Status::NOT_FOUND, fields, Bytes::from(body.to_owned()), selector, freshness, true)
 }
 
+/// A response with other selecting fields, or another freshness.
+fn changed(change: impl FnOnce(&mut (Selector, Freshness))) -> Entry {
+    let entry = entry("a");
+    let mut parts = (entry.selector, entry.freshness);
+    change(&mut parts);
+    Entry::new(entry.status, entry.fields, entry.body, parts.0, parts.1, true)
+}
+
+fn limits(disk_bytes_max: u64) -> CacheLimits {
+    CacheLimits { disk_bytes_max, ..CacheLimits::default() }
+}
+
+/// Writes a response at once.
+fn write(disk: &Disk, key: &str, entry: &Entry) {
+    let (number, gone) = disk.begin(key.as_bytes(), &entry.selector, None);
+    disk.delete_all(&gone);
+    disk.write(number, key.as_bytes(), entry).unwrap();
+}
+
 fn only(disk: &Disk, key: &[u8]) -> Option<u64> {
     disk.index().keys.get(key).map(|files| files[0].number)
 }
@@ -50,9 +69,9 @@ fn only(disk: &Disk, key: &[u8]) -> Option<u64> {
 #[test]
 fn a_response_is_read_back_after_a_restart() {
     let folder = Folder::new("restart");
-    let disk = Disk::open(&folder.0, 1 << 20).unwrap();
-    disk.write(b"http://sea/a", &entry("ebb"), 0).unwrap();
-    let disk = Disk::open(&folder.0, 1 << 20).unwrap();
+    let disk = Disk::open(&folder.0, &limits(1 << 20)).unwrap();
+    write(&disk, "http://sea/a", &entry("ebb"));
+    let disk = Disk::open(&folder.0, &limits(1 << 20)).unwrap();
     let number = only(&disk, b"http://sea/a").unwrap();
     let path = disk.path(number, EXTENSION);
     let read = file::read(&path, b"http://sea/a").unwrap();
@@ -65,7 +84,8 @@ fn a_response_is_read_back_after_a_restart() {
 
 #[test]
 fn a_damaged_file_is_never_a_response() {
-    let bytes = file::encode(b"http://sea/a", &entry("a body of some length"));
+    let whole = entry("a body of some length");
+    let bytes = [&file::encode_head(b"http://sea/a", &whole)[..], &whole.body].concat();
     let folder = Folder::new("damaged");
     fs::create_dir_all(&folder.0).unwrap();
     let path = folder.0.join("0.response");
@@ -89,14 +109,14 @@ fn a_damaged_file_is_never_a_response() {
 #[test]
 fn damaged_and_partial_files_are_removed_at_the_start() {
     let folder = Folder::new("cleaned");
-    let disk = Disk::open(&folder.0, 1 << 20).unwrap();
-    disk.write(b"http://sea/a", &entry("a"), 0).unwrap();
-    disk.write(b"http://sea/b", &entry("b"), 0).unwrap();
+    let disk = Disk::open(&folder.0, &limits(1 << 20)).unwrap();
+    write(&disk, "http://sea/a", &entry("a"));
+    write(&disk, "http://sea/b", &entry("b"));
     let files = folder.files();
     fs::write(&files[0], "TGC1").unwrap();
     fs::write(folder.0.join("00000000000000ff.partial"), "TG").unwrap();
     fs::write(folder.0.join("README"), "not ours").unwrap();
-    let disk = Disk::open(&folder.0, 1 << 20).unwrap();
+    let disk = Disk::open(&folder.0, &limits(1 << 20)).unwrap();
     assert!(only(&disk, b"http://sea/a").is_none() && only(&disk, b"http://sea/b").is_some());
     assert_eq!(folder.files(), [files[1].clone(), folder.0.join("README")]);
 }
@@ -104,9 +124,9 @@ fn damaged_and_partial_files_are_removed_at_the_start() {
 #[test]
 fn files_stay_within_the_budget() {
     let folder = Folder::new("budget");
-    let disk = Disk::open(&folder.0, 10 * BLOCK_BYTES).unwrap();
+    let disk = Disk::open(&folder.0, &limits(10 * BLOCK_BYTES)).unwrap();
     for number in 0..100 {
-        disk.write(format!("http://sea/{number}").as_bytes(), &entry("a"), 0).unwrap();
+        write(&disk, &format!("http://sea/{number}"), &entry("a"));
         // One that is read stays.
         if let Some(file) = disk.index().keys.get_mut(&b"http://sea/0"[..]) {
             file[0].is_used = true;
@@ -116,7 +136,7 @@ fn files_stay_within_the_budget() {
     assert!(only(&disk, b"http://sea/0").is_some() && only(&disk, b"http://sea/1").is_none());
     // The same key again takes the place of the old file.
     for _ in 0..10 {
-        disk.write(b"http://sea/0", &entry("b"), 0).unwrap();
+        write(&disk, "http://sea/0", &entry("b"));
     }
     assert_eq!(folder.files().len(), 10);
 }
@@ -124,13 +144,95 @@ fn files_stay_within_the_budget() {
 #[test]
 fn a_removal_removes_files_and_what_is_being_written() {
     let folder = Folder::new("removed");
-    let disk = Disk::open(&folder.0, 1 << 20).unwrap();
-    disk.write(b"http://sea/a", &entry("a"), 0).unwrap();
-    disk.write(b"http://ocean/a", &entry("a"), 0).unwrap();
-    disk.remove_where(|key| key.starts_with(b"http://sea/"));
+    let disk = Disk::open(&folder.0, &limits(1 << 20)).unwrap();
+    write(&disk, "http://sea/a", &entry("a"));
+    write(&disk, "http://ocean/a", &entry("a"));
+    let (doomed, _) = disk.begin(b"http://sea/b", &entry("b").selector, None);
+    let (other, _) = disk.begin(b"http://ocean/b", &entry("b").selector, None);
+    let gone = disk.index().take_where(|key| key.starts_with(b"http://sea/"));
+    disk.delete_all(&gone);
     assert_eq!(folder.files().len(), 1);
-    // It began before the removal.
-    disk.write(b"http://sea/a", &entry("a"), 0).unwrap();
-    assert!(only(&disk, b"http://sea/a").is_none());
-    assert_eq!(folder.files().len(), 1);
+    // They began before the removal.
+    disk.write(doomed, b"http://sea/b", &entry("b")).unwrap();
+    disk.write(other, b"http://ocean/b", &entry("b")).unwrap();
+    assert!(only(&disk, b"http://sea/b").is_none() && only(&disk, b"http://ocean/b").is_some());
+    assert_eq!(folder.files().len(), 2);
+    assert!(disk.index().writing.is_empty());
+}
+
+#[test]
+fn an_older_response_does_not_outlive_a_newer_one() {
+    let folder = Folder::new("older");
+    let disk = Arc::new(Disk::open(&folder.0, &limits(1 << 20)).unwrap());
+    write(&disk, "http://sea/a", &entry("old"));
+    // A newer one that is left out, since nothing has room: the old one is gone all the same.
+    let store = Arc::new(Store::new(&CacheLimits { memory_bytes_max: 0, ..limits(1 << 20) }, 0));
+    disk.put(b"http://sea/a", &Arc::new(entry("new")), None, &store);
+    assert_eq!((only(&disk, b"http://sea/a"), folder.files().len()), (None, 0));
+    assert_eq!(disk.left_out.load(Relaxed), 1);
+    // Of two that are written at once the one that began later stays, whichever is complete first.
+    let (first, _) = disk.begin(b"http://sea/a", &entry("").selector, None);
+    let (second, _) = disk.begin(b"http://sea/a", &entry("").selector, None);
+    disk.write(second, b"http://sea/a", &entry("second")).unwrap();
+    disk.write(first, b"http://sea/a", &entry("first")).unwrap();
+    assert_eq!((only(&disk, b"http://sea/a"), folder.files().len()), (Some(second), 1));
+    // One whose selecting fields a validation has changed takes the place of the old one.
+    let new = Selector::of(&[b"Host"], &Fields::new().iter()).unwrap();
+    let (_, gone) = disk.begin(b"http://sea/a", &new, Some(&entry("").selector));
+    assert_eq!(gone, [second]);
+}
+
+#[test]
+fn responses_that_wait_to_be_written_are_bounded_in_bytes() {
+    let limits = CacheLimits { memory_bytes_max: 80_000, ..limits(1 << 20) };
+    let store = Arc::new(Store::new(&limits, 0));
+    let mut reservations = vec![store.reserve_for_disk(), store.reserve_for_disk(), store.reserve()];
+    assert!(reservations[0].grow(9000));
+    // An eighth of the memory waits for the folder, and as much is left for responses that come.
+    assert!(!reservations[1].grow(9000));
+    reservations.remove(1);
+    assert!(reservations[1].grow(11_000));
+    drop(reservations);
+    assert!(store.reserve_for_disk().grow(10_000));
+}
+
+#[test]
+fn variants_and_the_index_are_bounded() {
+    let folder = Folder::new("variants");
+    let few = CacheLimits { variants_max: 4, memory_bytes_max: 80_000, ..limits(1 << 20) };
+    let disk = Disk::open(&folder.0, &few).unwrap();
+    for number in 0..20 {
+        let mut request = Fields::new();
+        request.push("X", number.to_string()).unwrap();
+        let selector = Selector::of(&[b"x"], &request.iter()).unwrap();
+        write(&disk, "http://sea/a", &changed(|parts| parts.0 = selector));
+        assert!(folder.files().len() <= 4);
+    }
+    let last = disk.index().keys[&b"http://sea/a"[..]].last().unwrap().number;
+    assert_eq!(last, 19);
+    // 10,000 bytes of memory for the index of invented queries.
+    for number in 0..100 {
+        write(&disk, &format!("http://sea/?{number}{}", "q".repeat(1000)), &entry("a"));
+        assert!(disk.index().own_bytes <= 10_000 && folder.files().len() <= 12);
+    }
+    let gone = disk.index().take_where(|_| true);
+    disk.delete_all(&gone);
+    let index = disk.index();
+    assert_eq!((index.bytes, index.own_bytes, index.files), (0, 0, 0));
+}
+
+#[test]
+fn a_response_of_an_earlier_process_with_a_clock_ahead_needs_a_validation() {
+    let folder = Folder::new("clock");
+    let fresh = |received| {
+        let freshness = Freshness { received, needs_validation: false, ..entry("").freshness };
+        changed(|parts| parts.1 = freshness)
+    };
+    let disk = Disk::open(&folder.0, &limits(1 << 20)).unwrap();
+    write(&disk, "http://sea/a", &fresh(5000));
+    let read =
+        |disk: &Disk, now| disk.read(0, b"http://sea/a", Some(now), |_| true).unwrap().freshness.needs_validation;
+    assert!(read(&disk, 4999) && !read(&disk, 5000));
+    let inherited = |disk: &Disk| disk.index().keys[&b"http://sea/a"[..]][0].is_inherited;
+    assert!(!inherited(&disk) && inherited(&Disk::open(&folder.0, &limits(1 << 20)).unwrap()));
 }

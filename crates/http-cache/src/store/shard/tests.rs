@@ -34,7 +34,7 @@ fn has(shard: &mut Shard, key: &str) -> bool {
 }
 
 fn put(shard: &mut Shard, key: &str, length: usize) {
-    assert!(shard.put(hash_of(key), key.as_bytes(), entry(None, length)).0);
+    assert!(shard.put(hash_of(key), key.as_bytes(), entry(None, length), None).0);
 }
 
 #[test]
@@ -72,7 +72,7 @@ fn a_key_that_comes_back_after_its_eviction_stays() {
 fn variants_of_a_key_are_bounded() {
     let mut shard = Shard::new(100_000, 4);
     for number in 0..100 {
-        assert!(shard.put(1, b"key", entry(Some(&number.to_string()), 100)).0);
+        assert!(shard.put(1, b"key", entry(Some(&number.to_string()), 100), None).0);
         assert!(shard.usage().1 <= 4);
     }
     let get = |shard: &mut Shard, value: &str| {
@@ -88,10 +88,10 @@ fn variants_of_a_key_are_bounded() {
 fn large_variants_do_not_pass_the_budget() {
     let mut shard = Shard::new(100_000, 16);
     for number in 0..100 {
-        assert!(shard.put(1, b"key", entry(Some(&number.to_string()), 20_000)).0);
+        assert!(shard.put(1, b"key", entry(Some(&number.to_string()), 20_000), None).0);
         assert!(shard.usage().0 <= 100_000);
     }
-    assert!(!shard.put(2, b"other", entry(None, 60_000)).0);
+    assert!(!shard.put(2, b"other", entry(None, 60_000), None).0);
 }
 
 #[test]

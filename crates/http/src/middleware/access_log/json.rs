@@ -1,108 +1,136 @@
 //! A line of JSON (RFC 8259): the members that are known with the head of the response, and then those of its end.
 
-use std::fmt::Write as _;
+use std::io::Write as _;
 use std::time::Duration;
 
 use super::super::{RefusedRequest, RequestId, TraceContext};
 use super::facts::{LateFacts, LoggedExchange};
 use super::text;
 use crate::exchange_note::EndCause;
+use crate::request::Request;
 use crate::tls_info::TlsInfo;
 
-/// The line without its end.
-pub(super) fn begin(exchange: &LoggedExchange<'_>) -> String {
-    let mut line = String::with_capacity(512);
+/// Adds the line without its end.
+pub(super) fn begin(line: &mut Vec<u8>, exchange: &LoggedExchange<'_>) {
     let LoggedExchange { request, status, elapsed, facts, .. } = exchange;
-    line.push_str("{\"time\":\"");
-    text::push_http_time(&mut line);
-    line.push_str("\",\"peer\":\"");
+    let named = Named::of(request);
+    line.reserve(LINE_BYTES);
+    line.extend_from_slice(b"{\"time\":\"");
+    text::with_http_time(|time| line.extend_from_slice(time.as_bytes()));
+    line.extend_from_slice(b"\",\"peer\":\"");
     match request.peer().ip() {
-        Some(peer) => _ = write!(line, "{}", peer.ip()),
-        None => line.push('-'),
+        Some(peer) => text::push_ip(line, peer.ip()),
+        None => line.push(b'-'),
     }
-    line.push('"');
-    let mut object = Object { line: &mut line };
-    object.text("method", request.method().as_str());
-    object.text("target", request.target());
-    object.text("host", request.host());
-    object.text("version", text::version(request.version()));
-    object.number("status", u64::from(*status));
-    object.number("microseconds", micros(*elapsed));
-    for (name, field) in [("referer", "referer"), ("user_agent", "user-agent")] {
-        if let Some(value) = request.header(field) {
-            object.text(name, &String::from_utf8_lossy(value));
+    line.push(b'"');
+    let mut object = Object { line };
+    object.plain(",\"method\":\"", request.head().method_text().as_bytes());
+    object.bytes(",\"target\":\"", request.target_bytes());
+    object.bytes(",\"host\":\"", named.host);
+    object.plain(",\"version\":\"", text::version(request.version()).as_bytes());
+    object.number(",\"status\":", u64::from(*status));
+    object.number(",\"microseconds\":", micros(*elapsed));
+    for (name, value) in [(",\"referer\":\"", named.referer), (",\"user_agent\":\"", named.user_agent)] {
+        if let Some(value) = value {
+            object.bytes(name, value);
         }
     }
     if let Some(route) = request.route() {
-        object.text("route", route);
+        object.bytes(",\"route\":\"", route.as_bytes());
     }
     if let Some(facts) = facts
         && let Some(upstream) = &facts.upstream
     {
-        object.text("upstream", upstream);
+        object.bytes(",\"upstream\":\"", upstream.as_bytes());
     }
-    let extensions = request.extensions();
-    match extensions.get::<RequestId>() {
-        Some(id) => object.text("request_id", id.as_str()),
-        None => {
-            if let Some(id) = request.header(RequestId::FIELD) {
-                object.text("request_id", &String::from_utf8_lossy(id));
+    match (request.id(), named.request_id) {
+        (Some(id), _) => object.plain(",\"request_id\":\"", id.as_str().as_bytes()),
+        (None, Some(id)) => object.bytes(",\"request_id\":\"", id),
+        (None, None) => {}
+    }
+    if let Some(extensions) = request.made_extensions() {
+        if let Some(context) = extensions.get::<TraceContext>() {
+            object.bytes(",\"trace_id\":\"", context.trace_id().as_bytes());
+        }
+        if let Some(tls) = extensions.get::<TlsInfo>() {
+            object.bytes(",\"tls_version\":\"", tls.version().as_bytes());
+            object.bytes(",\"tls_cipher\":\"", tls.cipher().as_bytes());
+            if let Some(name) = tls.server_name() {
+                object.bytes(",\"server_name\":\"", name.as_bytes());
             }
         }
     }
-    if let Some(context) = extensions.get::<TraceContext>() {
-        object.text("trace_id", &context.trace_id());
-    }
-    if let Some(tls) = extensions.get::<TlsInfo>() {
-        object.text("tls_version", tls.version());
-        object.text("tls_cipher", tls.cipher());
-        if let Some(name) = tls.server_name() {
-            object.text("server_name", name);
+}
+
+/// The fields that a line has, found in one pass.
+struct Named<'a> {
+    host: &'a [u8],
+    referer: Option<&'a [u8]>,
+    user_agent: Option<&'a [u8]>,
+    request_id: Option<&'a [u8]>,
+}
+
+impl<'a> Named<'a> {
+    fn of(request: &'a Request) -> Self {
+        let (mut host, mut referer, mut user_agent, mut request_id) = (None, None, None, None);
+        for (name, value) in request.head().headers() {
+            let place = match name.len() {
+                4 if name.eq_ignore_ascii_case(b"host") => &mut host,
+                7 if name.eq_ignore_ascii_case(b"referer") => &mut referer,
+                10 if name.eq_ignore_ascii_case(b"user-agent") => &mut user_agent,
+                12 if name.eq_ignore_ascii_case(RequestId::FIELD.as_bytes()) => &mut request_id,
+                _ => continue,
+            };
+            place.get_or_insert(value);
         }
+        let host = match request.target_bytes().first() {
+            Some(b'/') => host.unwrap_or_default(),
+            _ => request.host().as_bytes(),
+        };
+        Self { host, referer, user_agent, request_id }
     }
-    line
 }
 
 /// The end of the line.
-pub(super) fn end(line: &mut String, late: &LateFacts) {
+pub(super) fn end(line: &mut Vec<u8>, late: &LateFacts) {
     let mut object = Object { line };
-    object.optional("bytes", late.sent);
-    object.optional("received", late.received);
+    object.optional(",\"bytes\":", late.sent);
+    object.optional(",\"received\":", late.received);
     if late.is_later {
-        object.number("total_microseconds", micros(late.total));
+        object.number(",\"total_microseconds\":", micros(late.total));
     }
     if late.attempts > 0 {
-        object.optional("upstream_status", late.upstream_status.map(u64::from));
-        object.optional("upstream_head_us", late.head_time.map(micros));
-        object.optional("upstream_whole_us", late.whole_time.map(micros));
-        object.optional("retries", late.attempts.checked_sub(1).filter(|retries| *retries > 0).map(u64::from));
+        object.optional(",\"upstream_status\":", late.upstream_status.map(u64::from));
+        object.optional(",\"upstream_head_us\":", late.head_time.map(micros));
+        object.optional(",\"upstream_whole_us\":", late.whole_time.map(micros));
+        object.optional(",\"retries\":", late.attempts.checked_sub(1).filter(|retries| *retries > 0).map(u64::from));
     }
     if let Some(error) = &late.upstream_error {
-        object.text("upstream_error", error);
+        object.bytes(",\"upstream_error\":\"", error.as_bytes());
     }
     if let Some(cache) = &late.cache {
-        object.text("cache", cache);
+        object.bytes(",\"cache\":\"", cache.as_bytes());
     }
     if late.end != EndCause::Done {
-        object.text("end", late.end.name());
+        object.bytes(",\"end\":\"", late.end.name().as_bytes());
     }
-    line.push('}');
+    line.push(b'}');
 }
 
 /// The line of a request that the codec has refused: its first line is that of the request, as it came.
-pub(super) fn refused(request: &RefusedRequest) -> String {
-    let mut line = String::with_capacity(256);
-    line.push_str("{\"time\":\"");
-    text::push_http_time(&mut line);
-    line.push('"');
+pub(super) fn refused(request: &RefusedRequest) -> Vec<u8> {
+    let mut line = Vec::with_capacity(256);
+    line.extend_from_slice(b"{\"time\":\"");
+    text::with_http_time(|time| line.extend_from_slice(time.as_bytes()));
+    line.push(b'"');
     let mut object = Object { line: &mut line };
     let peer = request.peer.ip().map_or_else(|| "-".to_owned(), |peer| peer.ip().to_string());
-    object.text("peer", &peer);
-    object.text("line", &String::from_utf8_lossy(&request.line));
-    object.number("status", request.status.as_u16().into());
-    object.text("refused", request.reason);
-    object.text("end", EndCause::Refused.name());
-    line.push('}');
+    object.bytes(",\"peer\":\"", peer.as_bytes());
+    object.bytes(",\"line\":\"", &request.line);
+    object.number(",\"status\":", request.status.as_u16().into());
+    object.bytes(",\"refused\":\"", request.reason.as_bytes());
+    object.bytes(",\"end\":\"", EndCause::Refused.name().as_bytes());
+    line.push(b'}');
     line
 }
 
@@ -112,55 +140,55 @@ fn micros(took: Duration) -> u64 {
 
 /// An object, member by member, behind its first one.
 struct Object<'a> {
-    line: &'a mut String,
+    line: &'a mut Vec<u8>,
 }
 
 impl Object<'_> {
-    fn name(&mut self, name: &str) {
-        self.line.push_str(",\"");
-        self.line.push_str(name);
-        self.line.push_str("\":");
+    /// `start` is what comes before the number.
+    fn number(&mut self, start: &str, number: u64) {
+        self.line.extend_from_slice(start.as_bytes());
+        text::push_number(self.line, number);
     }
 
-    fn number(&mut self, name: &str, number: u64) {
-        self.name(name);
-        let _ = write!(self.line, "{number}");
-    }
-
-    fn optional(&mut self, name: &str, number: Option<u64>) {
+    fn optional(&mut self, start: &str, number: Option<u64>) {
         if let Some(number) = number {
-            self.number(name, number);
+            self.number(start, number);
         }
     }
 
-    fn text(&mut self, name: &str, text: &str) {
-        self.name(name);
-        self.line.push('"');
-        let is_plain = |byte: u8| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\');
-        if text.bytes().all(is_plain) {
-            self.line.push_str(text);
-        } else {
-            self.escape(text);
+    /// `start` is all before the text, its opening quote included.
+    fn bytes(&mut self, start: &str, bytes: &[u8]) {
+        if text::is_plain(bytes) {
+            return self.plain(start, bytes);
         }
-        self.line.push('"');
+        self.line.extend_from_slice(start.as_bytes());
+        self.escape(&String::from_utf8_lossy(bytes));
+        self.line.push(b'"');
+    }
+
+    /// A text that has no byte to be escaped.
+    fn plain(&mut self, start: &str, bytes: &[u8]) {
+        for piece in [start.as_bytes(), bytes, b"\""] {
+            self.line.extend_from_slice(piece);
+        }
     }
 
     fn escape(&mut self, text: &str) {
         for letter in text.chars() {
             match letter {
-                '"' | '\\' => {
-                    self.line.push('\\');
-                    self.line.push(letter);
-                }
+                '"' | '\\' => self.line.extend_from_slice(&[b'\\', letter as u8]),
                 // Terminals obey the second range too (C1), and some readers end a line at the third.
                 '\0'..='\x1f' | '\x7f'..='\u{9f}' | '\u{2028}' | '\u{2029}' => {
                     let _ = write!(self.line, "\\u{:04x}", u32::from(letter));
                 }
-                _ => self.line.push(letter),
+                _ => self.line.extend_from_slice(letter.encode_utf8(&mut [0; 4]).as_bytes()),
             }
         }
     }
 }
+
+/// Room for most lines.
+const LINE_BYTES: usize = 768;
 
 #[cfg(test)]
 mod tests {
@@ -168,10 +196,10 @@ mod tests {
 
     #[test]
     fn text_of_a_peer_cannot_end_its_string_or_the_line() {
-        let mut line = String::from("{\"z\":0");
+        let mut line = b"{\"z\":0".to_vec();
         let mut object = Object { line: &mut line };
-        object.text("a", "q\"\\\n\u{7f}\u{9b}\u{2028}ü");
-        object.number("b", 7);
-        assert_eq!(line, r#"{"z":0,"a":"q\"\\\u000a\u007f\u009b\u2028ü","b":7"#);
+        object.bytes(",\"a\":\"", "q\"\\\n\u{7f}\u{9b}\u{2028}ü".as_bytes());
+        object.number(",\"b\":", 7);
+        assert_eq!(String::from_utf8(line).unwrap(), r#"{"z":0,"a":"q\"\\\u000a\u007f\u009b\u2028ü","b":7"#);
     }
 }

@@ -22,10 +22,10 @@ use crate::middleware::now;
 use crate::response::Response;
 
 /// Writes a line: to these lines, or else as an event.
-pub(super) fn write(lines: Option<&LineLog>, line: &str) {
+pub(super) fn write(lines: Option<&LineLog>, line: &[u8]) {
     match lines {
-        Some(lines) => lines.line(line),
-        None => tracing::info!(target: "tidegate::access", "{line}"),
+        Some(lines) => lines.line_of_bytes(line),
+        None => tracing::info!(target: "tidegate::access", "{}", String::from_utf8_lossy(line)),
     }
 }
 
@@ -36,13 +36,13 @@ pub(super) const TARGET: &str = "tidegate::access";
 #[derive(Debug)]
 pub(super) enum Draft {
     /// The end of an object is missing.
-    Json(String),
+    Json(Vec<u8>),
     /// Fields are missing, each at its place in the text, in their order.
     Template(String, Vec<(usize, LateField)>),
 }
 
 impl Draft {
-    fn finish(self, late: &LateFacts) -> String {
+    fn finish(self, late: &LateFacts) -> Vec<u8> {
         match self {
             Self::Json(mut line) => {
                 json::end(&mut line, late);
@@ -56,7 +56,7 @@ impl Draft {
                     from = at;
                 }
                 line.push_str(&text[from..]);
-                line
+                line.into_bytes()
             }
         }
     }

@@ -11,6 +11,8 @@ mod nearest;
 mod template;
 mod text;
 
+use std::cell::Cell;
+
 use http::Method;
 use tidegate_http_message::body::BodyKind;
 
@@ -107,15 +109,19 @@ impl AccessLog {
 
     /// Logs an exchange that is over.
     fn log(&self, exchange: &LoggedExchange<'_>, late: &LateFacts) {
-        let line = match &self.format {
+        match &self.format {
             LineFormat::Json => {
-                let mut line = json::begin(exchange);
+                let mut line = LINE.take();
+                json::begin(&mut line, exchange);
                 json::end(&mut line, late);
-                line
+                write(self.lines.as_ref(), &line);
+                if line.capacity() <= LINE_BYTES_MAX {
+                    line.clear();
+                    LINE.set(line);
+                }
             }
-            LineFormat::Template(template) => template.line(exchange, late),
-        };
-        write(self.lines.as_ref(), &line);
+            LineFormat::Template(template) => write(self.lines.as_ref(), template.line(exchange, late).as_bytes()),
+        }
     }
 
     fn notes_facts(&self) -> bool {
@@ -129,7 +135,7 @@ impl AccessLog {
 impl Middleware for AccessLog {
     fn before(&self, request: &mut Request) -> Result<(), Response> {
         if self.notes_facts() && self.is_on() {
-            request.extensions_mut().insert(ExchangeNote::default());
+            request.set_note(ExchangeNote::default());
         }
         Ok(())
     }
@@ -139,7 +145,7 @@ impl Middleware for AccessLog {
             return;
         }
         let request = info.request();
-        let note = request.extensions().get::<ExchangeNote>();
+        let note = request.note();
         let status = response.status_code().as_u16();
         let is_head = request.method() == Method::HEAD;
         let has_body = !is_head && !matches!(status, 100..=199 | 204 | 304);
@@ -147,7 +153,11 @@ impl Middleware for AccessLog {
         let exchange = LoggedExchange { request, response: Some(response), status, elapsed: info.elapsed(), facts };
         if has_body && matches!(response.body.kind(), BodyKind::Produced(_)) {
             let draft = match &self.format {
-                LineFormat::Json => Draft::Json(json::begin(&exchange)),
+                LineFormat::Json => {
+                    let mut line = Vec::new();
+                    json::begin(&mut line, &exchange);
+                    Draft::Json(line)
+                }
                 LineFormat::Template(template) => {
                     let (text, missing) = template.draft(&exchange);
                     Draft::Template(text, missing)
@@ -168,7 +178,7 @@ impl Middleware for AccessLog {
             return;
         }
         let (request, elapsed) = (info.request(), info.elapsed());
-        let facts = request.extensions().get::<ExchangeNote>().map(ExchangeNote::facts);
+        let facts = request.note().map(ExchangeNote::facts);
         let exchange = LoggedExchange { request, response: None, status: CLIENT_LEFT_STATUS, elapsed, facts };
         let late = LateFacts::of(exchange.facts.as_ref(), request, Some(0), elapsed);
         self.log(&exchange, &LateFacts { end: EndCause::ClientLeft, ..late });
@@ -178,7 +188,7 @@ impl Middleware for AccessLog {
         if self.is_on() {
             let line = match &self.format {
                 LineFormat::Json => json::refused(request),
-                LineFormat::Template(template) => template.refused(request),
+                LineFormat::Template(template) => template.refused(request).into_bytes(),
             };
             write(self.lines.as_ref(), &line);
         }
@@ -198,6 +208,14 @@ impl Middleware for AccessLog {
         }
     }
 }
+
+thread_local! {
+    /// Memory for a line that is written at once.
+    static LINE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+/// How much memory for lines stays.
+const LINE_BYTES_MAX: usize = 16 * 1024;
 
 /// The status of a request whose client has left before the response, as other servers log it. It is never sent.
 const CLIENT_LEFT_STATUS: u16 = 499;
