@@ -7,6 +7,7 @@
 
 mod admin;
 mod backends;
+mod backplane;
 mod bad_input;
 mod breaks;
 mod byte_logs;
