@@ -11,6 +11,9 @@ pub(crate) type WriteMetrics = Arc<dyn Fn(&mut MetricsText) + Send + Sync>;
 /// Reads the upstreams of a gateway.
 pub(crate) type ReadUpstreams = Arc<dyn Fn() -> Vec<UpstreamGroup> + Send + Sync>;
 
+/// A condition of readiness, with the line that says that it is not met.
+pub(crate) type ReadyCondition = (&'static str, Arc<dyn Fn() -> bool + Send + Sync>);
+
 /// The sources of the figures.
 #[derive(Clone)]
 pub(crate) struct Figures {
@@ -18,6 +21,7 @@ pub(crate) struct Figures {
     pub(crate) requests: HttpMetrics,
     pub(crate) upstreams: Option<ReadUpstreams>,
     pub(crate) more: Vec<WriteMetrics>,
+    pub(crate) ready: Vec<ReadyCondition>,
 }
 
 impl Figures {

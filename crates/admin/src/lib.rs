@@ -58,7 +58,7 @@ use tidegate_http_cache::Cache;
 use tidegate_metrics::{HttpMetrics, MetricsText, UpstreamGroup};
 use tidegate_sys::{Address, ListenOptions};
 
-use crate::figures::{Figures, ReadUpstreams, WriteMetrics};
+use crate::figures::{Figures, ReadUpstreams, ReadyCondition, WriteMetrics};
 use crate::guard::Guard;
 use crate::reload::ReloadFunction;
 
@@ -84,6 +84,7 @@ pub struct Admin {
     requests: HttpMetrics,
     upstreams: Option<ReadUpstreams>,
     more: Vec<WriteMetrics>,
+    ready: Vec<ReadyCondition>,
     caches: Vec<Cache>,
     hosts: Vec<String>,
     allows_remote: bool,
@@ -105,6 +106,7 @@ impl Admin {
             requests: HttpMetrics::new(),
             upstreams: None,
             more: Vec::new(),
+            ready: Vec::new(),
             caches: Vec::new(),
             hosts: Vec::new(),
             allows_remote: false,
@@ -162,6 +164,26 @@ impl Admin {
     /// ```
     pub fn metrics(mut self, write: impl Fn(&mut MetricsText) + Send + Sync + 'static) -> Self {
         self.more.push(Arc::new(write));
+        self
+    }
+
+    /// Adds a condition of readiness: while `is_ready` returns `false`, `/ready` answers 503 with the line `otherwise`. It
+    /// runs on the thread of the administrative server.
+    ///
+    /// ```
+    /// use tidegate::admin::Admin;
+    /// use tidegate::backplane::{Backplane, MemoryBroker};
+    /// use tidegate::http::{Router, Server};
+    ///
+    /// let backplane = Backplane::memory(&MemoryBroker::new()).spawn()?;
+    /// let server = Server::bind("127.0.0.1:0")?.start(|| Router::new().get("/", || "Hello!"))?;
+    /// let admin = Admin::new(&server).ready_if("the broker is not connected", move || backplane.is_up());
+    /// let admin = admin.start(&"127.0.0.1:0".parse()?)?;
+    /// # server.drain(std::time::Duration::ZERO);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn ready_if(mut self, otherwise: &'static str, is_ready: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        self.ready.push((otherwise, Arc::new(is_ready)));
         self
     }
 
@@ -250,8 +272,13 @@ impl Admin {
         limits.body_bytes_max = 0;
         let guard = Guard::new(self.hosts);
         let (caches, reload) = (self.caches, self.reload);
-        let figures =
-            Figures { server: self.server, requests: self.requests, upstreams: self.upstreams, more: self.more };
+        let figures = Figures {
+            server: self.server,
+            requests: self.requests,
+            upstreams: self.upstreams,
+            more: self.more,
+            ready: self.ready,
+        };
         let router = move || routes::router(&figures, &caches, reload.as_ref(), guard.clone());
         // `nc -N` and the like end their side and wait, and a response does not take long.
         let admin = Server::at(address.clone()).loops(1).limits(limits).server_name("").half_close(true);

@@ -70,7 +70,7 @@ pub(crate) fn router(
 impl AdminState {
     fn metrics(&self, format: Format) -> Bytes {
         self.recent(format as usize, || {
-            let Figures { server, requests, upstreams, more } = &self.figures;
+            let Figures { server, requests, upstreams, more, ready: _ } = &self.figures;
             let mut text = MetricsText::new(format);
             text.family("tidegate_build_info", Kind::Gauge, "The version of the server.");
             text.sample(&[("version", env!("CARGO_PKG_VERSION")), ("backend", server.backend())], 1);
@@ -138,14 +138,19 @@ fn health(State(shared): State<AdminState>) -> (StatusCode, &'static str) {
     }
 }
 
-fn ready(State(shared): State<AdminState>) -> (StatusCode, &'static str) {
+fn ready(State(shared): State<AdminState>) -> (StatusCode, String) {
     let server = &shared.figures.server;
-    match () {
-        () if server.is_draining() => (StatusCode::SERVICE_UNAVAILABLE, "draining\n"),
-        () if server.is_superseded() => (StatusCode::SERVICE_UNAVAILABLE, "another server has taken over\n"),
-        () if !server.all_loops_run() => (StatusCode::SERVICE_UNAVAILABLE, "an event loop has ended\n"),
-        () => (StatusCode::OK, "ready\n"),
-    }
+    let unmet = || shared.figures.ready.iter().find(|(_, is_ready)| !is_ready());
+    let otherwise = match () {
+        () if server.is_draining() => "draining",
+        () if server.is_superseded() => "another server has taken over",
+        () if !server.all_loops_run() => "an event loop has ended",
+        () => match unmet() {
+            Some((otherwise, _)) => otherwise,
+            None => return (StatusCode::OK, "ready\n".into()),
+        },
+    };
+    (StatusCode::SERVICE_UNAVAILABLE, format!("{otherwise}\n"))
 }
 
 fn events(State(shared): State<AdminState>) -> Response {

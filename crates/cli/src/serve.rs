@@ -8,9 +8,10 @@ use std::sync::Arc;
 use clap::Args;
 use signal_hook::consts::SIGHUP;
 use tidegate::admin::Admin;
+use tidegate::backplane::Backplane;
 use tidegate::codec::Filters;
 use tidegate::http1::Config;
-use tidegate::metrics::HttpMetrics;
+use tidegate::metrics::{HttpMetrics, Kind};
 use tidegate::proxy_protocol::{ProxyHeaderFilter, ReceivesHeader};
 use tidegate::{Address, Over, Server, ServerHandle, StartError, http1, http2};
 
@@ -63,11 +64,19 @@ pub(crate) fn run(options: ServeOptions) -> Result<(), Box<dyn Error>> {
         signals.handle().add_signal(SIGHUP).map_err(StartError::System)?;
     }
     let metrics = process.admin.metrics();
-    let server = start(&options, inherited, byte_logs.clone(), tls.as_ref(), metrics.as_ref())?;
+    let backplane = options.chat.backplane()?;
+    let chat = options.chat.open(tls.is_some(), backplane.as_ref());
+    let server = start(&options, inherited, byte_logs.clone(), tls.as_ref(), (chat, metrics.as_ref()))?;
     let admin = RunningAdmin::default();
     let has_takeover = process.has_takeover();
-    let share = |admin: Admin| if has_takeover { admin.share_address() } else { admin };
-    admin.start(&process.admin, &server, metrics.as_ref(), share)?;
+    let extend = |admin: Admin| {
+        let admin = if has_takeover { admin.share_address() } else { admin };
+        match backplane.clone() {
+            Some(backplane) => show_backplane(backplane, admin),
+            None => admin,
+        }
+    };
+    admin.start(&process.admin, &server, metrics.as_ref(), extend)?;
     announce(&server, &[tls.is_some()]);
     admin.announce();
 
@@ -92,7 +101,7 @@ fn start(
     inherited: Option<Server>,
     byte_logs: Option<ByteLogs>,
     tls: Option<&Tls>,
-    metrics: Option<&HttpMetrics>,
+    (chat, metrics): (Chat, Option<&HttpMetrics>),
 ) -> Result<ServerHandle, StartError> {
     let server = options.server.server(inherited);
     let process = &options.server.process;
@@ -110,7 +119,6 @@ fn start(
     let http2 = http2::Config::new(limits_of_http2).extended_connect(process.extends_connect());
     let http2 = http2.count_refusals(&refusals);
     let http2 = Arc::new(http2.strict_targets(process.strict_targets));
-    let chat = options.chat.open(tls.is_some());
     let config = Config::new(limits_of_http).detect_http2(true).count_refusals(&refusals);
     let config = Arc::new(config.strict_targets(process.strict_targets));
     let http = move || http1::Server::new(config.clone());
@@ -135,6 +143,19 @@ fn start(
             filters.stack(http())
         }),
     }
+}
+
+/// Shows a backplane in the metrics and in the readiness.
+fn show_backplane(backplane: Backplane, admin: Admin) -> Admin {
+    let seen = backplane.clone();
+    let admin = admin.metrics(move |text| {
+        for metric in backplane.counts().metrics() {
+            let kind = if metric.is_counter { Kind::Counter } else { Kind::Gauge };
+            text.family(metric.name, kind, metric.help);
+            text.sample(&[], metric.value);
+        }
+    });
+    admin.ready_if("the backplane's broker is not connected", move || seen.is_up())
 }
 
 fn ip(address: &Address) -> Option<IpAddr> {

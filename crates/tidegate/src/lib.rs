@@ -68,6 +68,7 @@
 //! | `metrics`, by the feature of that name | the counts of loops, and HTTP requests, as text for Prometheus |
 //! | `proxy_protocol`, by the feature `proxy-protocol` | the PROXY protocol: the address of a client behind a proxy |
 //! | `redis`, by the feature of that name | the protocol of Redis in both roles, and a server handler |
+//! | `backplane`, by the feature of that name | rooms over several processes, on Redis |
 //! | `socks`, by the feature of that name | SOCKS 4, 4a and 5: clients of a proxy, and the proxy |
 //! | `nats`, by the feature of that name | the NATS client protocol: a client with JetStream, and a broker |
 //! | `memcached`, by the feature of that name | memcached, text and meta commands, both sides |
@@ -97,6 +98,10 @@ pub use bytes::Bytes;
 #[cfg(feature = "admin")]
 #[doc(inline)]
 pub use tidegate_admin as admin;
+/// Rooms over several processes.
+#[cfg(feature = "backplane")]
+#[doc(inline)]
+pub use tidegate_backplane as backplane;
 /// Bytes and their owners: the queue of a connection, its input, and the memory that both take.
 #[doc(inline)]
 pub use tidegate_buffer as buffer;
@@ -127,8 +132,8 @@ pub use tidegate_engine::TokioRuntime;
 pub use tidegate_engine::{
     Account, Admission, Backend, BlockingError, Channel, ChannelError, Client, CloseReason, ConnectError,
     ConnectionCharge, ConnectionRate, Context, Deadlines, Event, EventLoop, Group, Handler, IpNet, Limits, Listener,
-    LoadBalancing, Member, Outcome, PortableError, PostError, Protocol, ProtocolIndex, Protocols, PublishError, Rate,
-    ReadHalf, Remote, Room, RoomError, RoomLimits, Rooms, SendError, Server, ServerEnd, ServerHandle, ServiceManager,
+    LoadBalancing, Member, Outcome, PortableError, Position, PostError, Protocol, ProtocolIndex, Protocols, PublishError, Rate,
+    ReadHalf, Remote, Room, RoomError, RoomEvent, RoomLimits, Rooms, SendError, Server, ServerEnd, ServerHandle, ServiceManager,
     Session, Shaping, Slow, StartError, Supervisor, Visit, WriteHalf, blocking, task,
 };
 /// HTTP/1.1.

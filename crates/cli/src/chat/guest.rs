@@ -36,10 +36,8 @@ impl Guest {
             return;
         }
         let message = json!({ "type": kind, "name": &*self.name, "count": count });
-        if let Some(message) = encoded(&message) {
-            // A loop that does not keep up: its members see the next one.
-            let _ = self.room.announce(&message);
-        }
+        // A loop that does not keep up: its members see the next one.
+        let _ = self.room.publish_announcement(&message.to_string().into());
     }
 
     fn text(&mut self, text: &str, cx: &mut Cx<'_>) -> Outcome<Pipe> {
@@ -56,9 +54,9 @@ impl Guest {
         }
         let at = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_millis() as u64);
         let message = json!({ "type": "message", "name": &*self.name, "text": text, "at": at });
-        match encoded(&message).map(|message| self.room.send(&message)) {
-            Some(Ok(())) => Outcome::Continue,
-            _ => refuse("The server does not keep up: try again.", cx),
+        match self.room.publish(&message.to_string().into()) {
+            Ok(()) => Outcome::Continue,
+            Err(_) => refuse("The server does not keep up: try again.", cx),
         }
     }
 }

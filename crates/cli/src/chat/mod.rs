@@ -7,22 +7,27 @@
 //! | | `{"type":"message","name":NAME,"text":TEXT,"at":MS}` | a message; the last ones of the room come first |
 //! | | `{"type":"joined","name":NAME,"count":N}`, `left` | a guest came or left, in rooms of up to 100 |
 //! | | `{"type":"refused","why":TEXT}` | the message was not sent |
+//! | | `{"type":"gap"}` | messages before this point are lost |
+//! | | `{"type":"offline"}`, `online` | the broker of `--backplane` is not connected, or is again |
 
 mod guest;
 
 use std::cell::RefCell;
+use std::error::Error;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, LazyLock};
 
 use clap::Args;
 use serde::Deserialize;
+use serde_json::json;
 use tidegate::Encoded;
+use tidegate::backplane::Backplane;
 use tidegate::codec::{DynOver, Filters};
 use tidegate::http1::{RequestHead, Status};
 use tidegate::websocket::handshake::Offer;
 use tidegate::websocket::{Config, Deflate, Message, WebSocket};
-use tidegate::{Context, Outcome, RoomLimits, Rooms, Slow};
+use tidegate::{Context, Outcome, RoomEvent, RoomLimits, Rooms, Slow};
 
 use self::guest::Guest;
 use crate::site_codec::SiteCodec;
@@ -44,15 +49,30 @@ pub(crate) struct ChatOptions {
     /// server's own page, in clear at an IP address or localhost, over TLS at any name]
     #[arg(long, value_name = "ORIGIN")]
     chat_origin: Vec<String>,
+    /// Share the rooms of /chat with other processes through a Redis server: redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE].
+    /// They have the same --chat-history. While the server is not connected, /ready of --admin answers 503
+    #[arg(long, value_name = "URL")]
+    backplane: Option<String>,
 }
 
 impl ChatOptions {
+    /// The connection to the broker that the flags name.
+    pub(crate) fn backplane(&self) -> Result<Option<Backplane>, Box<dyn Error>> {
+        let Some(url) = &self.backplane else { return Ok(None) };
+        let builder = Backplane::redis(url).map_err(|error| format!("--backplane {url}: {error}"))?;
+        Ok(Some(builder.spawn()?))
+    }
+
     /// The rooms of a server.
-    pub(crate) fn open(&self, has_tls: bool) -> Chat {
+    pub(crate) fn open(&self, has_tls: bool, backplane: Option<&Backplane>) -> Chat {
         let mut limits = RoomLimits::default();
         limits.history_max = self.chat_history.unwrap_or(HISTORY).into();
         let rate = self.chat_rate.unwrap_or(RATE);
-        let (origins, rooms) = (self.chat_origin.clone(), Rooms::new(Slow::Skip, limits));
+        let (origins, rooms) = (self.chat_origin.clone(), Rooms::new(Slow::Skip, limits).encoding(encoded_event));
+        let rooms = match backplane {
+            Some(backplane) => rooms.with(backplane),
+            None => rooms,
+        };
         Chat(Arc::new(ChatState { rooms, rate, origins, has_tls, guests: AtomicU32::new(0) }))
     }
 }
@@ -144,10 +164,25 @@ fn guest(head: &RequestHead, offer: &Offer) -> Result<Guest, Status> {
     Ok(Guest::new(name.into(), room, chat.0.rate))
 }
 
+/// An event of a room as a message to its guests.
+fn encoded_event(event: RoomEvent<'_>) -> Option<Encoded<DynOver<WebSocket>>> {
+    match event {
+        RoomEvent::Message { bytes, .. } => encoded_text(std::str::from_utf8(bytes).ok()?),
+        RoomEvent::Gap { .. } => encoded(&json!({ "type": "gap" })),
+        RoomEvent::Down => encoded(&json!({ "type": "offline" })),
+        RoomEvent::Up => encoded(&json!({ "type": "online" })),
+        _ => None,
+    }
+}
+
 /// A message to many guests, encoded and compressed once.
 fn encoded(message: &serde_json::Value) -> Option<Encoded<DynOver<WebSocket>>> {
+    encoded_text(&message.to_string())
+}
+
+fn encoded_text(text: &str) -> Option<Encoded<DynOver<WebSocket>>> {
     let mut codec = Filters::default().stack(WebSocket::server(CONFIG.clone(), None));
-    Encoded::new(&mut codec, Message::from(message.to_string())).ok()
+    Encoded::new(&mut codec, Message::from(text.to_owned())).ok()
 }
 
 /// Messages up to 4 KiB, and compression where the browser offers it.
@@ -174,6 +209,7 @@ mod tests {
         let options = |origins: &[&str]| ChatOptions {
             chat_history: None,
             chat_rate: None,
+            backplane: None,
             chat_origin: origins.iter().map(ToString::to_string).collect(),
         };
         for (origins, origin, is_allowed) in [
@@ -186,7 +222,7 @@ mod tests {
             (&["https://reef.example"], Some("http://reef.example"), false),
             (&["*"], Some("null"), true),
         ] {
-            let allows = options(origins).open(true).allows(origin.map(str::as_bytes), "sea.example:8080");
+            let allows = options(origins).open(true, None).allows(origin.map(str::as_bytes), "sea.example:8080");
             assert_eq!(allows, is_allowed, "{origin:?} with {origins:?}");
         }
         for (host, is_known) in [
@@ -199,7 +235,7 @@ mod tests {
             ("", false),
         ] {
             let origin = format!("http://{host}");
-            let allows = |origins| options(origins).open(false).allows(Some(origin.as_bytes()), host);
+            let allows = |origins| options(origins).open(false, None).allows(Some(origin.as_bytes()), host);
             assert_eq!((allows(&[]), allows(&["*"])), (is_known, true), "{host} in clear");
         }
     }

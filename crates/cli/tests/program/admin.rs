@@ -25,7 +25,7 @@ pub(super) fn admin_address(program: &Program) -> SocketAddr {
     line.split(' ').next().and_then(|address| address.parse().ok()).unwrap_or_else(|| panic!("no address in {line}"))
 }
 
-fn get(address: SocketAddr, path: &str) -> Reply {
+pub(super) fn get(address: SocketAddr, path: &str) -> Reply {
     let mut peer = Peer::to(&address.into());
     peer.exchange(format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"))
 }

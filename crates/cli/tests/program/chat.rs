@@ -10,7 +10,7 @@ use crate::load::{errors, load, requests};
 use crate::support::program::{PATIENCE, Program};
 
 /// A guest in a room, as a browser would be one.
-struct Guest(TcpStream);
+pub(crate) struct Guest(TcpStream);
 
 /// A frame of the server: its first byte, and its payload.
 type Frame = (u8, Vec<u8>);
@@ -35,11 +35,11 @@ impl Guest {
         if line.contains(" 101 ") { Ok(Self(stream)) } else { Err(line) }
     }
 
-    fn enter(address: SocketAddr, room: &str, name: &str) -> Self {
+    pub(crate) fn enter(address: SocketAddr, room: &str, name: &str) -> Self {
         Self::open(address, &format!("room={room}&name={name}"), "").expect("it is accepted")
     }
 
-    fn say(&mut self, text: &str) {
+    pub(crate) fn say(&mut self, text: &str) {
         let length = u8::try_from(text.len()).ok().filter(|length| *length < 126).expect("a short text");
         // A mask of zeros leaves the bytes as they are.
         let frame = [&[0x81, 0x80 | length, 0, 0, 0, 0], text.as_bytes()].concat();
@@ -69,7 +69,7 @@ impl Guest {
     }
 
     /// The next event of a kind; others are skipped.
-    fn event_of(&mut self, kind: &str) -> Value {
+    pub(crate) fn event_of(&mut self, kind: &str) -> Value {
         loop {
             let event = self.event();
             if event["type"] == kind {

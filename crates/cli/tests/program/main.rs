@@ -8,6 +8,7 @@
 mod admin;
 mod authentication;
 mod backends;
+mod backplane;
 mod bad_input;
 mod breaks;
 mod byte_logs;

@@ -10,11 +10,16 @@
 //! messages in, broadcasts and posts alike.
 //!
 //! Read next: `local_members.rs`, the members on one loop, and `delivery.rs`, a message on its way to them; `room.rs`
-//! for groups with presence and history.
+//! for groups with presence and history, and `backplane.rs` for rooms that several
+//! processes share.
 
+mod backplane;
 mod delivery;
 mod local_members;
 mod room;
+mod room_state;
+mod rooms;
+mod shared_room;
 
 use std::any::{Any, TypeId};
 use std::fmt;
@@ -27,9 +32,14 @@ use tidegate_buffer::Slice;
 use tidegate_codec::{Broadcast, EncodeError, Encoded, Output};
 use tidegate_sys::Token;
 
+pub use self::backplane::{
+    Backplane, BackplaneFull, BackplaneRoom, MemberName, MessageForm, NoPosition, NodeId, NodePresence, Position,
+    RoomDelivery, RoomEvent, RoomMessage,
+};
 pub(crate) use self::delivery::DeliveryBudget;
 pub(crate) use self::local_members::{Delivery, DeliveryOutcome, Groups};
-pub use self::room::{Room, RoomError, RoomLimits, Rooms, Visit};
+pub use self::room::{Room, RoomError, RoomLimits, Visit};
+pub use self::rooms::Rooms;
 use crate::mailbox::{LoopMessage, Mailbox, MailboxError};
 
 /// Connections that get the same messages: the members of a chat, the subscribers of a topic.
@@ -177,7 +187,7 @@ impl<C: Broadcast> Group<C> {
                 loops.of(&member.mailbox).joining += 1;
                 Ok(())
             }
-            Err(MailboxError::Full(_)) => Err(GroupFull { loops: 1 }),
+            Err(MailboxError::Full(_)) => Err(GroupFull { loops: 1, is_backplane_full: false }),
             // The connection has ended with its loop.
             Err(MailboxError::Ended(_)) => Ok(()),
         }
@@ -202,7 +212,7 @@ impl<C: Broadcast> Group<C> {
             // The refused clone is not the last, so nothing of the user's is dropped under the lock.
             Err(MailboxError::Ended(_)) => false,
         });
-        if full == 0 { Ok(()) } else { Err(GroupFull { loops: full }) }
+        if full == 0 { Ok(()) } else { Err(GroupFull { loops: full, is_backplane_full: false }) }
     }
 }
 
@@ -361,10 +371,15 @@ enum Audience {
 pub struct GroupFull {
     /// How many loops.
     pub loops: usize,
+    /// No member got it, since as many messages wait for the broker of the [`Backplane`] as may.
+    pub is_backplane_full: bool,
 }
 
 impl fmt::Display for GroupFull {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_backplane_full {
+            return f.write_str("too many messages wait for the broker of the backplane");
+        }
         write!(f, "too many messages wait for {} of the group's event loops", self.loops)
     }
 }

@@ -2,13 +2,19 @@
 //!
 //! A newcomer joins by a mailbox message of its loop, which has the greeting and the history. It is put in under the
 //! lock under which broadcasts are: so each message reaches a newcomer once, in its history or afterwards.
+//!
+//! With a backplane, `send` gives the message to it, and `shared_room.rs` sends those that come back. A newcomer that enters
+//! before the history is read gets it once it is.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use bytes::Bytes;
 use tidegate_codec::{Broadcast, Encoded};
 
+use super::backplane::{MessageForm, Position, RoomEvent, RoomMessage};
+use super::room_state::{RoomState, WaitingMember};
+use super::rooms::RoomLink;
 use super::{Group, GroupFull, Member, Slow};
 
 /// The limits of a room.
@@ -73,22 +79,17 @@ impl Default for RoomLimits {
 /// # Ok::<(), tidegate::engine::GroupFull>(())
 /// ```
 pub struct Room<C, P = ()> {
-    shared: Arc<RoomShared<C, P>>,
+    pub(super) shared: Arc<SharedRoom<C, P>>,
 }
 
-struct RoomShared<C, P> {
-    group: Group<C>,
-    limits: RoomLimits,
-    state: Mutex<RoomState<C, P>>,
-}
-
-struct RoomState<C, P> {
-    /// The last messages, oldest first.
-    history: VecDeque<Encoded<C>>,
-    history_bytes: usize,
-    /// By the number of the visit, so in the order in which they came.
-    present: BTreeMap<u64, P>,
-    visits: u64,
+/// The state that the clones of a room share.
+pub(super) struct SharedRoom<C, P> {
+    pub(super) name: Arc<str>,
+    pub(super) group: Group<C>,
+    pub(super) limits: RoomLimits,
+    /// The options of its [`Rooms`](super::Rooms); none for a room of its own.
+    pub(super) link: Option<Arc<RoomLink<C, P>>>,
+    pub(super) state: Mutex<RoomState<C, P>>,
 }
 
 /// A member is present in a room as long as this exists. Its connection gets messages until it is closed, or
@@ -103,15 +104,20 @@ impl<C: Broadcast, P> Room<C, P> {
     /// A room without members.
     #[must_use]
     pub fn new(slow: Slow, limits: RoomLimits) -> Self {
-        let state = RoomState { history: VecDeque::new(), history_bytes: 0, present: BTreeMap::new(), visits: 0 };
-        Self { shared: Arc::new(RoomShared { group: Group::new(slow), limits, state: Mutex::new(state) }) }
+        Self::with_link("".into(), slow, limits, None)
+    }
+
+    pub(super) fn with_link(name: Arc<str>, slow: Slow, limits: RoomLimits, link: Option<Arc<RoomLink<C, P>>>) -> Self {
+        let is_open = link.as_ref().is_none_or(|link| link.backplane.is_none());
+        let (group, state) = (Group::new(slow), Mutex::new(RoomState::new(is_open)));
+        Self { shared: Arc::new(SharedRoom { name, group, limits, link, state }) }
     }
 
     /// Makes a connection a member, from any thread. It gets the greeting first, then the history, and then every
     /// message that is sent from now on.
     ///
-    /// `greeting` is called with those present, the newcomer among them as the last, while the room is locked: it must
-    /// not call methods of the room.
+    /// `greeting` is called with those present, the newcomer among them, while the room is locked: it must
+    /// not call methods of the room. Without a backplane the newcomer is the last of them.
     ///
     /// # Errors
     /// [`RoomError`]: the room, or the loop of the connection, is full.
@@ -121,54 +127,186 @@ impl<C: Broadcast, P> Room<C, P> {
         newcomer: P,
         greeting: impl FnOnce(&mut dyn Iterator<Item = &P>) -> Option<Encoded<C>>,
     ) -> Result<Visit<C, P>, RoomError> {
-        let mut state = self.state();
-        if state.present.len() >= self.shared.limits.members_max {
+        self.enter_from(member, newcomer, None, greeting)
+    }
+
+    /// As [`enter`](Self::enter), for a client that returns, and has seen all messages up to `after`: of the history it gets
+    /// those that follow. If some of these are gone, or the epoch is another one, it gets the encoding of
+    /// [`RoomEvent::Gap`], and then the whole history.
+    ///
+    /// # Errors
+    /// As for [`enter`](Self::enter).
+    pub fn enter_after(
+        &self,
+        after: Position,
+        member: &Member,
+        newcomer: P,
+        greeting: impl FnOnce(&mut dyn Iterator<Item = &P>) -> Option<Encoded<C>>,
+    ) -> Result<Visit<C, P>, RoomError> {
+        self.enter_from(member, newcomer, Some(after), greeting)
+    }
+
+    fn enter_from(
+        &self,
+        member: &Member,
+        newcomer: P,
+        after: Option<Position>,
+        greeting: impl FnOnce(&mut dyn Iterator<Item = &P>) -> Option<Encoded<C>>,
+    ) -> Result<Visit<C, P>, RoomError> {
+        let shared = &self.shared;
+        let mut state = shared.lock();
+        if state.present.len() >= shared.limits.members_max {
             return Err(RoomError::MembersMax);
         }
         let number = state.visits;
         state.visits += 1;
         state.present.insert(number, newcomer);
-        let greeting = greeting(&mut state.present.values());
-        let first: Vec<_> = greeting.into_iter().chain(state.history.iter().cloned()).collect();
-        if let Err(full) = self.shared.group.join_with(member, &first) {
+        let greeting = greeting(&mut state.everyone());
+        let mut first: Vec<_> = greeting.into_iter().collect();
+        if state.is_open {
+            first.extend(shared.first_messages(&state, after));
+        }
+        if let Err(full) = shared.group.join_with(member, &first) {
             state.present.remove(&number);
             return Err(RoomError::Full(full));
+        }
+        if !state.is_open && shared.limits.history_max > 0 {
+            state.waiting.insert(number, WaitingMember { member: member.clone(), after });
+        }
+        if let Some(link) = &shared.link {
+            (link.entered)(shared, state.present.len());
         }
         Ok(Visit { room: self.clone(), number })
     }
 
     /// Sends a message to all members, and adds it to the history.
     ///
+    /// With a backplane, the members of all nodes get it, those of this one as well, once the broker has returned it.
+    ///
     /// # Errors
-    /// As for [`Group::send`].
+    /// As for [`Group::send`]. With a backplane, if as many messages wait for the broker as may.
     ///
     /// # Panics
     /// If the message is 4 GiB long or longer.
     pub fn send(&self, message: &Encoded<C>) -> Result<(), GroupFull> {
-        let mut state = self.state();
-        state.remember(message, &self.shared.limits);
-        self.shared.group.send(message)
+        match self.pass_on(message.bytes(), MessageForm::Encoded, false) {
+            Some(result) => result,
+            None => self.shared.send_here(message, false),
+        }
+    }
+
+    /// Sends a message of the application to all members, and adds it to the history. The [encoding](super::Rooms::encoding)
+    /// of the rooms makes the protocol's message of it, once on each node, and may add its position.
+    ///
+    /// # Errors
+    /// As for [`send`](Self::send).
+    ///
+    /// # Panics
+    /// If the rooms have no encoding, and if the encoded message is 4 GiB long or longer.
+    pub fn publish(&self, bytes: &Bytes) -> Result<(), GroupFull> {
+        self.publish_plain(bytes, false)
+    }
+
+    /// As [`publish`](Self::publish), for a message that is not part of the history.
+    ///
+    /// # Errors
+    /// As for [`send`](Self::send).
+    ///
+    /// # Panics
+    /// As for [`publish`](Self::publish).
+    pub fn publish_announcement(&self, bytes: &Bytes) -> Result<(), GroupFull> {
+        self.publish_plain(bytes, true)
+    }
+
+    fn publish_plain(&self, bytes: &Bytes, is_announcement: bool) -> Result<(), GroupFull> {
+        assert!(self.shared.has_encoding(), "Room::publish needs Rooms::encoding");
+        match self.pass_on(bytes, MessageForm::Plain, is_announcement) {
+            Some(result) => result,
+            None => self.shared.publish_here(bytes, is_announcement),
+        }
     }
 
     /// Sends a message to all members that is none of the history: that a member comes or goes, for example.
     ///
     /// # Errors
-    /// As for [`Group::send`].
+    /// As for [`send`](Self::send).
     ///
     /// # Panics
     /// If the message is 4 GiB long or longer.
     pub fn announce(&self, message: &Encoded<C>) -> Result<(), GroupFull> {
-        // Between the messages of the history, for all members alike.
-        let _state = self.state();
-        self.shared.group.send(message)
+        match self.pass_on(message.bytes(), MessageForm::Encoded, true) {
+            Some(result) => result,
+            None => self.shared.send_here(message, true),
+        }
+    }
+
+    /// Gives a message to the backplane, if there is one.
+    fn pass_on(&self, bytes: &Bytes, form: MessageForm, is_announcement: bool) -> Option<Result<(), GroupFull>> {
+        let shared = &self.shared;
+        let backplane = shared.link.as_ref()?.backplane.as_ref()?;
+        let message = RoomMessage { bytes: bytes.clone(), form, is_announcement };
+        let result = backplane.publish(&shared.name, &shared.limits, message);
+        Some(result.map_err(|_| GroupFull { loops: 0, is_backplane_full: true }))
+    }
+}
+
+impl<C: Broadcast, P> SharedRoom<C, P> {
+    /// Sends a message to the members of this process.
+    fn send_here(&self, message: &Encoded<C>, is_announcement: bool) -> Result<(), GroupFull> {
+        let mut state = self.lock();
+        // Announcements stand between the messages of the history, for all members alike.
+        if !is_announcement && self.limits.history_max > 0 {
+            let position = state.next_position();
+            state.remember(position, message, &self.limits);
+        }
+        self.group.send(message)
+    }
+
+    fn publish_here(&self, bytes: &Bytes, is_announcement: bool) -> Result<(), GroupFull> {
+        let mut state = self.lock();
+        let has_position = !is_announcement && self.limits.history_max > 0;
+        let position = has_position.then(|| state.next_position());
+        let Some(message) = self.encoded(RoomEvent::Message { bytes, position }) else { return Ok(()) };
+        if let Some(position) = position {
+            state.remember(position, &message, &self.limits);
+        }
+        self.group.send(&message)
+    }
+
+    /// The messages of the history that a newcomer gets.
+    pub(super) fn first_messages(&self, state: &RoomState<C, P>, after: Option<Position>) -> Vec<Encoded<C>> {
+        let Some(after) = after else { return state.history().collect() };
+        match state.history_after(after) {
+            Some(missing) => missing.collect(),
+            None => {
+                let gap = self.encoded(RoomEvent::Gap { position: state.position_before_history() });
+                gap.into_iter().chain(state.history()).collect()
+            }
+        }
+    }
+}
+
+impl<C, P> SharedRoom<C, P> {
+    /// An event as a message to members. The encoding runs while the room is locked.
+    pub(super) fn encoded(&self, event: RoomEvent<'_>) -> Option<Encoded<C>> {
+        let encode = self.link.as_ref()?.encode.as_ref()?;
+        encode(event)
+    }
+
+    fn has_encoding(&self) -> bool {
+        self.link.as_ref().is_some_and(|link| link.encode.is_some())
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, RoomState<C, P>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl<C, P> Room<C, P> {
-    /// How many members are present.
+    /// How many members are present, on all nodes.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.state().present.len()
+        self.shared.lock().count()
     }
 
     /// Whether no member is present.
@@ -177,37 +315,27 @@ impl<C, P> Room<C, P> {
         self.len() == 0
     }
 
-    /// Those present, in the order in which they came.
+    /// Those present: first those of this node, in the order in which they came. Other nodes name up to as many members as
+    /// the backplane allows.
     #[must_use]
     pub fn present(&self) -> Vec<P>
     where
         P: Clone,
     {
-        self.state().present.values().cloned().collect()
+        self.shared.lock().everyone().cloned().collect()
     }
 
-    /// The group of the members.
+    /// The position of the last message; none in a room without history, and before its first message. With a backplane, none
+    /// either while the room has no member on this node.
+    #[must_use]
+    pub fn position(&self) -> Option<Position> {
+        self.shared.lock().position()
+    }
+
+    /// The group of the members of this process.
     #[must_use]
     pub fn group(&self) -> &Group<C> {
         &self.shared.group
-    }
-
-    fn state(&self) -> MutexGuard<'_, RoomState<C, P>> {
-        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl<C, P> RoomState<C, P> {
-    fn remember(&mut self, message: &Encoded<C>, limits: &RoomLimits) {
-        if limits.history_max == 0 || message.len() > limits.history_bytes_max {
-            return;
-        }
-        self.history.push_back(message.clone());
-        self.history_bytes += message.len();
-        while self.history.len() > limits.history_max || self.history_bytes > limits.history_bytes_max {
-            let Some(oldest) = self.history.pop_front() else { break };
-            self.history_bytes -= oldest.len();
-        }
     }
 }
 
@@ -221,8 +349,14 @@ impl<C, P> Visit<C, P> {
 
 impl<C, P> Drop for Visit<C, P> {
     fn drop(&mut self) {
+        let shared = &self.room.shared;
+        let mut state = shared.lock();
+        let gone = (state.present.remove(&self.number), state.waiting.remove(&self.number));
+        if let Some(link) = &shared.link {
+            link.left(&shared.name, state.present.len());
+        }
+        drop(state);
         // The member's description is dropped after the lock.
-        let gone = self.room.state().present.remove(&self.number);
         drop(gone);
     }
 }
@@ -266,82 +400,6 @@ impl fmt::Display for RoomError {
 
 impl std::error::Error for RoomError {}
 
-/// Rooms by their names, which are made when they are asked for. A room ends, with its history, when neither a visit
-/// nor another clone of it is left. Clones are the same rooms.
-pub struct Rooms<C, P = ()> {
-    shared: Arc<SharedRooms<C, P>>,
-}
-
-struct SharedRooms<C, P> {
-    slow: Slow,
-    limits: RoomLimits,
-    rooms_max: usize,
-    by_name: Mutex<ByName<C, P>>,
-}
-
-type ByName<C, P> = HashMap<Box<str>, Weak<RoomShared<C, P>>>;
-
-impl<C: Broadcast, P> Rooms<C, P> {
-    /// No rooms yet; up to 10,000 at a time, unless [`rooms_max`](Self::rooms_max) says otherwise.
-    #[must_use]
-    pub fn new(slow: Slow, limits: RoomLimits) -> Self {
-        Self::bounded(slow, limits, ROOMS_MAX)
-    }
-
-    /// As [`new`](Self::new), with up to `rooms_max` rooms at a time.
-    #[must_use]
-    pub fn bounded(slow: Slow, limits: RoomLimits, rooms_max: usize) -> Self {
-        Self { shared: Arc::new(SharedRooms { slow, limits, rooms_max, by_name: Mutex::default() }) }
-    }
-
-    /// The room with this name. `None` if there are as many others as may be.
-    #[must_use]
-    pub fn room(&self, name: &str) -> Option<Room<C, P>> {
-        let mut by_name = self.by_name();
-        if let Some(shared) = by_name.get(name).and_then(Weak::upgrade) {
-            return Some(Room { shared });
-        }
-        if by_name.len() >= self.shared.rooms_max {
-            // Rooms that have ended are removed when there is no place left.
-            by_name.retain(|_, room| room.strong_count() > 0);
-            if by_name.len() >= self.shared.rooms_max {
-                return None;
-            }
-        }
-        let room = Room::new(self.shared.slow, self.shared.limits.clone());
-        by_name.insert(name.into(), Arc::downgrade(&room.shared));
-        Some(room)
-    }
-}
-
-impl<C, P> Rooms<C, P> {
-    /// How many rooms may exist at a time.
-    #[must_use]
-    pub fn rooms_max(&self) -> usize {
-        self.shared.rooms_max
-    }
-
-    fn by_name(&self) -> MutexGuard<'_, ByName<C, P>> {
-        self.shared.by_name.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl<C, P> Clone for Rooms<C, P> {
-    fn clone(&self) -> Self {
-        Self { shared: self.shared.clone() }
-    }
-}
-
-impl<C, P> fmt::Debug for Rooms<C, P> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let rooms = self.by_name().values().filter(|room| room.strong_count() > 0).count();
-        f.debug_struct("Rooms").field("rooms", &rooms).finish_non_exhaustive()
-    }
-}
-
-/// Rooms at a time, unless another bound is set.
-const ROOMS_MAX: usize = 10_000;
-
 #[cfg(test)]
 mod tests {
     use tidegate_codec::framing::Lines;
@@ -357,9 +415,9 @@ mod tests {
         let limits = RoomLimits { history_max: 3, history_bytes_max: 10, ..RoomLimits::default() };
         let room = Room::<Lines>::new(Slow::Skip, limits);
         let history = |room: &Room<Lines>| {
-            let state = room.state();
-            let bytes: Vec<u8> = state.history.iter().flat_map(|message| message.bytes().to_vec()).collect();
-            assert_eq!(state.history_bytes, bytes.len());
+            let state = room.shared.lock();
+            let bytes: Vec<u8> = state.history().flat_map(|message| message.bytes().to_vec()).collect();
+            assert_eq!(state.history_bytes(), bytes.len());
             String::from_utf8(bytes).expect("a text")
         };
         for (text, expected) in [
@@ -376,17 +434,5 @@ mod tests {
         let without = Room::<Lines>::new(Slow::Skip, RoomLimits::default());
         without.send(&message("ab")).expect("there is room");
         assert_eq!(history(&without), "");
-    }
-
-    #[test]
-    fn a_room_ends_with_its_last_handle_and_gives_its_place_back() {
-        let rooms = Rooms::<Lines>::bounded(Slow::Skip, RoomLimits::default(), 2);
-        let (north, south) = (rooms.room("north").expect("a place"), rooms.room("south").expect("a place"));
-        assert!(rooms.room("east").is_none());
-        let again = rooms.room("north").expect("it exists");
-        assert!(Arc::ptr_eq(&north.shared, &again.shared));
-        drop(south);
-        assert!(rooms.room("east").is_some());
-        assert!(rooms.room("north").is_some_and(|room| Arc::ptr_eq(&north.shared, &room.shared)));
     }
 }

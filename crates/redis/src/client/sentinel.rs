@@ -75,7 +75,7 @@ impl SentinelWatch {
                 }
                 // A report may have been missed before.
                 SubscriberEvent::Up => true,
-                SubscriberEvent::Gap | SubscriberEvent::Down => false,
+                SubscriberEvent::Gap | SubscriberEvent::Down | SubscriberEvent::Subscribed(_) => false,
             };
         }
         reports

@@ -93,6 +93,12 @@ impl Subscriptions {
         self.change(false, SubscriptionKind::Sharded, channel.into());
     }
 
+    /// Reports each channel that the server has acknowledged as [`SubscriberEvent::Subscribed`], from now on: not patterns,
+    /// and in a cluster not sharded channels.
+    pub fn report_subscribed(&self) {
+        self.queue.report_subscribed();
+    }
+
     /// Why the last connection ended, or could not be made.
     #[must_use]
     pub fn last_failure(&self) -> Option<String> {
@@ -126,7 +132,8 @@ impl Subscriber {
         poll_fn(|cx| self.poll_recv(cx)).await
     }
 
-    pub(crate) fn poll_recv(&mut self, cx: &Context<'_>) -> Poll<Option<SubscriberEvent>> {
+    /// The next event, or a promise to wake the task once there is one; `None` once the loop has ended.
+    pub fn poll_recv(&mut self, cx: &Context<'_>) -> Poll<Option<SubscriberEvent>> {
         self.subscriptions.queue.poll_event(cx)
     }
 }

@@ -29,6 +29,9 @@ pub enum SubscriberEvent {
     Up,
     /// The connection is lost; the subscriber connects again.
     Down,
+    /// The server has acknowledged the subscription of this channel: later messages arrive. It comes once for each connection,
+    /// and only after [`Subscriptions::report_subscribed`](crate::Subscriptions::report_subscribed).
+    Subscribed(Bytes),
 }
 
 /// A message of a channel.
@@ -98,6 +101,9 @@ struct SubscriberState {
     was_up: bool,
     last_failure: Option<String>,
     counts: SubscriberCounts,
+    reports_subscribed: bool,
+    /// Acknowledgements among the events: at most one for each channel.
+    acknowledgements: usize,
     /// Channels whose subscriptions the server has ended by itself.
     ended: Vec<Bytes>,
 }
@@ -118,6 +124,7 @@ impl SubscriberQueue {
         let mut state = lock(&self.state);
         if let Some(event) = state.events.pop_front() {
             state.event_bytes -= bytes_of(&event);
+            state.acknowledgements -= usize::from(matches!(event, SubscriberEvent::Subscribed(_)));
             return Poll::Ready(Some(event));
         }
         if state.has_no_loop {
@@ -132,6 +139,7 @@ impl SubscriberQueue {
         let mut state = lock(&self.state);
         state.has_no_reader = true;
         state.events.clear();
+        state.acknowledgements = 0;
         if let Some(link) = &state.link {
             link.post(WakeUp).ok();
         }
@@ -248,9 +256,26 @@ impl SubscriberQueue {
         let mut state = lock(&self.state);
         state.link = None;
         state.changes.clear();
+        // Those of the next connection follow.
+        if std::mem::take(&mut state.acknowledgements) > 0 {
+            state.events.retain(|event| !matches!(event, SubscriberEvent::Subscribed(_)));
+        }
         drop(state);
         if was_up {
             self.push(SubscriberEvent::Down);
+        }
+    }
+
+    /// Reports acknowledgements of channels from now on.
+    pub(crate) fn report_subscribed(&self) {
+        lock(&self.state).reports_subscribed = true;
+    }
+
+    /// The server has acknowledged a channel.
+    pub(crate) fn subscribed(&self, channel: &[u8]) {
+        let mut state = lock(&self.state);
+        if state.reports_subscribed {
+            state.push(SubscriberEvent::Subscribed(Bytes::copy_from_slice(channel)));
         }
     }
 
@@ -290,7 +315,9 @@ impl SubscriberState {
         self.counts.connections += u64::from(event == SubscriberEvent::Up);
         let is_message = matches!(event, SubscriberEvent::Message(_));
         let bytes = bytes_of(&event);
-        let is_full = self.events.len() >= EVENTS_MAX || self.event_bytes.saturating_add(bytes) > EVENT_BYTES_MAX;
+        let is_acknowledgement = matches!(event, SubscriberEvent::Subscribed(_));
+        let others = self.events.len() - self.acknowledgements;
+        let is_full = others >= EVENTS_MAX || self.event_bytes.saturating_add(bytes) > EVENT_BYTES_MAX;
         let event = if is_message && is_full && !self.events.is_empty() { SubscriberEvent::Gap } else { event };
         if self.has_no_reader {
             return;
@@ -299,9 +326,13 @@ impl SubscriberState {
             return;
         }
         self.counts.gaps += u64::from(event == SubscriberEvent::Gap);
-        if self.events.len() >= EVENTS_MAX + STATES_MAX {
+        self.acknowledgements += usize::from(is_acknowledgement);
+        if !is_acknowledgement && others >= EVENTS_MAX + STATES_MAX {
             // The connection comes and goes while the application takes nothing: the last states say all of it.
-            self.events.truncate(EVENTS_MAX);
+            let mut places = 0..;
+            self.events.retain(|event| {
+                matches!(event, SubscriberEvent::Subscribed(_)) || places.next().is_some_and(|place| place < EVENTS_MAX)
+            });
             self.event_bytes = self.events.iter().map(bytes_of).sum();
             self.events.push_back(SubscriberEvent::Gap);
         }

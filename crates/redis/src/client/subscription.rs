@@ -180,13 +180,20 @@ impl SubscriptionHandler {
                 return if is_found_again { Outcome::Continue } else { self.fail("the slot of a channel has moved") };
             }
             (
-                Some(b"subscribe" | b"psubscribe" | b"ssubscribe" | b"unsubscribe" | b"punsubscribe" | b"sunsubscribe"),
+                Some(
+                    kind @ (b"subscribe" | b"psubscribe" | b"ssubscribe" | b"unsubscribe" | b"punsubscribe"
+                    | b"sunsubscribe"),
+                ),
+                channel,
                 ..,
             ) => {
                 let Some(left) = self.acknowledgements_due.checked_sub(1) else {
                     return self.fail("the server acknowledged what was not asked for");
                 };
                 self.acknowledgements_due = left;
+                if let (b"subscribe", Some(channel)) = (kind, channel) {
+                    self.queue.subscribed(channel);
+                }
                 if left == 0 {
                     self.due = None;
                     return self.ask(cx);

@@ -1,0 +1,170 @@
+//! `Broker`: the seam between a node and an engine. The node makes requests, and the engine reports events.
+//!
+//! An engine keeps its subscriptions across connections: it subscribes all rooms again by itself, and reports each with
+//! [`BrokerEvent::Subscribed`] once more.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tidegate_engine::{NodeId, Position};
+
+/// The name of a room.
+pub type RoomName = Arc<str>;
+
+/// A broker's engine. One task calls it.
+pub trait Broker: 'static {
+    /// Starts a request. Requests of one room are executed in the order of the calls.
+    fn request(&mut self, request: Request);
+
+    /// The next event; `None` once the loop has ended.
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Option<BrokerEvent>>;
+}
+
+/// A request of a node. One with a ticket has an event with the same ticket, exactly once.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Request {
+    /// Messages of this room are wanted, until the room is unsubscribed.
+    Subscribe(RoomName),
+    /// Messages of this room are not wanted any more.
+    Unsubscribe(RoomName),
+    /// Publishes messages in this order, and reports [`BrokerEvent::Published`].
+    Publish {
+        /// Its number.
+        ticket: u64,
+        /// The room.
+        room: RoomName,
+        /// The bounds of the history; none for an ephemeral room.
+        history: Option<HistoryBounds>,
+        /// The epoch if the broker has none for the room.
+        epoch: u64,
+        /// The messages.
+        messages: Vec<OutgoingMessage>,
+    },
+    /// Reads the history, and reports [`BrokerEvent::History`].
+    ReadHistory {
+        /// Its number.
+        ticket: u64,
+        /// The room.
+        room: RoomName,
+        /// The first message, if it is of the current epoch; otherwise all of them are wanted.
+        from: Option<Position>,
+    },
+    /// Records the members of this node, and reports [`BrokerEvent::Presence`].
+    Presence {
+        /// Its number.
+        ticket: u64,
+        /// This node.
+        node: NodeId,
+        /// How long the record lasts.
+        lease: Duration,
+        /// The rooms, 100 at most.
+        rooms: Vec<PresenceUpdate>,
+        /// Whether the lists of other nodes are wanted.
+        reads: bool,
+    },
+}
+
+/// A message that is published.
+#[derive(Debug, Clone)]
+pub struct OutgoingMessage {
+    /// Its bytes.
+    pub bytes: Bytes,
+    /// It gets a position, and is appended to the history.
+    pub is_kept: bool,
+}
+
+/// The members of this node in one room.
+#[derive(Debug, Clone)]
+pub struct PresenceUpdate {
+    /// The room.
+    pub room: RoomName,
+    /// The list; none if there are no members any more.
+    pub list: Option<Bytes>,
+    /// The message that tells other nodes, if the list has changed.
+    pub message: Option<Bytes>,
+}
+
+/// The bounds of a history.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HistoryBounds {
+    /// Messages.
+    pub messages_max: usize,
+    /// Bytes.
+    pub bytes_max: usize,
+}
+
+/// An event of a broker.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum BrokerEvent {
+    /// The connection is made; subscriptions follow.
+    Up,
+    /// The connection is lost. Each room is subscribed again later.
+    Down,
+    /// Messages of any room may be lost, since this node did not take them in time.
+    Overflow,
+    /// Messages of the room that are published from now on arrive.
+    Subscribed(RoomName),
+    /// A message.
+    Message {
+        /// The room.
+        room: RoomName,
+        /// The position, if it is part of the history.
+        position: Option<Position>,
+        /// Its bytes.
+        bytes: Bytes,
+    },
+    /// Messages are published, or may not be.
+    Published {
+        /// The number of the request.
+        ticket: u64,
+        /// Whether the broker has confirmed it.
+        is_confirmed: bool,
+    },
+    /// A history, or none if it could not be read.
+    History {
+        /// The number of the request.
+        ticket: u64,
+        /// The history.
+        history: Option<History>,
+    },
+    /// Members are recorded, or may not be.
+    Presence {
+        /// The number of the request.
+        ticket: u64,
+        /// For each room of the request the lists of all nodes, if they were wanted and could be read.
+        leases: Option<Vec<Vec<Lease>>>,
+    },
+}
+
+/// The history of a room.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct History {
+    /// The position of the last message that was published, kept or not; none if there was none in this epoch.
+    pub position: Option<Position>,
+    /// The messages, with offsets that grow.
+    pub entries: Vec<HistoryEntry>,
+}
+
+/// A message of a history.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HistoryEntry {
+    /// Its offset in the epoch of the history.
+    pub offset: u64,
+    /// Its bytes.
+    pub bytes: Bytes,
+}
+
+/// The list of a node, and how long it lasts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lease {
+    /// The node.
+    pub node: NodeId,
+    /// How long the list lasts from now on.
+    pub left: Duration,
+    /// The list.
+    pub list: Bytes,
+}

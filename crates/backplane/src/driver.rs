@@ -1,0 +1,219 @@
+//! The task that connects a node, its broker and the rooms of this process.
+//!
+//! Rooms put their calls into an [`Inbox`] on any thread. The task takes all of them at once, gives them to the node, and
+//! executes the node's outputs. It never waits for members: a room puts a message into mailboxes.
+
+use std::collections::HashMap;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use tidegate_engine::{BackplaneRoom, NodePresence, RoomMessage, task};
+
+use crate::broker::{Broker, HistoryBounds, RoomName};
+use crate::counts::BackplaneCounts;
+use crate::limits::NodeLimits;
+use crate::node::{Node, Output};
+
+/// A call of a room.
+pub(crate) enum RoomCall {
+    Attach(RoomName, Option<HistoryBounds>, Arc<dyn BackplaneRoom>),
+    Detach(RoomName),
+    PresenceChanged(RoomName),
+    Publish(RoomName, Option<HistoryBounds>, RoomMessage),
+}
+
+/// The state that the handles and the task share.
+#[derive(Default)]
+pub(crate) struct Inbox {
+    state: Mutex<InboxState>,
+}
+
+#[derive(Default)]
+struct InboxState {
+    calls: Vec<RoomCall>,
+    messages: usize,
+    bytes: usize,
+    waker: Option<Waker>,
+    counts: BackplaneCounts,
+    refused: u64,
+    is_closed: bool,
+    has_ended: bool,
+    end_waker: Option<Waker>,
+}
+
+impl Inbox {
+    fn lock(&self) -> MutexGuard<'_, InboxState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a call. Returns whether there was room for it: only messages are refused.
+    pub(crate) fn push(&self, call: RoomCall, limits: &NodeLimits) -> bool {
+        let mut state = self.lock();
+        if let RoomCall::Publish(name, _, message) = &call {
+            let queued = state.messages.saturating_add(state.counts.queued_messages as usize);
+            let is_full = queued >= limits.queued_messages_max
+                || state.bytes.saturating_add(message.bytes.len()) > limits.queued_bytes_max;
+            if is_full || name.len() > limits.room_name_bytes_max || state.is_closed {
+                state.refused += 1;
+                return false;
+            }
+            state.messages += 1;
+            state.bytes += message.bytes.len();
+        }
+        if state.is_closed {
+            return true;
+        }
+        state.calls.push(call);
+        let waker = state.waker.take();
+        drop(state);
+        waker.into_iter().for_each(Waker::wake);
+        true
+    }
+
+    pub(crate) fn counts(&self) -> BackplaneCounts {
+        let state = self.lock();
+        BackplaneCounts { refused: state.refused + state.counts.refused, ..state.counts }
+    }
+
+    /// Waits until the task has ended.
+    pub(crate) async fn closed(&self) {
+        poll_fn(|cx| {
+            let mut state = self.lock();
+            if state.has_ended {
+                return Poll::Ready(());
+            }
+            state.end_waker = Some(cx.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+
+    /// Ends the task.
+    pub(crate) fn close(&self) {
+        let mut state = self.lock();
+        state.is_closed = true;
+        let waker = state.waker.take();
+        drop(state);
+        waker.into_iter().for_each(Waker::wake);
+    }
+}
+
+/// Runs a node until its inbox is closed, or the broker's loop has ended.
+pub(crate) async fn drive<B: Broker>(mut node: Node, mut broker: B, inbox: Arc<Inbox>, names_max: usize) {
+    let mut rooms: HashMap<RoomName, Arc<dyn BackplaneRoom>> = HashMap::new();
+    let mut undelivered = 0;
+    loop {
+        let mut sleep = node.poll_timeout().map(task::sleep_until);
+        let goes_on = poll_fn(|cx| {
+            if let Some(sleep) = &mut sleep
+                && pin!(sleep).poll(cx).is_ready()
+            {
+                node.handle_timeout(task::now());
+                return Poll::Ready(true);
+            }
+            match take_calls(&inbox, &mut node, &mut rooms, cx) {
+                Some(true) => return Poll::Ready(true),
+                Some(false) => {}
+                None => return Poll::Ready(false),
+            }
+            match broker.poll_event(cx) {
+                Poll::Ready(Some(event)) => {
+                    node.handle_event(event, task::now());
+                    Poll::Ready(true)
+                }
+                Poll::Ready(None) => Poll::Ready(false),
+                Poll::Pending => Poll::Pending,
+            }
+        })
+        .await;
+        while let Some(output) = node.poll_output() {
+            undelivered += u64::from(!execute(output, &mut node, &mut broker, &mut rooms, names_max));
+        }
+        inbox.lock().counts = BackplaneCounts { undelivered, ..node.counts() };
+        if !goes_on {
+            break;
+        }
+    }
+    let mut state = inbox.lock();
+    state.is_closed = true;
+    state.counts.is_up = false;
+    state.has_ended = true;
+    let (calls, waker) = (std::mem::take(&mut state.calls), state.end_waker.take());
+    drop(state);
+    waker.into_iter().for_each(Waker::wake);
+    // They may be the last handles of rooms.
+    drop(calls);
+}
+
+/// Gives the calls of rooms to the node. Returns whether there were some, or nothing if the inbox is closed.
+fn take_calls(
+    inbox: &Inbox,
+    node: &mut Node,
+    rooms: &mut HashMap<RoomName, Arc<dyn BackplaneRoom>>,
+    cx: &Context<'_>,
+) -> Option<bool> {
+    let mut state = inbox.lock();
+    if state.is_closed {
+        return None;
+    }
+    let calls = std::mem::take(&mut state.calls);
+    (state.messages, state.bytes) = (0, 0);
+    state.waker = Some(cx.waker().clone());
+    drop(state);
+    let (now, has_calls) = (task::now(), !calls.is_empty());
+    for call in calls {
+        match call {
+            RoomCall::Attach(name, history, room) => {
+                node.attach(&name, history, now);
+                // Another room of the same name, such as one of other `Rooms`, takes its place.
+                rooms.insert(name, room);
+            }
+            RoomCall::Detach(name) => node.detach(&name, now),
+            RoomCall::PresenceChanged(name) => node.presence_changed(&name, now),
+            // The node counts what it refuses.
+            RoomCall::Publish(name, history, message) => drop(node.publish(&name, history, message, now)),
+        }
+    }
+    Some(has_calls)
+}
+
+/// Executes an output. Returns `false` if a loop did not take a message.
+fn execute<B: Broker>(
+    output: Output,
+    node: &mut Node,
+    broker: &mut B,
+    rooms: &mut HashMap<RoomName, Arc<dyn BackplaneRoom>>,
+    names_max: usize,
+) -> bool {
+    match output {
+        Output::Request(request) => broker.request(request),
+        Output::Opened(name, position, messages) => with(rooms, &name, |room| room.opened(position, messages)),
+        Output::Deliver(name, delivery) => return rooms.get(&name).is_none_or(|room| room.deliver(delivery)),
+        Output::Gap(name, position) => with(rooms, &name, |room| room.gap(position)),
+        Output::Connected(name, is_connected) => with(rooms, &name, |room| room.connected(is_connected)),
+        Output::NodePresence(name, id, members) => with(rooms, &name, |room| room.node_presence(id, members)),
+        Output::Closing(name) => {
+            if rooms.get(&name).is_none_or(|room| room.try_close()) {
+                node.close(&name);
+                rooms.remove(&name);
+            }
+        }
+        Output::Describe(names) => {
+            let describe = |name: RoomName| {
+                let members = rooms.get(&name).map_or_else(NodePresence::default, |room| room.presence(names_max));
+                (name, members)
+            };
+            let described = names.into_iter().map(describe).collect();
+            node.presence(described, task::now());
+        }
+    }
+    true
+}
+
+fn with(rooms: &HashMap<RoomName, Arc<dyn BackplaneRoom>>, name: &RoomName, call: impl FnOnce(&dyn BackplaneRoom)) {
+    if let Some(room) = rooms.get(name) {
+        call(&**room);
+    }
+}

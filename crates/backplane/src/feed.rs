@@ -1,0 +1,347 @@
+//! `Feed`: the order of one room's messages on this node.
+//!
+//! | state | messages |
+//! |---|---|
+//! | `Subscribing` | none arrive |
+//! | `Waiting` | are buffered, until a history read may be sent |
+//! | `Reading` | are buffered, until the history arrives |
+//! | `Live` | are delivered |
+//!
+//! Invariant: what the feed delivers between two gaps has offsets that grow by one, in one epoch.
+//!
+//! A buffered message that came before the read was sent is in the history, or was trimmed from it, or is one that the broker
+//! has never given an offset: so it is dropped in any case. A message that came later continues the history.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use tidegate_engine::{NodeId, Position, RoomDelivery, RoomMessage};
+
+use crate::broker::History;
+use crate::counts::BackplaneCounts;
+use crate::envelope::{Content, Envelope, NoEnvelope};
+use crate::limits::NodeLimits;
+
+/// The order of one room's messages.
+#[derive(Debug)]
+pub(crate) struct Feed {
+    is_ordered: bool,
+    state: FeedState,
+    /// The room has been opened.
+    is_open: bool,
+    /// The position of the last message that was delivered or skipped.
+    position: Option<Position>,
+    /// The sender of the last message, and its number there: whether a history continues what was delivered.
+    last: Option<(NodeId, u64)>,
+    buffer: VecDeque<Incoming>,
+    buffered_bytes: usize,
+    /// So many of them came before the read was sent.
+    before_read: usize,
+    has_overflowed: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum FeedState {
+    Subscribing,
+    Waiting,
+    Reading(u64),
+    Live,
+}
+
+#[derive(Debug)]
+struct Incoming {
+    position: Option<Position>,
+    origin: NodeId,
+    number: u64,
+    message: RoomMessage,
+}
+
+/// An event for the room, or a request of the feed.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum FeedEvent {
+    /// The history is to be read.
+    Read,
+    Opened(Option<Position>, Vec<RoomDelivery>),
+    Deliver(RoomDelivery),
+    Gap(Option<Position>),
+    /// Messages arrive again.
+    Up,
+    Down,
+}
+
+/// The surroundings of a call.
+pub(crate) struct FeedContext<'a> {
+    pub(crate) limits: &'a NodeLimits,
+    pub(crate) counts: &'a mut BackplaneCounts,
+    pub(crate) events: &'a mut Vec<FeedEvent>,
+}
+
+impl Feed {
+    pub(crate) fn new(is_ordered: bool) -> Self {
+        Self {
+            is_ordered,
+            state: FeedState::Subscribing,
+            is_open: false,
+            position: None,
+            last: None,
+            buffer: VecDeque::new(),
+            buffered_bytes: 0,
+            before_read: 0,
+            has_overflowed: false,
+        }
+    }
+
+    /// The broker has confirmed the subscription.
+    pub(crate) fn subscribed(&mut self, cx: &mut FeedContext<'_>) {
+        if self.state != FeedState::Subscribing {
+            return;
+        }
+        cx.counts.resubscribes += u64::from(self.is_open);
+        if self.is_ordered {
+            return self.read(cx);
+        }
+        self.state = FeedState::Live;
+        if self.is_open {
+            self.gap(None, 0, cx);
+            cx.events.push(FeedEvent::Up);
+        } else {
+            self.is_open = true;
+            cx.events.push(FeedEvent::Opened(None, Vec::new()));
+        }
+    }
+
+    /// The connection is lost.
+    pub(crate) fn down(&mut self, cx: &mut FeedContext<'_>) {
+        if self.is_open && self.state != FeedState::Subscribing {
+            cx.events.push(FeedEvent::Down);
+        }
+        self.state = FeedState::Subscribing;
+        self.clear_buffer();
+    }
+
+    /// Messages may be lost although the connection lasts.
+    pub(crate) fn overflowed(&mut self, cx: &mut FeedContext<'_>) {
+        match self.state {
+            FeedState::Live if self.is_ordered => self.read(cx),
+            FeedState::Live => self.gap(None, 0, cx),
+            FeedState::Reading(_) => self.has_overflowed = true,
+            FeedState::Subscribing | FeedState::Waiting => {}
+        }
+    }
+
+    /// The read is sent with this ticket: returns the first message that is wanted.
+    pub(crate) fn read_sent(&mut self, ticket: u64) -> Option<Position> {
+        self.state = FeedState::Reading(ticket);
+        self.before_read = self.buffer.len();
+        self.position.filter(|position| self.is_open && position.offset > 0)
+    }
+
+    /// Whether the feed still wants a read that it has asked for.
+    pub(crate) fn wants_read(&self) -> bool {
+        self.state == FeedState::Waiting
+    }
+
+    pub(crate) fn message(&mut self, position: Option<Position>, envelope: Envelope, cx: &mut FeedContext<'_>) {
+        let Content::Message(message) = envelope.content else { return };
+        if self.is_ordered && position.is_none() != message.is_announcement {
+            cx.counts.foreign += 1;
+            return;
+        }
+        let position = position.filter(|_| self.is_ordered);
+        let incoming = Incoming { position, origin: envelope.origin, number: envelope.number, message };
+        match self.state {
+            FeedState::Subscribing => {}
+            FeedState::Live => self.accept(incoming, cx),
+            FeedState::Waiting | FeedState::Reading(_) => self.buffer(incoming, cx),
+        }
+    }
+
+    /// A message while the feed is live.
+    fn accept(&mut self, incoming: Incoming, cx: &mut FeedContext<'_>) {
+        let Some(position) = incoming.position else { return self.deliver(incoming, cx) };
+        let is_next = match self.position {
+            None => position.offset == 1,
+            Some(last) if last.epoch == position.epoch => {
+                if position.offset <= last.offset {
+                    cx.counts.duplicates += 1;
+                    return;
+                }
+                position.offset == last.offset + 1
+            }
+            Some(_) => false,
+        };
+        if is_next {
+            return self.deliver(incoming, cx);
+        }
+        self.buffer(incoming, cx);
+        self.read(cx);
+    }
+
+    fn deliver(&mut self, incoming: Incoming, cx: &mut FeedContext<'_>) {
+        if incoming.position.is_some() {
+            self.position = incoming.position;
+            self.last = Some((incoming.origin, incoming.number));
+        }
+        cx.counts.delivered += 1;
+        let Incoming { position, origin, message, .. } = incoming;
+        cx.events.push(FeedEvent::Deliver(RoomDelivery { position, origin, message }));
+    }
+
+    fn buffer(&mut self, incoming: Incoming, cx: &FeedContext<'_>) {
+        self.buffered_bytes += incoming.message.bytes.len();
+        self.buffer.push_back(incoming);
+        if self.buffer.len() > cx.limits.buffered_messages_max || self.buffered_bytes > cx.limits.buffered_bytes_max {
+            self.clear_buffer();
+            self.has_overflowed = true;
+        }
+    }
+
+    fn clear_buffer(&mut self) {
+        self.buffer = VecDeque::new();
+        (self.buffered_bytes, self.before_read, self.has_overflowed) = (0, 0, false);
+    }
+
+    fn read(&mut self, cx: &mut FeedContext<'_>) {
+        self.state = FeedState::Waiting;
+        cx.events.push(FeedEvent::Read);
+    }
+
+    fn gap(&mut self, position: Option<Position>, lost: u64, cx: &mut FeedContext<'_>) {
+        cx.counts.gaps += 1;
+        cx.counts.lost = cx.counts.lost.saturating_add(lost);
+        (self.position, self.last) = (position, None);
+        cx.events.push(FeedEvent::Gap(position));
+    }
+
+    /// The history could not be read. Returns whether it was the read of this ticket: then it is tried again.
+    pub(crate) fn read_failed(&mut self, ticket: u64) -> bool {
+        let is_ours = self.state == FeedState::Reading(ticket);
+        if is_ours {
+            self.state = FeedState::Waiting;
+        }
+        is_ours
+    }
+
+    pub(crate) fn history(&mut self, ticket: u64, history: History, cx: &mut FeedContext<'_>) {
+        if self.state != FeedState::Reading(ticket) {
+            return;
+        }
+        let History { position, entries } = history;
+        let entries: Vec<_> =
+            entries.into_iter().map(|entry| Entry::of(entry.offset, &entry.bytes, cx.counts)).collect();
+        let was_open = std::mem::replace(&mut self.is_open, true);
+        if was_open {
+            self.continue_with(position, entries, cx);
+            cx.events.push(FeedEvent::Up);
+        } else {
+            self.last =
+                entries.last().and_then(|entry| Some((entry.content.as_ref()?.origin, entry.content.as_ref()?.number)));
+            self.position = position;
+            let deliveries = entries.into_iter().filter_map(|entry| entry.delivery(position?.epoch)).collect();
+            cx.events.push(FeedEvent::Opened(position, deliveries));
+        }
+        self.state = FeedState::Live;
+        self.take_buffer(cx);
+    }
+
+    /// Continues after the last position with a history.
+    fn continue_with(&mut self, top: Option<Position>, entries: Vec<Entry>, cx: &mut FeedContext<'_>) {
+        let Some(top) = top else {
+            if self.position.is_some() {
+                self.gap(None, 0, cx);
+            }
+            return;
+        };
+        let continues = match self.position {
+            None => true,
+            Some(last) => {
+                let same = entries.iter().find(|entry| entry.offset == last.offset);
+                let is_same = match (same.and_then(|entry| entry.content.as_ref()), self.last) {
+                    (Some(entry), Some(last)) => (entry.origin, entry.number) == last,
+                    // It was trimmed.
+                    _ => true,
+                };
+                if last.epoch == top.epoch && (top.offset < last.offset || !is_same) {
+                    // The broker has lost messages that were delivered, as a replica that became the master: which of the others
+                    // were delivered is unknown.
+                    return self.gap(Some(top), 0, cx);
+                }
+                last.epoch == top.epoch
+            }
+        };
+        let after = self.position.filter(|_| continues).map_or(0, |last| last.offset);
+        let missing: Vec<_> = entries.into_iter().filter(|entry| entry.offset > after).collect();
+        let first = missing.first().map_or(top.offset, |entry| entry.offset - 1);
+        if !continues || first > after {
+            let lost = if continues { first.saturating_sub(after) } else { 0 };
+            self.gap((first > 0).then_some(Position { offset: first, ..top }), lost, cx);
+        }
+        cx.counts.recovered += missing.len() as u64;
+        for entry in missing {
+            let position = Position { epoch: top.epoch, offset: entry.offset };
+            self.position = Some(position);
+            if let Some(entry) = entry.content {
+                self.deliver(Incoming { position: Some(position), ..entry }, cx);
+            }
+        }
+        self.position = Some(top);
+    }
+
+    /// Delivers what came while the history was read.
+    fn take_buffer(&mut self, cx: &mut FeedContext<'_>) {
+        let (before, has_overflowed) = (self.before_read, self.has_overflowed);
+        let mut buffer = std::mem::take(&mut self.buffer);
+        self.clear_buffer();
+        let is_covered = |incoming: &Incoming, top: Option<Position>| match (incoming.position, top) {
+            (Some(position), Some(top)) => position.epoch == top.epoch && position.offset <= top.offset,
+            _ => false,
+        };
+        // An announcement before a message of the history would come too late.
+        let covered =
+            buffer.iter().rposition(|incoming| is_covered(incoming, self.position)).map_or(0, |last| last + 1);
+        for (place, incoming) in buffer.drain(..).enumerate() {
+            if place < before && incoming.position.is_some() {
+                cx.counts.impossible += u64::from(!is_covered(&incoming, self.position));
+            } else if place < covered {
+                // In the history.
+            } else if self.state == FeedState::Live {
+                self.accept(incoming, cx);
+            } else {
+                self.buffer(incoming, cx);
+            }
+        }
+        if has_overflowed && self.state == FeedState::Live {
+            self.read(cx);
+        }
+    }
+}
+
+/// A message of the history, without content if no node has sent it.
+struct Entry {
+    offset: u64,
+    content: Option<Incoming>,
+}
+
+impl Entry {
+    fn of(offset: u64, bytes: &Bytes, counts: &mut BackplaneCounts) -> Self {
+        let content = match Envelope::parse(bytes) {
+            Ok(Envelope { origin, number, content: Content::Message(message) }) => {
+                Some(Incoming { position: None, origin, number, message })
+            }
+            Ok(_) | Err(NoEnvelope::Foreign) => {
+                counts.foreign += 1;
+                None
+            }
+            Err(NoEnvelope::OtherVersion) => {
+                counts.other_versions += 1;
+                None
+            }
+        };
+        Self { offset, content }
+    }
+
+    fn delivery(self, epoch: u64) -> Option<RoomDelivery> {
+        let Incoming { origin, message, .. } = self.content?;
+        Some(RoomDelivery { position: Some(Position { epoch, offset: self.offset }), origin, message })
+    }
+}

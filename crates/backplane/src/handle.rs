@@ -1,0 +1,277 @@
+//! `Backplane`: the handle that applications give to their rooms, and how it starts.
+
+use std::fmt;
+use std::hash::{BuildHasher as _, RandomState};
+use std::io;
+use std::sync::{Arc, mpsc};
+
+use tidegate_engine::{Backend, BackplaneFull, BackplaneRoom, EventLoop, NodeId, RoomLimits, RoomMessage, task};
+use tidegate_redis::{Client, ClientBuilder};
+
+use crate::broker::{Broker, HistoryBounds, RoomName};
+use crate::counts::BackplaneCounts;
+use crate::driver::{Inbox, RoomCall, drive};
+use crate::limits::NodeLimits;
+use crate::memory::MemoryBroker;
+use crate::node::Node;
+use crate::redis::RedisBroker;
+
+/// A node's connection to its broker, which rooms share. Clones are the same node; the last one that is dropped ends it.
+///
+/// ```no_run
+/// use tidegate::backplane::Backplane;
+/// use tidegate::framing::Lines;
+/// use tidegate::{RoomLimits, Rooms, Slow};
+///
+/// let backplane = Backplane::redis("redis://127.0.0.1:6379")?.spawn()?;
+/// let rooms = Rooms::<Lines>::new(Slow::Skip, RoomLimits::default()).with(&backplane);
+/// # drop(rooms);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct Backplane {
+    shared: Arc<SharedNode>,
+}
+
+struct SharedNode {
+    id: NodeId,
+    inbox: Arc<Inbox>,
+    limits: NodeLimits,
+}
+
+impl Drop for SharedNode {
+    fn drop(&mut self) {
+        self.inbox.close();
+    }
+}
+
+/// The configuration of a [`Backplane`].
+#[must_use = "a backplane does nothing until it is started"]
+pub struct BackplaneBuilder {
+    limits: NodeLimits,
+    id: Option<NodeId>,
+    prefix: Box<str>,
+    start: Box<StartBroker>,
+}
+
+/// Starts the broker on the loop of this thread, and runs the node; the second argument is the prefix of names.
+type StartBroker = dyn FnOnce(Node, &str, Arc<Inbox>, usize) + Send;
+
+impl Backplane {
+    /// A backplane on the Redis server at `redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE]`.
+    ///
+    /// # Errors
+    /// [`RedisAddressError`] if the address is none.
+    pub fn redis(address: &str) -> Result<BackplaneBuilder, RedisAddressError> {
+        Ok(Self::redis_client(redis_builder(address)?))
+    }
+
+    /// A backplane on the Redis server of this client's configuration: for sentinels, Unix sockets and other timeouts. A cluster
+    /// works for rooms without presence in other nodes: the rooms of one request belong to different slots.
+    pub fn redis_client(client: ClientBuilder) -> BackplaneBuilder {
+        BackplaneBuilder::new(Box::new(move |node, prefix, inbox, names_max| {
+            drop(task::spawn(drive(node, RedisBroker::start(client, prefix), inbox, names_max)));
+        }))
+    }
+
+    /// A backplane on a broker in the memory of this process: for tests of applications with several nodes.
+    pub fn memory(broker: &MemoryBroker) -> BackplaneBuilder {
+        let broker = broker.clone();
+        Self::over(move || broker.client())
+    }
+
+    /// A backplane on another broker, which `make` makes on the loop of the node.
+    pub fn over<B: Broker>(make: impl FnOnce() -> B + Send + 'static) -> BackplaneBuilder {
+        BackplaneBuilder::new(Box::new(move |node, _, inbox, names_max| {
+            drop(task::spawn(drive(node, make(), inbox, names_max)));
+        }))
+    }
+
+    /// The number of this node.
+    #[must_use]
+    pub fn id(&self) -> NodeId {
+        self.shared.id
+    }
+
+    /// Whether the broker is connected: for a readiness probe.
+    #[must_use]
+    pub fn is_up(&self) -> bool {
+        self.counts().is_up
+    }
+
+    /// Ends the node: rooms get no messages any more, and refuse those that are sent. Members that are present do not keep it
+    /// running.
+    pub fn close(&self) {
+        self.shared.inbox.close();
+    }
+
+    /// Numbers for metrics.
+    #[must_use]
+    pub fn counts(&self) -> BackplaneCounts {
+        self.shared.inbox.counts()
+    }
+}
+
+impl tidegate_engine::Backplane for Backplane {
+    fn attach(&self, name: &Arc<str>, limits: &RoomLimits, room: Arc<dyn BackplaneRoom>) {
+        self.call(RoomCall::Attach(name.clone(), bounds(limits), room));
+    }
+
+    fn detach(&self, name: &Arc<str>) {
+        self.call(RoomCall::Detach(name.clone()));
+    }
+
+    fn presence_changed(&self, name: &Arc<str>) {
+        self.call(RoomCall::PresenceChanged(name.clone()));
+    }
+
+    fn publish(&self, name: &Arc<str>, limits: &RoomLimits, message: RoomMessage) -> Result<(), BackplaneFull> {
+        let name: RoomName = name.clone();
+        if self.call(RoomCall::Publish(name, bounds(limits), message)) { Ok(()) } else { Err(BackplaneFull) }
+    }
+}
+
+impl Backplane {
+    fn call(&self, call: RoomCall) -> bool {
+        self.shared.inbox.push(call, &self.shared.limits)
+    }
+}
+
+fn bounds(limits: &RoomLimits) -> Option<HistoryBounds> {
+    let (messages_max, bytes_max) = (limits.history_max, limits.history_bytes_max);
+    (messages_max > 0).then_some(HistoryBounds { messages_max, bytes_max })
+}
+
+impl BackplaneBuilder {
+    fn new(start: Box<StartBroker>) -> Self {
+        Self { limits: NodeLimits::default(), id: None, prefix: PREFIX.into(), start }
+    }
+
+    /// Sets the limits.
+    pub fn limits(mut self, limits: NodeLimits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Sets the beginning of all names in the broker; `tidegate:` unless set. Applications that share a broker have different
+    /// ones.
+    pub fn prefix(mut self, prefix: impl Into<Box<str>>) -> Self {
+        self.prefix = prefix.into();
+        self
+    }
+
+    /// Sets the number of the node, for tests that repeat. It is random unless set, and must be another one at each start.
+    pub fn id(mut self, id: NodeId) -> Self {
+        self.id = Some(id);
+        self
+    }
+
+    /// Starts the node on the loop of this thread.
+    ///
+    /// # Panics
+    /// If no event loop runs on this thread.
+    #[must_use]
+    pub fn start(self) -> Backplane {
+        let (backplane, run) = self.prepare();
+        run();
+        backplane
+    }
+
+    /// Starts the node on a loop of its own, on a thread of its own, which ends with the last clone of the backplane and the
+    /// last member.
+    ///
+    /// # Errors
+    /// The system's, if there is no thread or no loop.
+    pub fn spawn(self) -> io::Result<Backplane> {
+        let (backplane, run) = self.prepare();
+        let inbox = backplane.shared.inbox.clone();
+        let (started, starting) = mpsc::channel();
+        std::thread::Builder::new().name("tidegate-backplane".to_owned()).spawn(move || {
+            let mut event_loop = match EventLoop::on(Backend::Auto) {
+                Ok(event_loop) => event_loop,
+                Err(error) => return drop(started.send(Err(io::Error::other(error.to_string())))),
+            };
+            drop(started.send(Ok(())));
+            // A loop that fails drops the node; rooms go on without messages.
+            drop(event_loop.block_on(async move {
+                run();
+                inbox.closed().await;
+            }));
+        })?;
+        starting.recv().map_err(io::Error::other)??;
+        Ok(backplane)
+    }
+
+    fn prepare(self) -> (Backplane, impl FnOnce() + Send + 'static) {
+        let Self { limits, id, prefix, start } = self;
+        let id = id.unwrap_or_else(random_id);
+        let inbox = Arc::<Inbox>::default();
+        let (node, names_max) = (Node::new(id, limits.clone()), limits.names_max);
+        let backplane = Backplane { shared: Arc::new(SharedNode { id, inbox: inbox.clone(), limits }) };
+        (backplane, move || start(node, &prefix, inbox, names_max))
+    }
+}
+
+impl fmt::Debug for Backplane {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Backplane").field("id", &self.shared.id).field("is_up", &self.is_up()).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for BackplaneBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BackplaneBuilder").field("prefix", &self.prefix).finish_non_exhaustive()
+    }
+}
+
+/// A number of 128 bits that the system's random keys determine.
+fn random_id() -> NodeId {
+    let half = || RandomState::new().hash_one(std::process::id());
+    NodeId((u128::from(half()) << 64 | u128::from(half())).to_be_bytes())
+}
+
+fn redis_builder(address: &str) -> Result<ClientBuilder, RedisAddressError> {
+    let Some(rest) = address.strip_prefix("redis://") else { return Err(RedisAddressError::Scheme) };
+    let (server, database) = rest.split_once('/').unwrap_or((rest, ""));
+    let (login, server) = server.rsplit_once('@').map_or((None, server), |(login, server)| (Some(login), server));
+    let has_port = server.rsplit_once(':').is_some_and(|(_, port)| !port.ends_with(']'));
+    let target = if has_port { server.to_owned() } else { format!("{server}:{PORT}") };
+    let mut builder = Client::to(&target).map_err(|_| RedisAddressError::Server)?.name("tidegate-backplane");
+    if let Some((user, password)) = login.map(|login| login.split_once(':').unwrap_or(("", login))) {
+        builder = builder.password(password.as_bytes());
+        if !user.is_empty() {
+            builder = builder.user(user);
+        }
+    }
+    if !database.is_empty() {
+        builder = builder.database(database.parse().map_err(|_| RedisAddressError::Database)?);
+    }
+    Ok(builder)
+}
+
+/// Why a text is no address of a Redis server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RedisAddressError {
+    /// It does not begin with `redis://`.
+    Scheme,
+    /// The server is not `HOST` or `HOST:PORT`.
+    Server,
+    /// The database is no number.
+    Database,
+}
+
+impl fmt::Display for RedisAddressError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Scheme => "the address of a backplane begins with redis://, such as redis://127.0.0.1:6379",
+            Self::Server => "a Redis server is redis://HOST:PORT",
+            Self::Database => "the database of redis://HOST:PORT/DATABASE is a number",
+        })
+    }
+}
+
+impl std::error::Error for RedisAddressError {}
+
+const PREFIX: &str = "tidegate:";
+const PORT: u16 = 6379;

@@ -1,0 +1,57 @@
+//! Rooms over several processes: a backplane connects [`Rooms`](tidegate_engine::Rooms) through a broker that exists already.
+//!
+//! | for | there is |
+//! |---|---|
+//! | rooms of several processes | [`Backplane::redis`], and [`Rooms::with`](tidegate_engine::Rooms::with) |
+//! | several nodes in one process, for tests | [`Backplane::memory`] with a [`MemoryBroker`] |
+//! | another broker | the trait [`Broker`], and [`Backplane::over`] |
+//! | bounds | [`NodeLimits`] |
+//! | numbers, and whether the broker is connected | [`Backplane::counts`], [`Backplane::is_up`] |
+//!
+//! [`Node`](crate::node::Node) has the rules and does no I/O: events of the broker and the time go in, requests and events of
+//! rooms come out. `driver.rs` is the task that connects a node, its broker and the rooms.
+//!
+//! **Ordered rooms** have a history. The broker gives each message an offset in an epoch. A node delivers in the order of the
+//! offsets, reads the history where one is missing, and reports a gap where the history does not reach back far enough, and
+//! where the epoch is another one. **Ephemeral rooms** have none: a message is delivered at most once.
+//!
+//! Read next: `feed.rs`, the order of one room; `node/mod.rs`; `broker.rs`; `redis/scripts.rs`.
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `broker.rs` | `Broker`, its requests and events: the seam to an engine |
+//! | `feed.rs` | `Feed`: the order of one room's messages, holes and gaps |
+//! | `node/` | `Node`: the rooms of a process, without I/O; publishing (`publishing.rs`), presence (`presence.rs`), timers (`timers.rs`) |
+//! | `envelope.rs` | the format of a message between nodes |
+//! | `presence_list.rs` | the format of a node's members of a room |
+//! | `memory.rs` | `MemoryBroker`, for several nodes in one process |
+//! | `redis/` | the broker on Redis, and its scripts (`scripts.rs`) |
+//! | `driver.rs` | the task that connects node, broker and rooms |
+//! | `handle.rs` | `Backplane`, the handle that applications have |
+//! | `counts.rs` | numbers for metrics |
+//! | `limits.rs` | `NodeLimits` |
+
+#![forbid(unsafe_code)]
+
+mod broker;
+mod counts;
+mod driver;
+mod envelope;
+mod feed;
+mod handle;
+mod limits;
+mod memory;
+pub mod node;
+mod presence_list;
+mod redis;
+
+pub use broker::{
+    Broker, BrokerEvent, History, HistoryBounds, HistoryEntry, Lease, OutgoingMessage, PresenceUpdate, Request,
+    RoomName,
+};
+pub use counts::{BackplaneCounts, BackplaneMetric};
+pub use handle::{Backplane, BackplaneBuilder, RedisAddressError};
+pub use limits::NodeLimits;
+pub use memory::MemoryBroker;

@@ -1,0 +1,52 @@
+//! `NodeLimits`: how much may wait, and how long.
+
+use std::time::Duration;
+
+/// The limits of a node.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct NodeLimits {
+    /// Messages of this node that wait for the broker; a further one is refused. 65,536.
+    pub queued_messages_max: usize,
+    /// Bytes of these messages. 64 MiB.
+    pub queued_bytes_max: usize,
+    /// Messages of a room that wait while its history is read. 1,024. If there are more, the history is read once more.
+    pub buffered_messages_max: usize,
+    /// Bytes of these messages. 4 MiB.
+    pub buffered_bytes_max: usize,
+    /// History reads at a time; further rooms wait. 64. It bounds the replies that a broker sends at once after a reconnect.
+    pub reads_max: usize,
+    /// The length of a room's name; messages to a room with a longer name are refused. 64 KiB.
+    pub room_name_bytes_max: usize,
+    /// Nodes whose members a room knows; further ones are not counted. 1,024.
+    pub nodes_max: usize,
+    /// Names of members that a node sends to others, for each room. 100.
+    pub names_max: usize,
+    /// Bytes of these names. 16 KiB.
+    pub names_bytes_max: usize,
+    /// How long a room stays subscribed after its last member has left. 1 s.
+    pub linger: Duration,
+    /// Joins and leaves of this period are one message. 250 ms.
+    pub presence_window: Duration,
+    /// How long members of a node that has died are counted. 30 s.
+    pub lease: Duration,
+}
+
+impl Default for NodeLimits {
+    fn default() -> Self {
+        Self {
+            queued_messages_max: 65_536,
+            queued_bytes_max: 64 << 20,
+            buffered_messages_max: 1024,
+            buffered_bytes_max: 4 << 20,
+            reads_max: 64,
+            room_name_bytes_max: 64 << 10,
+            nodes_max: 1024,
+            names_max: 100,
+            names_bytes_max: 16 << 10,
+            linger: Duration::from_secs(1),
+            presence_window: Duration::from_millis(250),
+            lease: Duration::from_secs(30),
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! The members of rooms on all nodes.
+//!
+//! Each node records its own members at the broker under its number, with a lease, and tells other nodes of changes. It renews
+//! the leases at a third of their time, with requests of 100 rooms, whose replies have the lists of all nodes: so a node learns
+//! what it has missed, and forgets nodes that have died.
+
+use std::collections::HashMap;
+use std::time::Instant;
+
+use bytes::Bytes;
+use tidegate_engine::{NodeId, NodePresence};
+
+use super::timers::Timer;
+use super::{Node, Output, Ticket};
+use crate::broker::{Lease, PresenceUpdate, Request, RoomName};
+use crate::envelope::{Content, Envelope};
+use crate::presence_list::PresenceList;
+
+/// The members of a room.
+#[derive(Debug, Default)]
+pub(super) struct RoomPresence {
+    /// They have changed since the last window.
+    pub(super) is_dirty: bool,
+    /// The lists of other nodes are wanted with the next request.
+    pub(super) wants_read: bool,
+    nodes: HashMap<NodeId, KnownNode>,
+}
+
+/// The last list of another node.
+#[derive(Debug, Clone, Copy)]
+struct KnownNode {
+    number: u64,
+    heard_at: Instant,
+    until: Instant,
+    has_members: bool,
+}
+
+impl RoomPresence {
+    /// The room is not subscribed any more.
+    pub(super) fn end(&mut self) {
+        self.nodes.clear();
+    }
+}
+
+impl Node {
+    /// Members of this node have entered or left a room.
+    pub fn presence_changed(&mut self, name: &RoomName, now: Instant) {
+        let Some(room) = self.rooms.get_mut(name) else { return };
+        if !std::mem::replace(&mut room.presence.is_dirty, true) {
+            self.changed.push(name.clone());
+        }
+        self.start_window(now);
+    }
+
+    fn start_window(&mut self, now: Instant) {
+        if !std::mem::replace(&mut self.has_window, true) {
+            self.timers.add(now + self.limits.presence_window, Timer::PresenceWindow);
+        }
+    }
+
+    pub(super) fn start_renewal(&mut self, now: Instant) {
+        if !std::mem::replace(&mut self.has_renewal, true) {
+            self.timers.add(now + self.limits.lease / RENEWALS, Timer::Renewal);
+        }
+    }
+
+    /// After a lost connection all rooms are recorded and read again.
+    pub(super) fn presence_after_reconnect(&mut self, now: Instant) {
+        let names = self.attached();
+        for name in names {
+            if let Some(room) = self.rooms.get_mut(&name) {
+                room.presence.wants_read = true;
+            }
+            self.presence_changed(&name, now);
+        }
+    }
+
+    fn attached(&self) -> Vec<RoomName> {
+        let mut names: Vec<_> =
+            self.rooms.iter().filter(|(_, room)| room.is_attached).map(|(name, _)| name.clone()).collect();
+        names.sort_unstable();
+        names
+    }
+
+    pub(super) fn end_window(&mut self) {
+        self.has_window = false;
+        let changed = std::mem::take(&mut self.changed);
+        if !changed.is_empty() {
+            self.outputs.push_back(Output::Describe(changed));
+        }
+    }
+
+    pub(super) fn renew(&mut self, now: Instant) {
+        self.has_renewal = false;
+        self.expire(now);
+        let names = self.attached();
+        if names.is_empty() {
+            return;
+        }
+        self.start_renewal(now);
+        for name in &names {
+            if let Some(room) = self.rooms.get_mut(name) {
+                room.presence.wants_read = true;
+            }
+        }
+        self.outputs.push_back(Output::Describe(names));
+    }
+
+    /// Forgets nodes whose leases have ended.
+    fn expire(&mut self, now: Instant) {
+        for (name, room) in &mut self.rooms {
+            room.presence.nodes.retain(|node, known| {
+                if known.until <= now && known.has_members {
+                    self.outputs.push_back(Output::NodePresence(name.clone(), *node, None));
+                }
+                known.until > now
+            });
+        }
+    }
+
+    /// The members of this node in rooms that are to be [described](Output::Describe).
+    pub fn presence(&mut self, rooms: Vec<(RoomName, NodePresence)>, now: Instant) {
+        let mut rooms = rooms.into_iter().peekable();
+        while rooms.peek().is_some() {
+            let batch: Vec<_> = rooms.by_ref().take(ROOMS_PER_REQUEST).collect();
+            self.request_presence(batch, now);
+        }
+    }
+
+    fn request_presence(&mut self, batch: Vec<(RoomName, NodePresence)>, now: Instant) {
+        let (mut reads, mut names, mut updates) = (false, Vec::new(), Vec::new());
+        for (name, members) in batch {
+            let number = self.next_number();
+            let Some(room) = self.rooms.get_mut(&name) else { continue };
+            let is_changed = std::mem::take(&mut room.presence.is_dirty);
+            reads |= std::mem::take(&mut room.presence.wants_read);
+            let has_members = members.count > 0;
+            let list = PresenceList { number, members }.to_bytes(self.limits.names_bytes_max);
+            let content = Content::Presence(list.clone());
+            let message = is_changed.then(|| Envelope { origin: self.id, number, content }.to_bytes());
+            updates.push(PresenceUpdate { room: name.clone(), list: has_members.then_some(list), message });
+            self.remove_if_unused(&name);
+            names.push(name);
+        }
+        if updates.is_empty() {
+            return;
+        }
+        let ticket = self.last_ticket + 1;
+        self.last_ticket = ticket;
+        self.counts.presence_requests += 1;
+        self.tickets.insert(ticket, Ticket::Presence(names, now));
+        let (node, lease) = (self.id, self.limits.lease);
+        self.outputs.push_back(Output::Request(Request::Presence { ticket, node, lease, rooms: updates, reads }));
+    }
+
+    /// The reply to a request. A node that it does not name has no members, unless it was heard since.
+    pub(super) fn presence_read(
+        &mut self,
+        names: Vec<RoomName>,
+        sent_at: Instant,
+        leases: Option<Vec<Vec<Lease>>>,
+        now: Instant,
+    ) {
+        let Some(leases) = leases else { return };
+        for (name, leases) in names.into_iter().zip(leases) {
+            let listed: Vec<_> = leases.iter().map(|lease| lease.node).collect();
+            for Lease { node, left, list } in leases {
+                self.know(&name, node, list, now, now + left);
+            }
+            let Some(room) = self.rooms.get_mut(&name) else { continue };
+            room.presence.nodes.retain(|node, known| {
+                let is_known = listed.contains(node) || known.heard_at >= sent_at;
+                if !is_known && known.has_members {
+                    self.outputs.push_back(Output::NodePresence(name.clone(), *node, None));
+                }
+                is_known
+            });
+        }
+    }
+
+    /// A change that another node reports.
+    pub(super) fn presence_received(&mut self, name: &RoomName, node: NodeId, list: Bytes, now: Instant) {
+        self.know(name, node, list, now, now + self.limits.lease);
+    }
+
+    fn know(&mut self, name: &RoomName, node: NodeId, list: Bytes, now: Instant, until: Instant) {
+        if node == self.id {
+            return;
+        }
+        let Some(room) = self.rooms.get_mut(name).filter(|room| room.feed.is_some()) else { return };
+        let Some(list) = PresenceList::parse(list, self.limits.names_max) else {
+            self.counts.foreign += 1;
+            return;
+        };
+        let nodes = &mut room.presence.nodes;
+        let is_full = nodes.len() >= self.limits.nodes_max;
+        let has_members = list.members.count > 0;
+        let known = KnownNode { number: list.number, heard_at: now, until, has_members };
+        match nodes.get_mut(&node) {
+            Some(before) if before.number == list.number => {
+                (before.until, before.heard_at) = (until, now);
+                return;
+            }
+            Some(before) if before.number > list.number => return,
+            Some(before) => *before = known,
+            None if is_full => return,
+            None => {
+                nodes.insert(node, known);
+            }
+        }
+        let members = has_members.then_some(list.members);
+        self.outputs.push_back(Output::NodePresence(name.clone(), node, members));
+    }
+}
+
+/// Rooms of one request.
+const ROOMS_PER_REQUEST: usize = 100;
+/// Renewals during a lease.
+const RENEWALS: u32 = 3;

@@ -1,0 +1,273 @@
+//! The broker on Redis: publishing and history by scripts, messages by a subscriber.
+//!
+//! A room is a channel, `PREFIX{.ROOM}`, and the keys in `scripts.rs`. Commands have one connection and subscriptions another,
+//! so a reply may come before messages that were published earlier; the feed of a room puts them in order.
+
+pub(crate) mod scripts;
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tidegate_engine::{NodeId, Position, task};
+use tidegate_redis::{Client, ClientBuilder, ClientError, OwnedValue, Subscriber, SubscriberEvent};
+
+use self::scripts::{PRESENCE, PUBLISH, READ};
+use crate::broker::{
+    Broker, BrokerEvent, History, HistoryBounds, HistoryEntry, Lease, OutgoingMessage, PresenceUpdate, Request,
+    RoomName,
+};
+
+/// A node's connections to Redis.
+pub(crate) struct RedisBroker {
+    client: Client,
+    subscriber: Subscriber,
+    prefix: Rc<str>,
+    /// Events of requests.
+    replies: Rc<RefCell<Replies>>,
+    is_up: bool,
+    /// A gap has come: it belongs to a new connection if `Up` follows.
+    has_gap: bool,
+    /// The event that was behind a gap.
+    held: Option<BrokerEvent>,
+}
+
+#[derive(Default)]
+struct Replies {
+    events: VecDeque<BrokerEvent>,
+    waker: Option<Waker>,
+}
+
+impl RedisBroker {
+    /// Starts both connections on the loop of this thread.
+    pub(crate) fn start(builder: ClientBuilder, prefix: &str) -> Self {
+        let subscriber = builder.clone().subscriber();
+        subscriber.report_subscribed();
+        Self {
+            client: builder.start(),
+            subscriber,
+            prefix: prefix.into(),
+            replies: Rc::default(),
+            is_up: false,
+            has_gap: false,
+            held: None,
+        }
+    }
+
+    fn channel(&self, room: &str) -> String {
+        format!("{}{{.{room}}}", self.prefix)
+    }
+
+    /// Runs a request, and reports its event.
+    fn spawn(&self, request: impl Future<Output = BrokerEvent> + 'static) {
+        let replies = self.replies.clone();
+        drop(task::spawn(async move {
+            let event = request.await;
+            let mut replies = replies.borrow_mut();
+            replies.events.push_back(event);
+            if let Some(waker) = replies.waker.take() {
+                waker.wake();
+            }
+        }));
+    }
+
+    fn event(&mut self, event: SubscriberEvent) -> Option<BrokerEvent> {
+        match event {
+            SubscriberEvent::Message(message) => {
+                let room = self.room(&message.channel)?;
+                let (position, bytes) = split_position(message.payload);
+                Some(BrokerEvent::Message { room, position, bytes })
+            }
+            SubscriberEvent::Subscribed(channel) => Some(BrokerEvent::Subscribed(self.room(&channel)?)),
+            SubscriberEvent::Up => {
+                self.is_up = true;
+                Some(BrokerEvent::Up)
+            }
+            SubscriberEvent::Down => {
+                self.is_up = false;
+                Some(BrokerEvent::Down)
+            }
+            _ => None,
+        }
+    }
+
+    /// The room of a channel.
+    fn room(&self, channel: &[u8]) -> Option<RoomName> {
+        let name = channel.strip_prefix(self.prefix.as_bytes())?.strip_prefix(b"{.")?.strip_suffix(b"}")?;
+        std::str::from_utf8(name).ok().map(Into::into)
+    }
+
+    fn publish(
+        &self,
+        ticket: u64,
+        room: &str,
+        (history, epoch): (Option<HistoryBounds>, u64),
+        messages: Vec<OutgoingMessage>,
+    ) {
+        let channel = self.channel(room);
+        let client = self.client.clone();
+        let Some(bounds) = history else {
+            let publish =
+                |message: OutgoingMessage| client.cmd("PUBLISH").arg(&channel).shared_arg(message.bytes).send();
+            let replies: Vec<_> = messages.into_iter().map(publish).collect();
+            return self.spawn(async move {
+                let mut is_confirmed = true;
+                for reply in replies {
+                    is_confirmed &= reply.await.is_ok();
+                }
+                BrokerEvent::Published { ticket, is_confirmed }
+            });
+        };
+        self.spawn(async move {
+            let keys = [format!("{channel}:m"), format!("{channel}:h")];
+            let text = |number: usize| Bytes::from(number.to_string());
+            let mut arguments = vec![
+                Bytes::from(channel),
+                Bytes::from(format!("{epoch:016x}")),
+                text(bounds.messages_max),
+                text(bounds.bytes_max),
+                text(UNUSED_SECONDS),
+            ];
+            for message in messages {
+                arguments.push(Bytes::from_static(if message.is_kept { b"1" } else { b"0" }));
+                arguments.push(message.bytes);
+            }
+            let is_confirmed = PUBLISH.run(&client, keys, arguments).await.is_ok();
+            BrokerEvent::Published { ticket, is_confirmed }
+        });
+    }
+
+    fn read(&self, ticket: u64, room: &str, from: Option<Position>) {
+        let (channel, client) = (self.channel(room), self.client.clone());
+        self.spawn(async move {
+            let keys = [format!("{channel}:m"), format!("{channel}:h")];
+            let from = from.unwrap_or(Position { epoch: 0, offset: 0 });
+            let arguments = [format!("{:016x}", from.epoch), from.offset.to_string()];
+            let history = history_of(READ.run(&client, keys, arguments).await);
+            BrokerEvent::History { ticket, history }
+        });
+    }
+
+    fn presence(&self, ticket: u64, node: NodeId, lease: Duration, rooms: Vec<PresenceUpdate>, reads: bool) {
+        let client = self.client.clone();
+        let channels: Vec<_> = rooms.iter().map(|update| self.channel(&update.room)).collect();
+        self.spawn(async move {
+            let keys: Vec<_> = channels.iter().map(|channel| format!("{channel}:p")).collect();
+            let flag = |is_set| Bytes::from_static(if is_set { b"1" } else { b"0" });
+            let mut arguments = vec![node.to_string().into(), lease.as_millis().to_string().into(), flag(reads)];
+            for (update, channel) in rooms.into_iter().zip(channels) {
+                arguments.push(channel.into());
+                arguments.extend([flag(update.list.is_some()), update.list.unwrap_or_default()]);
+                arguments.extend([flag(update.message.is_some()), update.message.unwrap_or_default()]);
+            }
+            let reply = PRESENCE.run(&client, keys, arguments).await;
+            BrokerEvent::Presence { ticket, leases: leases_of(reply).filter(|_| reads) }
+        });
+    }
+}
+
+impl Broker for RedisBroker {
+    fn request(&mut self, request: Request) {
+        match request {
+            Request::Subscribe(room) => self.subscriber.subscribe(self.channel(&room)),
+            Request::Unsubscribe(room) => self.subscriber.unsubscribe(self.channel(&room)),
+            Request::Publish { ticket, room, history, epoch, messages } => {
+                self.publish(ticket, &room, (history, epoch), messages);
+            }
+            Request::ReadHistory { ticket, room, from } => self.read(ticket, &room, from),
+            Request::Presence { ticket, node, lease, rooms, reads } => self.presence(ticket, node, lease, rooms, reads),
+        }
+    }
+
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Option<BrokerEvent>> {
+        if let Some(event) = self.held.take() {
+            return Poll::Ready(Some(event));
+        }
+        let mut replies = self.replies.borrow_mut();
+        if let Some(event) = replies.events.pop_front() {
+            return Poll::Ready(Some(event));
+        }
+        replies.waker = Some(cx.waker().clone());
+        drop(replies);
+        loop {
+            let event = match self.subscriber.poll_recv(cx) {
+                Poll::Ready(Some(SubscriberEvent::Gap)) => {
+                    self.has_gap = true;
+                    continue;
+                }
+                Poll::Ready(Some(event)) => event,
+                Poll::Ready(None) => return Poll::Ready(None),
+                Poll::Pending if std::mem::take(&mut self.has_gap) => return Poll::Ready(Some(BrokerEvent::Overflow)),
+                Poll::Pending => return Poll::Pending,
+            };
+            let belongs_to_connection = event == SubscriberEvent::Up;
+            let event = self.event(event);
+            if std::mem::take(&mut self.has_gap) && !belongs_to_connection {
+                self.held = event;
+                return Poll::Ready(Some(BrokerEvent::Overflow));
+            }
+            if event.is_some() {
+                return Poll::Ready(event);
+            }
+        }
+    }
+}
+
+/// The position before a message, and the message. Other bytes stay as they are.
+fn split_position(payload: Bytes) -> (Option<Position>, Bytes) {
+    let head = payload.strip_prefix(b"@").map(|rest| &rest[..rest.len().min(POSITION_BYTES_MAX)]);
+    let Some(end) = head.and_then(|head| head.iter().position(|byte| *byte == b'\n')) else { return (None, payload) };
+    let position = std::str::from_utf8(&payload[1..=end]).ok().and_then(|text| text.parse().ok());
+    if position.is_none() {
+        return (None, payload);
+    }
+    (position, payload.slice(end + 2..))
+}
+
+fn history_of(reply: Result<OwnedValue, ClientError>) -> Option<History> {
+    let Ok(OwnedValue::Aggregate(_, parts)) = reply else { return None };
+    let [epoch, last, first, OwnedValue::Aggregate(_, entries)] = &parts[..] else {
+        return parts.is_empty().then(History::default);
+    };
+    let epoch = u64::from_str_radix(&text_of(epoch)?, 16).ok()?;
+    let (last, first): (u64, i64) = (text_of(last)?.parse().ok()?, text_of(first)?.parse().ok()?);
+    // There may be entries that others have added: more than messages.
+    let offsets = first.max(1).unsigned_abs()..;
+    let entry = |(offset, entry): (u64, &OwnedValue)| match entry {
+        OwnedValue::Bulk(bytes) => Some(HistoryEntry { offset, bytes: bytes.clone() }),
+        _ => None,
+    };
+    let entries = offsets.zip(entries).take_while(|(offset, _)| *offset <= last).map(entry).collect::<Option<_>>()?;
+    Some(History { position: (last > 0).then_some(Position { epoch, offset: last }), entries })
+}
+
+fn leases_of(reply: Result<OwnedValue, ClientError>) -> Option<Vec<Vec<Lease>>> {
+    let Ok(OwnedValue::Aggregate(_, rooms)) = reply else { return None };
+    let lease = |parts: &[OwnedValue]| {
+        let [node, left, OwnedValue::Bulk(list)] = parts else { return None };
+        let node = u128::from_str_radix(&text_of(node)?, 16).ok()?;
+        let left = Duration::from_millis(text_of(left)?.parse().ok()?);
+        Some(Lease { node: NodeId(node.to_be_bytes()), left, list: list.clone() })
+    };
+    let room = |room: OwnedValue| match room {
+        // Fields that no node has written are left out.
+        OwnedValue::Aggregate(_, parts) => Some(parts.chunks(3).filter_map(lease).collect()),
+        _ => None,
+    };
+    rooms.into_iter().map(room).collect()
+}
+
+fn text_of(value: &OwnedValue) -> Option<String> {
+    match value {
+        OwnedValue::Bulk(bytes) => String::from_utf8(bytes.to_vec()).ok(),
+        _ => None,
+    }
+}
+
+/// The line of a position: 16 digits, a hyphen, 20 digits at most, and a line feed.
+const POSITION_BYTES_MAX: usize = 38;
+/// A room lasts so long in Redis after its last message: a week.
+const UNUSED_SECONDS: usize = 7 * 24 * 3600;

@@ -1,0 +1,107 @@
+//! The scripts that run in Redis, one for each operation that must not be torn.
+//!
+//! | key | value |
+//! |---|---|
+//! | `PREFIX{.ROOM}:m` | hash: `e` the epoch, `o` the offset of the last message, `b` the bytes of the history |
+//! | `PREFIX{.ROOM}:h` | list: the history; its last entry has the offset `o` |
+//! | `PREFIX{.ROOM}:p` | hash: the members of each node, behind the time at which the lease ends |
+//!
+//! A message of the history is published as `@EPOCH-OFFSET`, a line feed and the message; another one as it is. Both keys of a
+//! room belong to one slot of a cluster. Redis refuses a script that writes before its first write, or not at all, when it has
+//! no memory left: so none stops half-way.
+
+use std::sync::LazyLock;
+
+use tidegate_redis::Script;
+
+/// Keys: hash, history. Arguments: channel, epoch of a new room, bounds of the history in messages and bytes, seconds that an
+/// unused room lasts; then, for each message, `1` if it is kept, and its bytes.
+pub(super) static PUBLISH: LazyLock<Script> = LazyLock::new(|| Script::new(PUBLISH_SOURCE));
+
+/// Keys: hash, history. Arguments: the epoch and the offset of the first message that is wanted. The reply has the epoch, the
+/// last offset, the offset of the first entry, and the entries.
+pub(super) static READ: LazyLock<Script> = LazyLock::new(|| Script::new(READ_SOURCE));
+
+/// Keys: the hash of each room. Arguments: node, lease in milliseconds, `1` if lists are wanted; then, for each room, channel,
+/// `1` with a list, the list, `1` with a message, the message. The reply has, for each room, node, milliseconds and list in turn.
+pub(super) static PRESENCE: LazyLock<Script> = LazyLock::new(|| Script::new(PRESENCE_SOURCE));
+
+/// The source of [`PUBLISH`].
+pub(super) const PUBLISH_SOURCE: &str = r"
+local meta = redis.call('HMGET', KEYS[1], 'e', 'o', 'b')
+local epoch, offset, bytes = meta[1], tonumber(meta[2]), tonumber(meta[3])
+if not epoch or not offset then
+  epoch, offset, bytes = ARGV[2], 0, 0
+  redis.call('DEL', KEYS[2])
+end
+bytes = bytes or 0
+for at = 6, #ARGV, 2 do
+  local message = ARGV[at + 1]
+  if ARGV[at] == '1' then
+    offset = offset + 1
+    bytes = bytes + #message
+    redis.call('RPUSH', KEYS[2], message)
+    message = '@' .. epoch .. '-' .. string.format('%.0f', offset) .. '\n' .. message
+  end
+  redis.call('PUBLISH', ARGV[1], message)
+end
+local length = redis.call('LLEN', KEYS[2])
+local length_max, bytes_max = tonumber(ARGV[3]), tonumber(ARGV[4])
+while length > 0 and (length > length_max or bytes > bytes_max) do
+  bytes = bytes - #redis.call('LPOP', KEYS[2])
+  length = length - 1
+end
+if length == 0 then bytes = 0 end
+redis.call('HSET', KEYS[1], 'e', epoch, 'o', string.format('%.0f', offset), 'b', string.format('%.0f', bytes))
+redis.call('EXPIRE', KEYS[1], ARGV[5])
+redis.call('EXPIRE', KEYS[2], ARGV[5])
+return 'OK'
+";
+
+/// The source of [`READ`].
+pub(super) const READ_SOURCE: &str = r"
+local meta = redis.call('HMGET', KEYS[1], 'e', 'o')
+local epoch, offset = meta[1], tonumber(meta[2])
+if not epoch or not offset then return {} end
+local first = offset - redis.call('LLEN', KEYS[2]) + 1
+local skipped = 0
+if ARGV[1] == epoch and tonumber(ARGV[2]) > first then skipped = tonumber(ARGV[2]) - first end
+local entries = redis.call('LRANGE', KEYS[2], skipped, -1)
+return {epoch, string.format('%.0f', offset), string.format('%.0f', first + skipped), entries}
+";
+
+/// The source of [`PRESENCE`]. A lease that is longer than leases are comes from a clock that was set back.
+pub(super) const PRESENCE_SOURCE: &str = r"
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local lease = tonumber(ARGV[2])
+local replies = {}
+for room, key in ipairs(KEYS) do
+  local at = 4 + (room - 1) * 5
+  if ARGV[at + 1] == '1' then
+    redis.call('HSET', key, ARGV[1], string.format('%.0f', now + lease) .. ':' .. ARGV[at + 2])
+    redis.call('PEXPIRE', key, lease)
+  else
+    redis.call('HDEL', key, ARGV[1])
+  end
+  if ARGV[at + 3] == '1' then redis.call('PUBLISH', ARGV[at], ARGV[at + 4]) end
+  if ARGV[3] == '1' then
+    local reply = {}
+    local fields = redis.call('HGETALL', key)
+    for field = 1, #fields, 2 do
+      local value = fields[field + 1]
+      local colon = string.find(value, ':', 1, true)
+      local left = (colon and tonumber(string.sub(value, 1, colon - 1)) or 0) - now
+      if left > 0 and left <= lease then
+        reply[#reply + 1] = fields[field]
+        reply[#reply + 1] = string.format('%.0f', left)
+        reply[#reply + 1] = string.sub(value, colon + 1)
+      else
+        redis.call('HDEL', key, fields[field])
+      end
+    end
+    replies[room] = reply
+  end
+end
+return replies
+";

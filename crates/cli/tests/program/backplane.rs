@@ -1,0 +1,147 @@
+//! `--backplane`: rooms of /chat that span processes, on a real redis-server where it is installed.
+
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use crate::admin::{admin_address, get};
+use crate::chat::Guest;
+use crate::support::program::{Program, run};
+
+/// A redis-server on the loopback address. It ends when it is dropped.
+struct RedisProcess {
+    child: Child,
+    directory: PathBuf,
+    port: u16,
+}
+
+impl RedisProcess {
+    /// `None`, with a line, if there is no redis-server.
+    fn start(name: &str, port: u16) -> Option<Self> {
+        let directory = std::env::temp_dir().join(format!("tidegate-backplane-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&directory).expect("a directory");
+        let mut command = Command::new("redis-server");
+        command.args(["--save", "", "--appendonly", "no", "--bind", "127.0.0.1", "--port", &port.to_string(), "--dir"]);
+        match command.arg(&directory).stdout(Stdio::null()).spawn() {
+            Ok(child) => Some(Self { child, directory, port }),
+            Err(error) => {
+                println!("skipped: there is no redis-server: {error}");
+                None
+            }
+        }
+    }
+
+    fn kill(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+
+    fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port)
+    }
+}
+
+impl Drop for RedisProcess {
+    fn drop(&mut self) {
+        self.kill();
+        drop(std::fs::remove_dir_all(&self.directory));
+    }
+}
+
+/// A port that nothing listens on.
+fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    listener.local_addr().expect("an address").port()
+}
+
+/// The texts of the next messages.
+fn texts(guest: &mut Guest, count: usize) -> Vec<String> {
+    (0..count).map(|_| guest.event_of("message")["text"].as_str().expect("a text").to_owned()).collect()
+}
+
+#[test]
+fn members_of_two_processes_read_the_same_messages_in_the_same_order() {
+    let Some(redis) = RedisProcess::start("order", free_port()) else { return };
+    let nodes = [(); 2].map(|()| Program::serve(&["--backplane", &redis.url(), "--chat-rate", "100000"]));
+    let mut guests: Vec<_> = [0, 1, 0, 1]
+        .into_iter()
+        .enumerate()
+        .map(|(number, node): (_, usize)| Guest::enter(nodes[node].ip(), "tides", &format!("g{number}")))
+        .collect();
+    // All rooms are open once everyone has everyone's first message: four are fewer than the history has.
+    guests.iter_mut().for_each(|guest| guest.say("hello"));
+    guests.iter_mut().for_each(|guest| assert_eq!(texts(guest, 4), ["hello"; 4]));
+    for number in 0..50 {
+        for (place, guest) in guests.iter_mut().enumerate() {
+            guest.say(&format!("{place} says {number}"));
+        }
+    }
+    let read: Vec<_> = guests.iter_mut().map(|guest| texts(guest, 200)).collect();
+    for (place, texts) in read.iter().enumerate() {
+        assert_eq!(texts, &read[0], "guest {place}");
+    }
+    // Each guest's own messages are in its order.
+    let own: Vec<_> = read[0].iter().filter(|text| text.starts_with("2 says")).cloned().collect();
+    assert_eq!(own, (0..50).map(|number| format!("2 says {number}")).collect::<Vec<_>>());
+    // A newcomer gets the end of it, on a node that has just started, too.
+    let third = Program::serve(&["--backplane", &redis.url()]);
+    let mut newcomer = Guest::enter(third.ip(), "tides", "late");
+    assert_eq!(texts(&mut newcomer, 20), read[0][180..]);
+}
+
+#[test]
+fn guests_of_all_processes_are_counted() {
+    let Some(redis) = RedisProcess::start("presence", free_port()) else { return };
+    let nodes = [(); 2].map(|()| Program::serve(&["--backplane", &redis.url()]));
+    let mut gull = Guest::enter(nodes[0].ip(), "tides", "gull");
+    gull.event_of("present");
+    // The other node learns of the gull within the window of presence.
+    loop {
+        let mut tern = Guest::enter(nodes[1].ip(), "tides", "tern");
+        let present = tern.event_of("present");
+        if present["names"].as_array().is_some_and(|names| names.iter().any(|name| name == "gull")) {
+            assert!(present["count"].as_u64() >= Some(2));
+            break;
+        }
+    }
+}
+
+#[test]
+fn a_broker_that_comes_back_empty_is_a_gap_and_readiness_follows_it() {
+    let port = free_port();
+    let Some(mut redis) = RedisProcess::start("restart", port) else { return };
+    let node = Program::serve(&["--backplane", &redis.url(), "--admin", "127.0.0.1:0"]);
+    let admin = admin_address(&node);
+    let until_ready = |wanted: &str| while get(admin, "/ready").text() != wanted {};
+    until_ready("ready\n");
+    let mut gull = Guest::enter(node.ip(), "tides", "gull");
+    gull.say("one");
+    assert_eq!(texts(&mut gull, 1), ["one"]);
+    redis.kill();
+    gull.event_of("offline");
+    until_ready("the backplane's broker is not connected\n");
+    drop(redis);
+    let Some(_redis) = RedisProcess::start("restart-2", port) else { return };
+    gull.event_of("gap");
+    gull.event_of("online");
+    gull.say("two");
+    assert_eq!(texts(&mut gull, 1), ["two"]);
+    until_ready("ready\n");
+    let metrics = get(admin, "/metrics");
+    let metrics = metrics.text();
+    assert!(metrics.contains("\ntidegate_backplane_gaps_total 1\n"), "{metrics}");
+    assert!(metrics.contains("\ntidegate_backplane_up 1\n"), "{metrics}");
+}
+
+#[test]
+fn an_address_that_is_none_is_refused_with_a_remedy() {
+    for (url, remedy) in [
+        ("127.0.0.1:6379", "begins with redis://"),
+        ("redis://a b", "redis://HOST:PORT"),
+        ("redis://127.0.0.1/x", "a number"),
+    ] {
+        let (status, _, stderr) = run(&["serve", "--listen", "127.0.0.1:0", "--backplane", url]);
+        assert_ne!(status, Some(0));
+        assert!(stderr.iter().any(|line| line.contains(remedy)), "{url}: {stderr:?}");
+    }
+}

@@ -1,0 +1,106 @@
+//! `SharedRoom` as the room of a backplane: the messages of all nodes reach the members of this one.
+
+use tidegate_codec::{Broadcast, Encoded};
+
+use super::backplane::{BackplaneRoom, MessageForm, NodeId, NodePresence, Position, RoomDelivery, RoomEvent};
+use super::room::SharedRoom;
+use super::room_state::RemoteMembers;
+
+impl<C: Broadcast, P: Send + Sync> SharedRoom<C, P> {
+    /// The message of a delivery for members.
+    fn message_of(&self, delivery: &RoomDelivery) -> Option<Encoded<C>> {
+        let message = &delivery.message;
+        if message.bytes.len() >= super::MESSAGE_BYTES_MAX {
+            return None;
+        }
+        match message.form {
+            MessageForm::Encoded => Some(Encoded::of(message.bytes.clone())),
+            MessageForm::Plain => {
+                self.encoded(RoomEvent::Message { bytes: &message.bytes, position: delivery.position })
+            }
+        }
+    }
+
+    /// Sends an event to the members, if it has an encoding.
+    fn send_event(&self, event: RoomEvent<'_>) {
+        if let Some(message) = self.encoded(event) {
+            // A loop that does not keep up: its members see the next one.
+            let _ = self.group.send(&message);
+        }
+    }
+}
+
+impl<C: Broadcast, P: Send + Sync> BackplaneRoom for SharedRoom<C, P> {
+    fn opened(&self, position: Option<Position>, messages: Vec<RoomDelivery>) {
+        let mut state = self.lock();
+        let before = messages.first().and_then(|first| first.position);
+        let before = before.map(|first| Position { offset: first.offset.saturating_sub(1), ..first });
+        state.forget_before(before.or(position));
+        for delivery in messages {
+            if let (Some(position), Some(message)) = (delivery.position, self.message_of(&delivery)) {
+                state.remember(position, &message, &self.limits);
+            }
+        }
+        state.is_open = true;
+        for waiting in std::mem::take(&mut state.waiting).into_values() {
+            let first = self.first_messages(&state, waiting.after);
+            // A loop that does not keep up: the member gets what follows.
+            let _ = self.group.join_with(&waiting.member, &first);
+        }
+    }
+
+    fn deliver(&self, delivery: RoomDelivery) -> bool {
+        let mut state = self.lock();
+        let message = self.message_of(&delivery);
+        let Some(message) = message else { return true };
+        if let Some(position) = delivery.position {
+            state.remember(position, &message, &self.limits);
+        }
+        self.group.send(&message).is_ok()
+    }
+
+    fn gap(&self, position: Option<Position>) {
+        let mut state = self.lock();
+        state.forget_before(position);
+        self.send_event(RoomEvent::Gap { position });
+    }
+
+    fn connected(&self, is_connected: bool) {
+        let _state = self.lock();
+        self.send_event(if is_connected { RoomEvent::Up } else { RoomEvent::Down });
+    }
+
+    fn presence(&self, names_max: usize) -> NodePresence {
+        let state = self.lock();
+        let Some(link) = &self.link else { return NodePresence::default() };
+        let names = state.present.values().take(names_max).map(|name| (link.describe)(name)).collect();
+        NodePresence { count: state.present.len(), names }
+    }
+
+    fn node_presence(&self, node: NodeId, presence: Option<NodePresence>) {
+        let members = presence.zip(self.link.as_ref()).map(|(presence, link)| RemoteMembers {
+            count: presence.count,
+            names: presence.names.iter().filter_map(|name| (link.read_name)(name)).collect(),
+        });
+        let mut state = self.lock();
+        let before = match members {
+            Some(members) => state.elsewhere.insert(node, members),
+            None => state.elsewhere.remove(&node),
+        };
+        drop(state);
+        // Descriptions are dropped after the lock.
+        drop(before);
+    }
+
+    fn try_close(&self) -> bool {
+        let mut state = self.lock();
+        if !state.present.is_empty() {
+            return false;
+        }
+        state.is_open = false;
+        let elsewhere = std::mem::take(&mut state.elsewhere);
+        drop(state);
+        drop(elsewhere);
+        true
+    }
+}
