@@ -150,7 +150,7 @@ pub use tidegate_http2 as http2;
 /// let router = Router::with_state(Harbours(vec!["Bremen".into()])).get("/{number}", name);
 /// # drop(router);
 /// ```
-#[cfg(feature = "http")]
+#[cfg(feature = "http-server")]
 pub use tidegate_macros::debug_function;
 /// An async `main`, and async tests, on an event loop.
 pub use tidegate_macros::{main, test};
@@ -167,7 +167,7 @@ pub use tidegate_metrics as metrics;
 #[doc(inline)]
 pub use tidegate_proxy_protocol as proxy_protocol;
 /// The protocol of Redis: RESP2 and RESP3.
-#[cfg(feature = "redis")]
+#[cfg(feature = "redis-codec")]
 #[doc(inline)]
 pub use tidegate_redis as redis;
 /// SOCKS 4, 4a and 5.
@@ -198,19 +198,21 @@ pub use tidegate_websocket as websocket;
 /// The examples in the README are compiled.
 /// HTTP for applications: a server of functions, [`client`](http::client), which sends requests to other servers, and
 /// `proxy`, which passes them on; `cache`, which stores responses.
-#[cfg(feature = "http-client")]
+#[cfg(any(feature = "http-client", feature = "http-server"))]
 pub mod http {
-    #[cfg(feature = "http")]
+    #[cfg(feature = "http-server")]
     #[doc(inline)]
     pub use tidegate_http::*;
-    #[cfg(feature = "http")]
+    #[cfg(feature = "http-server")]
     #[doc(inline)]
     pub use tidegate_http_cache as cache;
+    #[cfg(feature = "http-client")]
     #[doc(inline)]
     pub use tidegate_http_client as client;
+    #[cfg(feature = "http-client")]
     #[doc(inline)]
     pub use tidegate_http_client::Client;
-    #[cfg(feature = "http")]
+    #[cfg(feature = "http-server")]
     #[doc(inline)]
     pub use tidegate_http_proxy as proxy;
 }
