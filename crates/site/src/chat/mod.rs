@@ -33,7 +33,7 @@ pub(crate) const PAGE: &str = include_str!("chat.html");
 
 /// The flags of the chat.
 #[derive(Debug, Args)]
-pub(crate) struct ChatOptions {
+pub struct ChatOptions {
     /// Messages of a room of /chat that a newcomer sees; 0 for none [default: 20]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=1000))]
     chat_history: Option<u16>,
@@ -47,8 +47,9 @@ pub(crate) struct ChatOptions {
 }
 
 impl ChatOptions {
-    /// The rooms of a server.
-    pub(crate) fn open(&self, has_tls: bool) -> Chat {
+    /// The rooms of a server; `has_tls` says whether browsers have checked its name.
+    #[must_use]
+    pub fn open(&self, has_tls: bool) -> Chat {
         let mut limits = RoomLimits::default();
         limits.history_max = self.chat_history.unwrap_or(HISTORY).into();
         let rate = self.chat_rate.unwrap_or(RATE);
@@ -59,7 +60,7 @@ impl ChatOptions {
 
 /// The rooms of a server; clones are the same.
 #[derive(Clone)]
-pub(crate) struct Chat(Arc<ChatState>);
+pub struct Chat(Arc<ChatState>);
 
 struct ChatState {
     rooms: Rooms<DynOver<WebSocket>, Arc<str>>,
