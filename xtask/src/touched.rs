@@ -137,6 +137,7 @@ const TABLE: &[Row] = &[
     row("crates/macros", Of(&[DOCUMENTATION, EXAMPLES])),
     row("crates/metrics", Of(&[DOCUMENTATION, EXAMPLES, PROGRAM])),
     row("crates/proxy-protocol", Of(&[DOCUMENTATION, EXAMPLES, PROXY_PROTOCOL])).long(DECODER),
+    row("crates/site", Of(&[DOCUMENTATION, HTTP, HTTP2, PROGRAM, WEBSOCKET])),
     row("crates/scan", Of(&[DOCUMENTATION, HTTP, INSTRUCTIONS, PROGRAM])).long(UNSAFE),
     row("crates/socks", Of(&[DOCUMENTATION, EXAMPLES, SOCKS])).long(DECODER),
     row("crates/nats", Of(&[DOCUMENTATION, EXAMPLES])).long(DECODER),

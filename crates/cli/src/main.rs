@@ -1,8 +1,7 @@
 //! The program `tidegate`.
 //!
-//! `serve` starts a small HTTP/1.1 server for demonstrations and measurements: `serve.rs` starts and stops it,
-//! `site.rs` answers requests, `counts.rs` prints the server's counts, `byte_log.rs` logs the bytes of connections,
-//! `admission.rs` has the flags that decide which peers may connect, `limits.rs` those for deadlines and rates. `run`
+//! `serve` starts a small HTTP server for demonstrations and measurements: `serve.rs` starts and stops it, the crate
+//! `tidegate-site` answers requests, `counts.rs` prints the server's counts, `admission.rs` has the flags that decide which peers may connect, `limits.rs` those for deadlines and rates. `run`
 //! runs a configuration: `config/` reads it, `gateway/` runs it. `serve --root` and `proxy` are configurations that come
 //! from flags: `sites.rs`, `proxy.rs`. `server.rs` has the parts that all need of a server, with `log.rs` for its logs,
 //! `service.rs` for a service manager and `admin.rs` for the administrative server, whose figures `top.rs` shows in a
@@ -14,8 +13,7 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `byte_log.rs` | `--pcap` and `--log-bytes` |
-//! | `serve.rs` | `tidegate serve`: which pipeline and which application |
+//! | `serve.rs` | `tidegate serve` |
 //! | `server.rs` | the flags of a server, its signals, the server that replaces it, and its end |
 //! | `config/` | the configuration file: its keys, their reading, its mistakes, its JSON schema |
 //! | `gateway/` | `tidegate run`: from a configuration to a server, and to another configuration |
@@ -28,13 +26,7 @@
 //! | `top.rs` | `tidegate top` |
 //! | `new.rs` | `tidegate new`: a program from a template in `templates/` |
 //! | `manual.rs` | `tidegate completions`, `tidegate man` |
-//! | `site.rs` | its responses |
-//! | `site_metrics.rs` | counts of its requests |
-//! | `web_socket.rs` | WebSocket handshakes; /ws: an echo |
-//! | `chat/` | /chat: its flags, rooms and protocol (`mod.rs`), a connection in a room (`guest.rs`), the page (`chat.html`) |
-//! | `site_codec.rs` | their requirements on the codec, with or without a PROXY header in front |
 //! | `tls.rs` | its TLS flags |
-//! | `sum.rs` | `Sum`: the response of /sum |
 //! | `admission.rs` | its flags that decide which peers may connect |
 //! | `limits.rs` | its flags for deadlines and rates |
 //! | `sites.rs` | `tidegate serve --root`: its flags as a configuration |
@@ -47,8 +39,6 @@
 mod access_log;
 mod admin;
 mod admission;
-mod byte_log;
-mod chat;
 mod check_config;
 mod complain;
 mod config;
@@ -64,14 +54,9 @@ mod proxy;
 mod serve;
 mod server;
 mod service;
-mod site;
-mod site_codec;
-mod site_metrics;
 mod sites;
-mod sum;
 mod tls;
 mod top;
-mod web_socket;
 
 use std::process::ExitCode;
 

@@ -1,29 +1,21 @@
 //! `tidegate serve`: from the flags to the last connection.
 
 use std::error::Error;
-use std::net::IpAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use clap::Args;
 use signal_hook::consts::SIGHUP;
 use tidegate::admin::Admin;
 use tidegate::backplane::Backplane;
-use tidegate::codec::Filters;
-use tidegate::http1::Config;
 use tidegate::metrics::{HttpMetrics, Kind};
-use tidegate::proxy_protocol::{ProxyHeaderFilter, ReceivesHeader};
-use tidegate::{Address, Over, Server, ServerHandle, StartError, http1, http2};
+use tidegate::{Server, ServerHandle, StartError};
+use tidegate_site::{ByteLogs, Chat, ChatOptions, SiteConfig};
 
 use crate::admin::RunningAdmin;
-use crate::byte_log::ByteLogs;
-use crate::chat::{Chat, ChatOptions};
+use crate::complain::complain;
 use crate::gateway;
 use crate::log::{self, log_to_stderr};
 use crate::server::{CUT_SHORT_STATUS, CurrentServer, ServerOptions, announce, signals, supervise};
-use crate::site::{Site, serve_http2};
-use crate::site_codec::SiteCodec;
-use crate::site_metrics;
 use crate::sites::SitesOptions;
 use crate::tls::Tls;
 
@@ -87,8 +79,8 @@ pub(crate) fn run(options: ServeOptions) -> Result<(), Box<dyn Error>> {
         access_log.reopen();
     };
     let is_cut_short = supervise(&CurrentServer::new(server), &admin, signals, on_hangup)?;
-    if let Some(byte_logs) = byte_logs {
-        byte_logs.finish();
+    if let Some(line) = byte_logs.and_then(|byte_logs| byte_logs.finish()) {
+        complain(format_args!("{line}"));
     }
     if is_cut_short {
         log::exit(CUT_SHORT_STATUS);
@@ -103,46 +95,18 @@ fn start(
     tls: Option<&Tls>,
     (chat, metrics): (Chat, Option<&HttpMetrics>),
 ) -> Result<ServerHandle, StartError> {
-    let server = options.server.server(inherited);
     let process = &options.server.process;
-    let limits_of_http = process.limits_of_http1();
-    let metrics = metrics.cloned();
-    let limits_of_http2 = http2::Limits {
-        body_bytes_max: limits_of_http.body_bytes_max,
-        body_timeout: limits_of_http.body_timeout,
-        body_rate_min: limits_of_http.body_rate_min,
-        head_timeout: limits_of_http.head_timeout,
-        idle_timeout: limits_of_http.idle_timeout,
-        ..http2::Limits::default()
+    let site = SiteConfig {
+        limits: process.limits_of_http1(),
+        extended_connect: process.extends_connect(),
+        strict_targets: process.strict_targets,
+        proxy: options.server.has_proxy_protocol().then(|| options.server.proxy_policy()),
+        tls: tls.map(|tls| tls.config.clone()),
+        byte_logs,
+        metrics: metrics.cloned(),
+        chat,
     };
-    let refusals = metrics.as_ref().map(|metrics| metrics.refusals().clone()).unwrap_or_default();
-    let http2 = http2::Config::new(limits_of_http2).extended_connect(process.extends_connect());
-    let http2 = http2.count_refusals(&refusals);
-    let http2 = Arc::new(http2.strict_targets(process.strict_targets));
-    let config = Config::new(limits_of_http).detect_http2(true).count_refusals(&refusals);
-    let config = Arc::new(config.strict_targets(process.strict_targets));
-    let http = move || http1::Server::new(config.clone());
-    let policy = (options.server.has_proxy_protocol()).then(|| Arc::new(options.server.proxy_policy()));
-    // A common configuration has its own pipeline type. All others share one, which finds its filters at run time.
-    match (policy, tls.map(|tls| tls.config.clone()), byte_logs) {
-        (None, None, None) => serve(server, (http2, chat), metrics, move |_| http()),
-        (None, Some(tls), None) => serve(server, (http2, chat), metrics, move |_| Over::new(tls.accept(), http())),
-        (Some(policy), None, None) => {
-            serve(server, (http2, chat), metrics, move |peer| ReceivesHeader::new(&policy, ip(peer), http()))
-        }
-        (policy, tls, logs) => serve(server, (http2, chat), metrics, move |peer| {
-            let log = |filters: Filters| logs.iter().fold(filters, |filters, logs| filters.with(logs.filter(peer)));
-            let strip = |filters: Filters| {
-                policy.iter().fold(filters, |filters, policy| filters.with(ProxyHeaderFilter::new(policy, ip(peer))))
-            };
-            // A PROXY header comes before the handshake. With TLS the log is above it, where bytes are plain.
-            let filters = match &tls {
-                Some(tls) => log(strip(Filters::default()).with(tls.accept())),
-                None => strip(log(Filters::default())),
-            };
-            filters.stack(http())
-        }),
-    }
+    site.start(options.server.server(inherited))
 }
 
 /// Shows a backplane in the metrics and in the readiness.
@@ -156,24 +120,4 @@ fn show_backplane(backplane: Backplane, admin: Admin) -> Admin {
         }
     });
     admin.ready_if("the backplane's broker is not connected", move || seen.is_up())
-}
-
-fn ip(address: &Address) -> Option<IpAddr> {
-    address.ip().map(|address| address.ip())
-}
-
-/// Serves the site with a codec for each peer.
-fn serve<C: SiteCodec>(
-    server: Server,
-    (config, chat): (Arc<http2::Config>, Chat),
-    metrics: Option<HttpMetrics>,
-    codec: impl Fn(&Address) -> C + Clone + Send + Sync + 'static,
-) -> Result<ServerHandle, StartError> {
-    server.start_each(move |_| {
-        serve_http2(&config);
-        chat.serve();
-        site_metrics::count(metrics.as_ref());
-        let codec = codec.clone();
-        move |peer: &Address| (codec(peer), Site::new())
-    })
 }

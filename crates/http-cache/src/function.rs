@@ -54,14 +54,20 @@ pub struct CachedFunction<M>(M);
 
 impl<S, M, F: RequestFunction<S, M>> RequestFunction<S, CachedFunction<M>> for Cached<F> {
     fn into_endpoint(self, state: Rc<S>) -> Endpoint {
-        let endpoint = self.function.into_endpoint(state);
-        let (front, cache) = (self.cache.clone(), self.cache);
-        let scratch = RefCell::<Scratch>::default();
-        let answer = move |request: &Request| answer_at_once(&front, request, &scratch);
-        gateway::in_front(endpoint, answer, move |request, behind, interims| -> BoxResponseFuture {
-            Box::pin(serve(cache.clone(), request, behind, interims))
-        })
+        in_front_of(self.function.into_endpoint(state), self.cache)
     }
+}
+
+/// A function whose responses are stored. It has no type parameter, so that the way of a request is compiled in this crate
+/// alone.
+#[inline(never)]
+fn in_front_of(endpoint: Endpoint, cache: Arc<CacheShared>) -> Endpoint {
+    let front = cache.clone();
+    let scratch = RefCell::<Scratch>::default();
+    let answer = move |request: &Request| answer_at_once(&front, request, &scratch);
+    gateway::in_front(endpoint, answer, move |request, behind, interims| -> BoxResponseFuture {
+        Box::pin(serve(cache.clone(), request, behind, interims))
+    })
 }
 
 /// Memory of the requests of one loop.

@@ -292,14 +292,11 @@ impl Proxy {
         self.options.response_timeout = Some(timeout);
         self
     }
-}
 
-/// Marks a [`Proxy`] as a function.
-#[derive(Debug)]
-pub struct ProxyFunction;
-
-impl<S> RequestFunction<S, ProxyFunction> for Proxy {
-    fn into_endpoint(self, _: Rc<S>) -> Endpoint {
+    /// The function. It has no type parameter: so the way of a request is compiled once, in this crate, and not in each crate
+    /// that has a router with a proxy.
+    #[inline(never)]
+    fn endpoint(self) -> Endpoint {
         let Self { upstreams, options } = self;
         let mirror = options.mirror.clone().map(|mirror| {
             let sender = CopyUpstreams::new(&mirror, &options);
@@ -314,6 +311,16 @@ impl<S> RequestFunction<S, ProxyFunction> for Proxy {
         };
         let endpoint = gateway::endpoint(call, needs_destination);
         gateway::with_chosen_fields(endpoint, move |name| settings.chooses_field(name))
+    }
+}
+
+/// Marks a [`Proxy`] as a function.
+#[derive(Debug)]
+pub struct ProxyFunction;
+
+impl<S> RequestFunction<S, ProxyFunction> for Proxy {
+    fn into_endpoint(self, _: Rc<S>) -> Endpoint {
+        self.endpoint()
     }
 }
 

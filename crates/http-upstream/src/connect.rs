@@ -1,6 +1,7 @@
 //! `Connector`: makes connections to HTTP servers.
 
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use tidegate_sys::Address;
 #[cfg(feature = "tls")]
 use tidegate_tls::{ClientConfig, Tls};
 
+use super::any_channel::AnyChannel;
 use super::codec::ClientCodec;
 use super::error::{Phase, ProxyError, UpstreamError, handshake_failed};
 use super::forward_proxy::{ForwardProxy, ProxyKind};
@@ -129,26 +131,34 @@ impl Connector {
     /// # Errors
     /// [`UpstreamError`].
     pub async fn connect<H: FromChannel>(&self, target: &Target<'_>) -> Result<Connected<H>, UpstreamError> {
-        match target.via {
-            None => {
-                let addresses = match target.addresses {
-                    Addresses::At(address) => vec![address.clone()],
-                    Addresses::By(_) => self.addresses(target, target.host, target.port).await?,
-                };
-                self.connect_directly(target, &self.client_of(addresses)).await
-            }
-            Some(proxy) => {
-                let connecting = self.connect_through(target, proxy);
-                task::timeout(self.limits.connect_timeout, connecting).await.unwrap_or(Err(TIMEOUT))
-            }
-        }
+        Ok(match self.connect_to_any(target).await? {
+            Connected::Http1(channel) => Connected::Http1(channel.erase()),
+            Connected::Http2(connection) => Connected::Http2(connection),
+        })
     }
 
-    async fn connect_directly<H: FromChannel>(
-        &self,
-        target: &Target<'_>,
-        connect: &engine::Client,
-    ) -> Result<Connected<H>, UpstreamError> {
+    /// The same for any caller. The future is boxed here, where it has no type parameter: so the connections of all
+    /// pipelines are compiled once, in this crate, and not in each crate that connects.
+    #[inline(never)]
+    fn connect_to_any<'a>(&'a self, target: &'a Target<'a>) -> Pin<Box<dyn Future<Output = AnyResult> + 'a>> {
+        Box::pin(async move {
+            match target.via {
+                None => {
+                    let addresses = match target.addresses {
+                        Addresses::At(address) => vec![address.clone()],
+                        Addresses::By(_) => self.addresses(target, target.host, target.port).await?,
+                    };
+                    self.connect_directly(target, &self.client_of(addresses)).await
+                }
+                Some(proxy) => {
+                    let connecting = self.connect_through(target, proxy);
+                    task::timeout(self.limits.connect_timeout, connecting).await.unwrap_or(Err(TIMEOUT))
+                }
+            }
+        })
+    }
+
+    async fn connect_directly(&self, target: &Target<'_>, connect: &engine::Client) -> AnyResult {
         if target.is_secure {
             #[cfg(feature = "tls")]
             return self.choose(open(connect, Over::new(self.tls_of(target)?, self.http())).await?, target).await;
@@ -162,11 +172,7 @@ impl Connector {
         self.choose(open(connect, self.http()).await?, target).await
     }
 
-    async fn connect_through<H: FromChannel>(
-        &self,
-        target: &Target<'_>,
-        proxy: &ForwardProxy,
-    ) -> Result<Connected<H>, UpstreamError> {
+    async fn connect_through(&self, target: &Target<'_>, proxy: &ForwardProxy) -> AnyResult {
         let connect = self.client_of(self.addresses(target, &proxy.host, proxy.port).await?);
         match proxy.kind {
             ProxyKind::Http if target.is_forwarded => open(&connect, self.http()).await.map(http1),
@@ -189,13 +195,13 @@ impl Connector {
     }
 
     /// Makes a tunnel to a server.
-    async fn tunnel<C: ClientCodec, H: FromChannel>(
+    async fn tunnel<C: ClientCodec>(
         &self,
         connect: &engine::Client,
         codec: C,
         proxy: &ForwardProxy,
         target: &Target<'_>,
-    ) -> Result<Connected<H>, UpstreamError> {
+    ) -> AnyResult {
         let (authority, http) = (target.authority(), self.http());
         if target.is_secure {
             #[cfg(feature = "tls")]
@@ -213,12 +219,7 @@ impl Connector {
         self.choose(channel, target).await
     }
 
-    async fn connect_by_socks<H: FromChannel>(
-        &self,
-        target: &Target<'_>,
-        proxy: &ForwardProxy,
-        connect: &engine::Client,
-    ) -> Result<Connected<H>, UpstreamError> {
+    async fn connect_by_socks(&self, target: &Target<'_>, proxy: &ForwardProxy, connect: &engine::Client) -> AnyResult {
         let to = if matches!(proxy.kind, ProxyKind::Socks5 | ProxyKind::Socks4) {
             let addresses = self.addresses(target, target.host, target.port).await?;
             let is_version_4 = proxy.kind == ProxyKind::Socks4;
@@ -241,11 +242,10 @@ impl Connector {
     }
 
     /// A connection to a server, in the version that the server has chosen.
-    async fn choose<C: ClientCodec, H: FromChannel>(
-        &self,
-        mut channel: Channel<C>,
-        target: &Target<'_>,
-    ) -> Result<Connected<H>, UpstreamError> {
+    async fn choose<C: ClientCodec>(&self, mut channel: Channel<C>, target: &Target<'_>) -> AnyResult
+    where
+        AnyChannel: From<Channel<C>>,
+    {
         let mut is_http2 = target.versions == Versions::Http2;
         if target.is_secure {
             let established = poll_fn(|cx| channel.poll_established(cx));
@@ -314,9 +314,14 @@ async fn open<C: ClientCodec>(connect: &engine::Client, codec: C) -> Result<Chan
     connect.connect(codec).await.map_err(UpstreamError::Connect)
 }
 
-fn http1<C: ClientCodec, H: FromChannel>(channel: Channel<C>) -> Connected<H> {
-    Connected::Http1(H::from_channel(channel))
+fn http1<C: ClientCodec>(channel: Channel<C>) -> Connected<AnyChannel>
+where
+    AnyChannel: From<Channel<C>>,
+{
+    Connected::Http1(channel.into())
 }
+
+type AnyResult = Result<Connected<AnyChannel>, UpstreamError>;
 
 /// The configuration of connections that offer HTTP/2. One with protocols of its own decides itself.
 #[cfg(feature = "tls")]

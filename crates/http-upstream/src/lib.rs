@@ -16,6 +16,7 @@
 //! |---|---|
 //! | `target.rs` | `Target`: the server of a connection, and the way to it |
 //! | `connect.rs` | `Connector`: from a target to a connection, in the version that the server chooses |
+//! | `any_channel.rs` | `AnyChannel`: a connection, by the filters below it |
 //! | `tunnel.rs` | tunnels through HTTP proxies |
 //! | `socks.rs` | tunnels through SOCKS proxies |
 //! | `forward_proxy.rs` | `ForwardProxy`: the address, the protocol and the credentials of a proxy |
@@ -34,6 +35,7 @@
 
 #![forbid(unsafe_code)]
 
+mod any_channel;
 mod channel;
 mod codec;
 mod connect;

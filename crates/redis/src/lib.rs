@@ -38,6 +38,7 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "client")]
 mod client;
 mod client_codec;
 mod command;
@@ -51,11 +52,13 @@ mod outgoing_command;
 mod outgoing_reply;
 mod owned;
 mod reply_writer;
+#[cfg(feature = "server")]
 mod server;
 mod server_codec;
 mod token;
 mod value;
 
+#[cfg(feature = "client")]
 pub use client::{
     Argument, BulkStream, Call, ChannelMessage, Client, ClientBuilder, ClientCounts, ClientError, ClientLimits,
     ClientMetric, Dedicated, ErrorKind, ErrorReply, Failure, FromReply, ReplyBudget, ReplyFuture, ReplyPipeline, Scan,
@@ -71,6 +74,7 @@ pub use outgoing_command::{CommandBuffer, OutgoingCommand};
 pub use outgoing_reply::{OutgoingReply, Version};
 pub use owned::OwnedValue;
 pub use reply_writer::ReplyWriter;
+#[cfg(feature = "server")]
 pub use server::{
     Answer, CallContext, ChannelPost, Channels, Handler, HandlerConfig, Service, Transaction, error_for_count,
     error_for_unknown, matches,

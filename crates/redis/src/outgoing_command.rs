@@ -88,6 +88,7 @@ impl CommandBuffer {
     }
 
     /// Its arguments, the name included.
+    #[cfg(feature = "client")]
     pub(crate) fn arguments(&self) -> impl Iterator<Item = &[u8]> {
         let (mut at, mut linked) = (0, self.linked.iter());
         let mut next_linked = linked.next();
@@ -109,6 +110,7 @@ impl CommandBuffer {
     }
 
     /// The bytes that it keeps in memory.
+    #[cfg(feature = "client")]
     pub(crate) fn memory(&self) -> usize {
         self.wire.len() + self.linked.iter().map(|(_, bytes)| bytes.len()).sum::<usize>()
     }

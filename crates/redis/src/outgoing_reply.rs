@@ -117,6 +117,7 @@ impl OutgoingReply {
     }
 
     /// The bytes that it keeps in memory, roughly.
+    #[cfg(feature = "server")]
     pub(crate) fn memory(&self) -> usize {
         let payload = match self {
             Self::Simple(bytes)

@@ -1,6 +1,7 @@
 //! `ReplyWriter`: a reply that arrived in pieces, as bytes again.
 
 use crate::client_codec::ReplyPiece;
+#[cfg(feature = "client")]
 use crate::token::AggregateKind;
 use crate::value::bulk_byte;
 
@@ -65,6 +66,7 @@ fn head(first: u8, count: Option<u64>, out: &mut Vec<u8>) {
 }
 
 /// Whether a piece is the first one of a push.
+#[cfg(feature = "client")]
 pub(crate) const fn begins_push(piece: &ReplyPiece) -> bool {
     matches!(piece, ReplyPiece::Aggregate(AggregateKind::Push, _))
 }

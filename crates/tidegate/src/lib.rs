@@ -90,7 +90,7 @@
 
 #[doc(hidden)]
 pub mod entry;
-#[cfg(all(feature = "http", feature = "redis"))]
+#[cfg(all(feature = "http-server", feature = "redis"))]
 mod redis_rate_store;
 
 pub use bytes::Bytes;
@@ -158,7 +158,7 @@ pub use tidegate_http2 as http2;
 /// let router = Router::with_state(Harbours(vec!["Bremen".into()])).get("/{number}", name);
 /// # drop(router);
 /// ```
-#[cfg(feature = "http")]
+#[cfg(feature = "http-server")]
 pub use tidegate_macros::debug_function;
 /// An async `main`, and async tests, on an event loop.
 pub use tidegate_macros::{main, test};
@@ -179,7 +179,7 @@ pub use tidegate_nats as nats;
 #[doc(inline)]
 pub use tidegate_proxy_protocol as proxy_protocol;
 /// The protocol of Redis: RESP2 and RESP3.
-#[cfg(feature = "redis")]
+#[cfg(feature = "redis-codec")]
 #[doc(inline)]
 pub use tidegate_redis as redis;
 /// SOCKS 4, 4a and 5.
@@ -210,24 +210,26 @@ pub use tidegate_websocket as websocket;
 /// The examples in the README are compiled.
 /// HTTP for applications: a server of functions, [`client`](http::client), which sends requests to other servers, and
 /// `proxy`, which passes them on; `cache`, which stores responses.
-#[cfg(feature = "http-client")]
+#[cfg(any(feature = "http-client", feature = "http-server"))]
 pub mod http {
-    #[cfg(all(feature = "http", feature = "redis"))]
+    #[cfg(all(feature = "http-server", feature = "redis"))]
     pub use crate::redis_rate_store::RedisRateStore;
-    #[cfg(feature = "http")]
+    #[cfg(feature = "http-server")]
     #[doc(inline)]
     pub use tidegate_http::*;
-    #[cfg(feature = "http")]
+    #[cfg(feature = "http-server")]
     #[doc(inline)]
     pub use tidegate_http_auth as auth;
-    #[cfg(feature = "http")]
+    #[cfg(feature = "http-server")]
     #[doc(inline)]
     pub use tidegate_http_cache as cache;
+    #[cfg(feature = "http-client")]
     #[doc(inline)]
     pub use tidegate_http_client as client;
+    #[cfg(feature = "http-client")]
     #[doc(inline)]
     pub use tidegate_http_client::Client;
-    #[cfg(feature = "http")]
+    #[cfg(feature = "http-server")]
     #[doc(inline)]
     pub use tidegate_http_proxy as proxy;
 }

@@ -32,7 +32,7 @@ pub(crate) fn backends() -> impl Iterator<Item = Backend> {
 }
 
 async fn task_within_a_minute<T>(future: impl Future<Output = Result<T, Any>>) -> Result<T, Any> {
-    task::timeout(Duration::from_secs(60), future).await?
+    task::timeout(Duration::from_secs(120), future).await?
 }
 
 /// A server on a thread of its own, which ends when it is dropped.

@@ -47,7 +47,7 @@ fn an_upstream_whose_responses_are_503_is_ejected() {
 
 /// The place of the connection that has bytes to read.
 fn readable(servers: &mut [Option<Peer>; 2]) -> usize {
-    let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(120);
     loop {
         for (place, server) in servers.iter_mut().enumerate() {
             let stream = &server.as_mut().unwrap().0;

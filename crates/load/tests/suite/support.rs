@@ -102,4 +102,4 @@ impl Drop for ScriptedServer {
 }
 
 /// Longer than anything takes.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);

@@ -28,7 +28,7 @@ impl Upstream {
 
 /// The next connection to one of some upstreams, and the place of that one.
 pub(crate) fn accept_any(upstreams: &[&Upstream]) -> (usize, Peer) {
-    let until = Instant::now() + Duration::from_secs(20);
+    let until = Instant::now() + Duration::from_secs(120);
     loop {
         for (place, upstream) in upstreams.iter().enumerate() {
             upstream.0.set_nonblocking(true).unwrap();

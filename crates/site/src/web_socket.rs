@@ -8,8 +8,8 @@ use tidegate::websocket::handshake::{HandshakeError, Offer, VERSION};
 use tidegate::websocket::{Config, Deflate, Message, WebSocket};
 use tidegate::{Context, Handler, Outcome};
 
+use crate::metrics::{record, refuse};
 use crate::site_codec::SiteCodec;
-use crate::site_metrics::{record, refuse};
 
 /// Sends every message back.
 struct Echo;

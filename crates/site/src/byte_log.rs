@@ -6,11 +6,9 @@ use std::path::Path;
 use tidegate::Address;
 use tidegate::bytelog::{ByteLog, Capture, CaptureOptions, ConnectionCapture, HexLog, Role};
 
-use crate::complain::complain;
-
 /// Which logs there are.
 #[derive(Debug, Clone)]
-pub(crate) struct ByteLogs {
+pub struct ByteLogs {
     capture: Option<Capture>,
     logs_hex: bool,
 }
@@ -19,8 +17,11 @@ pub(crate) struct ByteLogs {
 pub(crate) type Sink = (Option<HexLog>, Option<ConnectionCapture>);
 
 impl ByteLogs {
-    /// The logs that the flags request; `None` if they request none.
-    pub(crate) fn new(logs_hex: bool, pcap: Option<&Path>) -> io::Result<Option<Self>> {
+    /// The logs that the flags request: hex dumps, and a new capture file; `None` if they request none.
+    ///
+    /// # Errors
+    /// If the file cannot be created; the error names it.
+    pub fn new(logs_hex: bool, pcap: Option<&Path>) -> io::Result<Option<Self>> {
         let create = |path: &Path| {
             Capture::create(path, CaptureOptions::default())
                 .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
@@ -36,16 +37,16 @@ impl ByteLogs {
         ByteLog::new((hex, capture))
     }
 
-    /// Writes the rest of the file, and reports missing frames.
-    pub(crate) fn finish(&self) {
-        let Some(capture) = &self.capture else { return };
-        match capture.finish() {
+    /// Writes the rest of the capture file. Returns a line about it if the file has not all frames.
+    #[must_use]
+    pub fn finish(&self) -> Option<String> {
+        match self.capture.as_ref()?.finish() {
             Ok(counts) if counts.dropped > 0 => {
                 let (frames, dropped) = (counts.frames, counts.dropped);
-                complain(format_args!("the capture file has {frames} frames, {dropped} were dropped"));
+                Some(format!("the capture file has {frames} frames, {dropped} were dropped"))
             }
-            Ok(_) => {}
-            Err(error) => complain(format_args!("the capture file failed: {error}")),
+            Ok(_) => None,
+            Err(error) => Some(format!("the capture file failed: {error}")),
         }
     }
 }

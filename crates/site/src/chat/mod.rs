@@ -38,7 +38,7 @@ pub(crate) const PAGE: &str = include_str!("chat.html");
 
 /// The flags of the chat.
 #[derive(Debug, Args)]
-pub(crate) struct ChatOptions {
+pub struct ChatOptions {
     /// Messages of a room of /chat that a newcomer sees; 0 for none [default: 20]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=1000))]
     chat_history: Option<u16>,
@@ -57,14 +57,19 @@ pub(crate) struct ChatOptions {
 
 impl ChatOptions {
     /// The connection to the broker that the flags name.
-    pub(crate) fn backplane(&self) -> Result<Option<Backplane>, Box<dyn Error>> {
+    ///
+    /// # Errors
+    ///
+    /// Returns a line for the user if the address is invalid or no thread can be made.
+    pub fn backplane(&self) -> Result<Option<Backplane>, Box<dyn Error>> {
         let Some(url) = &self.backplane else { return Ok(None) };
         let builder = Backplane::redis(url).map_err(|error| format!("--backplane {url}: {error}"))?;
         Ok(Some(builder.spawn()?))
     }
 
-    /// The rooms of a server.
-    pub(crate) fn open(&self, has_tls: bool, backplane: Option<&Backplane>) -> Chat {
+    /// The rooms of a server; `has_tls` says whether browsers have checked its name.
+    #[must_use]
+    pub fn open(&self, has_tls: bool, backplane: Option<&Backplane>) -> Chat {
         let mut limits = RoomLimits::default();
         limits.history_max = self.chat_history.unwrap_or(HISTORY).into();
         let rate = self.chat_rate.unwrap_or(RATE);
@@ -79,7 +84,7 @@ impl ChatOptions {
 
 /// The rooms of a server; clones are the same.
 #[derive(Clone)]
-pub(crate) struct Chat(Arc<ChatState>);
+pub struct Chat(Arc<ChatState>);
 
 struct ChatState {
     rooms: Rooms<DynOver<WebSocket>, Arc<str>>,

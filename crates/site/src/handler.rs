@@ -12,8 +12,8 @@ use tidegate::http2::{self, Connection, ServerStream};
 use tidegate::{Context, Event, Handler, Outcome, Slice};
 
 use crate::chat;
+use crate::metrics::{record, record_on, refuse};
 use crate::site_codec::{SiteCodec, StreamAddresses};
-use crate::site_metrics::{record, record_on, refuse};
 use crate::sum::Sum;
 use crate::web_socket;
 

@@ -1,0 +1,103 @@
+//! `SiteConfig`: from the settings of the site to its connections.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use tidegate::codec::Filters;
+use tidegate::http1::Config;
+use tidegate::metrics::HttpMetrics;
+use tidegate::proxy_protocol::{Policy, ProxyHeaderFilter, ReceivesHeader};
+use tidegate::{Address, Over, Server, ServerHandle, StartError, http1, http2, tls};
+
+use crate::byte_log::ByteLogs;
+use crate::chat::Chat;
+use crate::handler::{Site, serve_http2};
+use crate::metrics;
+use crate::site_codec::SiteCodec;
+
+/// The settings of a site.
+pub struct SiteConfig {
+    /// The limits of HTTP/1.1; those of HTTP/2 follow them.
+    pub limits: http1::Limits,
+    /// Whether HTTP/2 clients may open WebSockets (RFC 8441).
+    pub extended_connect: bool,
+    /// Whether request targets that no URI has are refused.
+    pub strict_targets: bool,
+    /// Which PROXY headers count; `None` without the PROXY protocol.
+    pub proxy: Option<Policy>,
+    /// `None` for http.
+    pub tls: Option<tls::ServerConfig>,
+    /// Logs of the bytes of connections.
+    pub byte_logs: Option<ByteLogs>,
+    /// Counts requests.
+    pub metrics: Option<HttpMetrics>,
+    /// The rooms of /chat.
+    pub chat: Chat,
+}
+
+impl SiteConfig {
+    /// Starts a server of the site.
+    ///
+    /// # Errors
+    /// [`StartError`], with a remedy.
+    pub fn start(self, server: Server) -> Result<ServerHandle, StartError> {
+        let Self { limits, tls, byte_logs, metrics, chat, .. } = self;
+        let limits_of_http2 = http2::Limits {
+            body_bytes_max: limits.body_bytes_max,
+            body_timeout: limits.body_timeout,
+            body_rate_min: limits.body_rate_min,
+            head_timeout: limits.head_timeout,
+            idle_timeout: limits.idle_timeout,
+            ..http2::Limits::default()
+        };
+        let refusals = metrics.as_ref().map(|metrics| metrics.refusals().clone()).unwrap_or_default();
+        let http2 = http2::Config::new(limits_of_http2).extended_connect(self.extended_connect);
+        let http2 = http2.count_refusals(&refusals);
+        let http2 = Arc::new(http2.strict_targets(self.strict_targets));
+        let config = Config::new(limits).detect_http2(true).count_refusals(&refusals);
+        let config = Arc::new(config.strict_targets(self.strict_targets));
+        let http = move || http1::Server::new(config.clone());
+        // A common configuration has its own pipeline type. All others share one, which finds its filters at run time.
+        match (self.proxy.map(Arc::new), tls, byte_logs) {
+            (None, None, None) => serve(server, (http2, chat), metrics, move |_| http()),
+            (None, Some(tls), None) => serve(server, (http2, chat), metrics, move |_| Over::new(tls.accept(), http())),
+            (Some(policy), None, None) => {
+                serve(server, (http2, chat), metrics, move |peer| ReceivesHeader::new(&policy, ip(peer), http()))
+            }
+            (policy, tls, logs) => serve(server, (http2, chat), metrics, move |peer| {
+                let log = |filters: Filters| logs.iter().fold(filters, |filters, logs| filters.with(logs.filter(peer)));
+                let strip = |filters: Filters| {
+                    policy
+                        .iter()
+                        .fold(filters, |filters, policy| filters.with(ProxyHeaderFilter::new(policy, ip(peer))))
+                };
+                // A PROXY header comes before the handshake. With TLS the log is above it, where bytes are plain.
+                let filters = match &tls {
+                    Some(tls) => log(strip(Filters::default()).with(tls.accept())),
+                    None => strip(log(Filters::default())),
+                };
+                filters.stack(http())
+            }),
+        }
+    }
+}
+
+fn ip(address: &Address) -> Option<IpAddr> {
+    address.ip().map(|address| address.ip())
+}
+
+/// Serves the site with a codec for each peer.
+fn serve<C: SiteCodec>(
+    server: Server,
+    (config, chat): (Arc<http2::Config>, Chat),
+    metrics: Option<HttpMetrics>,
+    codec: impl Fn(&Address) -> C + Clone + Send + Sync + 'static,
+) -> Result<ServerHandle, StartError> {
+    server.start_each(move |_| {
+        serve_http2(&config);
+        chat.serve();
+        metrics::count(metrics.as_ref());
+        let codec = codec.clone();
+        move |peer: &Address| (codec(peer), Site::new())
+    })
+}
