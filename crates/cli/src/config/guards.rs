@@ -7,7 +7,6 @@ use tidegate::http::proxy::StickyCookie;
 use super::keys::{Key, Kind};
 use super::model::{Owner, Route};
 use super::proxying::is_field_name;
-use crate::admission::parse_rate;
 
 pub(super) const ALLOW: Key<Route> = Key::<Route>::new(
     "allow",
@@ -29,13 +28,7 @@ pub(super) const RATE: Key<Route> = Key::<Route>::new(
     Kind::Text,
     "Requests of one client, such as `100/s:200`: a rate for each second (`s`) or minute (`m`), and a burst. Further ones get a \
      429.",
-    |to, value, reader| {
-        let text = reader.text(value);
-        match parse_rate(&text) {
-            Ok(rate) => to.guards.rate = Some(rate),
-            Err(error) => reader.mistake(value.place, format!("`{text}` is {error}")),
-        }
-    },
+    |to, value, reader| to.guards.rate = reader.rate(value),
 );
 
 pub(super) const RATE_BY: Key<Route> = Key::<Route>::new(
