@@ -22,13 +22,13 @@ pub(crate) struct RouteLimits {
 impl RouteLimits {
     /// The response to a request beyond a limit.
     #[inline(never)]
-    pub(crate) fn check(&self, request: &mut Request) -> Result<(), Response> {
+    pub(crate) fn check(&self, request: &mut Request) -> Result<(), Box<Response>> {
         if let Some(rate) = &self.rate {
-            rate(request)?;
+            rate(request).map_err(Box::new)?;
         }
         let most = self.body_bytes_max.get();
         if most.zip(request.content_length()).is_some_and(|(most, length)| length > most) {
-            return Err(too_long());
+            return Err(too_long().into());
         }
         Ok(())
     }
