@@ -241,7 +241,7 @@ fn serve(router: Router, depth: usize, rounds: usize) {
     turn(&mut event_loop, &peer, depth, rounds);
 }
 
-fn hello() -> Response {
+pub(crate) fn hello() -> Response {
     Response::new().content_type(ContentType::TEXT).body(HELLO)
 }
 

@@ -1,6 +1,6 @@
 //! The jobs: names, operations, and rounds.
 
-use crate::{codecs, crowds, drivers, http, queue, streams, timers, turns, websocket};
+use crate::{codecs, crowds, drivers, http, queue, routes, streams, timers, turns, websocket};
 
 /// A job whose instructions are counted.
 pub(crate) struct Job {
@@ -30,10 +30,12 @@ impl Job {
     }
 
     /// The same job with few connections, if this is the one with many.
-    pub(crate) fn same_with_few(&self) -> Option<&'static Self> {
-        SIZES.iter().find_map(|(few, many)| {
+    /// Its figure may differ from that of the other job by so many percent.
+    pub(crate) fn same_with_few(&self) -> Option<(&'static Self, f64)> {
+        SIZES.iter().find_map(|(few, many, percent_max)| {
             let name = self.name.strip_suffix(many)?;
-            JOBS.iter().find(|job| job.name.strip_suffix(few) == Some(name))
+            let found = JOBS.iter().find(|job| job.name.strip_suffix(few) == Some(name))?;
+            Some((found, *percent_max))
         })
     }
 
@@ -64,8 +66,9 @@ const fn job(name: &'static str, operation: &'static str, per_round: usize, run:
     Job { name, operation, per_round, warm_up: counted / 4, counted, run, lack: || None }
 }
 
-/// The suffixes of the names of jobs with few and with many connections, or streams.
-const SIZES: [(&str, &str); 2] = [("-100", "-15000"), ("-0", "-999")];
+/// The suffixes of the names of jobs with few and with many connections, streams, or routes, and the percentage by which the
+/// figures of the two may differ.
+const SIZES: [(&str, &str, f64); 3] = [("-100", "-15000", 2.0), ("-0", "-999", 2.0), ("-10", "-10000", 10.0)];
 
 pub(crate) const JOBS: &[Job] = &[
     job("decode", "a request with 3 fields", codecs::DEPTH, codecs::decode_plaintext),
@@ -88,6 +91,18 @@ pub(crate) const JOBS: &[Job] = &[
     job("channel-256", "1 of 256 pipelined requests, by a task", 256, turns::pulled::<256>),
     job("http-sync", "1 of 16 pipelined requests, by a function that is not async", 16, http::sync::<16>),
     job("http-router", "the same behind a router", 16, http::routed::<16>),
+    job("routes-10", "the same with 10 routes", 16, routes::of_hosts::<0, 16>),
+    job("routes-10000", "the same with 10 routes of each of 1,000 hosts", 16, routes::of_hosts::<1_000, 16>),
+    job("paths-10", "the same with 10 routes", 16, routes::of_paths::<10, 16>),
+    job("paths-10000", "the same with 10,000 routes", 16, routes::of_paths::<10_000, 16>),
+    job("conditions-10", "the same with 10 routes whose conditions do not hold", 16, routes::of_conditions::<10, 16>),
+    job("conditions-10000", "the same with 10,000 such routes", 16, routes::of_conditions::<10_000, 16>),
+    job(
+        "route-added",
+        "1 of 4,096 routes added to a router, half of them with conditions",
+        4_096,
+        routes::made::<4_096>,
+    ),
     job("http-async", "the same by an async function", 16, http::async_::<16>),
     job("http-wrapped", "the same in async middleware that does not wait", 16, http::wrapped::<16>),
     job("http-awaits", "the same by an async function that waits once", 16, http::awaits::<16>),

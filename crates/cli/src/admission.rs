@@ -38,7 +38,7 @@ impl AdmissionOptions {
     }
 }
 
-fn parse_network(text: &str) -> Result<IpNet, String> {
+pub(crate) fn parse_network(text: &str) -> Result<IpNet, String> {
     let address = || text.parse::<std::net::IpAddr>().ok().map(IpNet::from);
     text.parse().ok().or_else(address).ok_or_else(|| "not an IP address or a network, such as 10.0.0.0/8".into())
 }

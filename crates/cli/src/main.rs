@@ -1,13 +1,13 @@
 //! The program `tidegate`.
 //!
 //! `serve` starts a small HTTP server for demonstrations and measurements: `serve.rs` starts and stops it, the crate
-//! `tidegate-site` answers requests, `counts.rs` prints the server's counts, `admission.rs` has the flags that decide which peers may connect, `limits.rs` those for deadlines and rates. `run`
-//! runs a configuration: `config/` reads it, `gateway/` runs it. `serve --root` and `proxy` are configurations that come
-//! from flags: `sites.rs`, `proxy.rs`. `server.rs` has the parts that all need of a server, with `log.rs` for its logs,
-//! `service.rs` for a service manager and `admin.rs` for the administrative server, whose figures `top.rs` shows in a
-//! terminal. `load` generates load: the crate `tidegate-load`. `new` makes a program of one's own.
-//! `experiment` runs both with several outbound queues, in `experiment/`. Each is an ordinary application: it uses only
-//! the facade crate.
+//! `tidegate-site` answers requests, `counts.rs` prints the server's counts, `admission.rs` has the flags that decide
+//! which peers may connect, `limits.rs` those for deadlines and rates. `run` runs a configuration: `config/` reads it,
+//! `gateway/` runs it. `serve --root` and `proxy` are configurations that come from flags: `sites.rs`, `proxy.rs`.
+//! `server.rs` has the parts that all need of a server, with `log.rs` for its logs, and `admin.rs` for the administrative
+//! server, whose figures `top.rs` shows in a terminal. `load` generates load: the crate `tidegate-load`. `new` makes a
+//! program of one's own. `experiment` runs `serve` and `load` with several outbound queues, in `experiment/`. Each is an
+//! ordinary application: it uses only the facade crate.
 //!
 //! # Files
 //!
@@ -19,7 +19,6 @@
 //! | `gateway/` | `tidegate run`: from a configuration to a server, and to another configuration |
 //! | `proxy.rs` | `tidegate proxy`: its flags as a configuration |
 //! | `admin.rs` | `--admin` of both, while it runs |
-//! | `service.rs` | `sd_notify`, and the watchdog of systemd |
 //! | `check_config.rs` | `tidegate check-config` |
 //! | `complain.rs` | lines on standard error, outside of the log |
 //! | `log.rs` | the log on standard error, the access log, panics: written by threads of their own |
@@ -53,7 +52,6 @@ mod new;
 mod proxy;
 mod serve;
 mod server;
-mod service;
 mod sites;
 mod tls;
 mod top;

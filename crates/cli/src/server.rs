@@ -9,11 +9,11 @@ use std::time::Duration;
 use clap::Args;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
-use tidegate::engine::RunningListener;
+use tidegate::engine::{RunningListener, WatchdogFeeder};
 use tidegate::proxy_protocol::{Networks, Policy};
 use tidegate::{
-    Address, Admission, Backend, Limits, ListenOptions, Listener, LoadBalancing, Server, ServerHandle, StartError,
-    http, http1,
+    Address, Admission, Backend, Limits, ListenOptions, Listener, LoadBalancing, Server, ServerHandle, ServiceManager,
+    StartError, http, http1,
 };
 
 use crate::access_log::{self, AccessLogOptions};
@@ -24,7 +24,6 @@ use crate::config::{HeaderMode, Listen, Located};
 use crate::counts;
 use crate::limits::LimitOptions;
 use crate::log;
-use crate::service::Service;
 use crate::tls::{Tls, TlsOptions};
 
 /// The flags of a server that has one kind of listener.
@@ -335,8 +334,9 @@ pub(crate) fn supervise(
     signals: Signals,
     on_hangup: impl Fn() + Send + 'static,
 ) -> Result<bool, StartError> {
-    let mut service = Service::of_environment();
-    service.ready(&servers.get());
+    let manager = ServiceManager::of_environment();
+    let mut watchdog = WatchdogFeeder::new(&manager);
+    manager.listening(&servers.get());
     let mut is_stopping = false;
     let shutdown = Arc::new(Shutdown::default());
     let (taken, on_superseded, superseded_admin) = (servers.clone(), shutdown.clone(), admin.clone());
@@ -354,14 +354,14 @@ pub(crate) fn supervise(
     std::thread::Builder::new().name("tidegate-signals".into()).spawn(on_signal).map_err(StartError::System)?;
     loop {
         let (number, server) = servers.numbered();
-        let has_ended = server.wait_timeout(service.wait_max(LOOP_CHECK_INTERVAL));
+        let has_ended = server.wait_timeout(watchdog.wait_max(LOOP_CHECK_INTERVAL));
         if !servers.is_current(number) {
             continue;
         }
         if server.is_draining() && !std::mem::replace(&mut is_stopping, true) {
-            service.stopping();
+            manager.stopping();
         }
-        service.check(&server);
+        watchdog.feed(&manager, &server);
         if !server.all_loops_run() && !shutdown.has_begun.load(Ordering::Relaxed) {
             complain(format_args!("an event loop has ended; nothing can be served without it"));
             log::exit(1);

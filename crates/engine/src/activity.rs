@@ -10,6 +10,7 @@
 //! for a while, and a slow turn is logged with its longest call: reading the clock costs more than most calls, so a loop
 //! whose turns are short does not read it.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
@@ -56,7 +57,28 @@ struct PublishedActivity {
     /// The call that has begun while calls are measured, and the longest one of this turn.
     measured: Mutex<CallTimes>,
     /// The texts of labels from [`FIRST_LABEL`] on.
-    texts: Mutex<Vec<Box<str>>>,
+    texts: Mutex<LabelTexts>,
+}
+
+#[derive(Default)]
+struct LabelTexts {
+    in_order: Vec<Arc<str>>,
+    /// The place of each text: a table of 10,000 routes asks for as many labels.
+    places: HashMap<Arc<str>, u32>,
+}
+
+impl LabelTexts {
+    /// The place of a text, which is added unless there are too many.
+    fn place(&mut self, text: &str) -> Option<u32> {
+        if let Some(place) = self.places.get(text) {
+            return Some(*place);
+        }
+        let place = Some(self.in_order.len()).filter(|place| *place < LABELS_MAX)? as u32;
+        let text: Arc<str> = text.into();
+        self.in_order.push(text.clone());
+        self.places.insert(text, place);
+        Some(place)
+    }
 }
 
 #[derive(Default)]
@@ -72,13 +94,7 @@ impl Activity {
     #[must_use]
     pub fn label(&self, text: &str) -> Label {
         let mut texts = self.0.texts.lock().unwrap_or_else(PoisonError::into_inner);
-        let at = texts.iter().position(|other| **other == *text).unwrap_or_else(|| {
-            if texts.len() < LABELS_MAX {
-                texts.push(text.into());
-            }
-            texts.iter().position(|other| **other == *text).unwrap_or(LABELS_MAX)
-        });
-        if at < LABELS_MAX { Label(FIRST_LABEL + at as u32) } else { Label::NONE }
+        texts.place(text).map_or(Label::NONE, |place| Label(FIRST_LABEL + place))
     }
 
     /// A call begins. It ends with [`end`](Self::end), or where the next one begins.
@@ -182,7 +198,7 @@ impl Activity {
             Label::DETAIL => Some(String::from_utf8_lossy(&self.last_detail()).into_owned()),
             Label(number) => {
                 let texts = self.0.texts.lock().unwrap_or_else(PoisonError::into_inner);
-                texts.get((number - FIRST_LABEL) as usize).map(|text| text.clone().into_string())
+                texts.in_order.get((number - FIRST_LABEL) as usize).map(|text| text.to_string())
             }
         }
     }

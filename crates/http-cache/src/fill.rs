@@ -1,17 +1,16 @@
 //! `Fill`: a response that is stored while its body is on its way to the client.
 
 use std::cell::RefCell;
-use std::rc::Rc;
+use std::error::Error;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use tidegate_engine::{Account, ConnectionCharge};
 use tidegate_http_message::BodyError;
-use tidegate_http_message::body::{BodyFuture, BodyWriter, ProducedBody};
+use tidegate_http_message::body::ProducedBody;
 use tidegate_http_message::exchange::{Exchange, Piece};
+use tidegate_http_message::watched::ExchangeWatcher;
 use tidegate_http1::{Body, Fields, Outgoing, Status};
-use tidegate_sys::Address;
 
 use crate::entry::Entry;
 use crate::flights::{FlightEnd, Lead};
@@ -81,80 +80,37 @@ impl Fill {
 /// The same body, which fills a stored response as it is written.
 pub(crate) fn through(produced: ProducedBody, fill: Fill) -> ProducedBody {
     let length = produced.length;
-    let produce = Box::new(move |writer: BodyWriter| {
-        let (exchange, number) = writer.into_parts();
-        let tee = Rc::new(Tee { exchange, fill: RefCell::new(Some(fill)) });
-        let producing = (produced.produce)(BodyWriter::new(tee.clone(), number));
-        Box::pin(async move {
-            producing.await?;
-            if let Some(fill) = tee.fill.take() {
-                fill.complete(length);
-            }
-            Ok(())
-        }) as BodyFuture
-    });
-    ProducedBody { length, produce }
+    produced.watched(move |_| FillWatcher { fill: RefCell::new(Some(fill)), length })
 }
 
-/// An exchange whose response is stored as it is sent.
-struct Tee {
-    exchange: Rc<dyn Exchange>,
+/// Stores a response as it is sent.
+struct FillWatcher {
     fill: RefCell<Option<Fill>>,
+    /// The length of the body, if it is known.
+    length: Option<u64>,
 }
 
-impl Tee {
-    fn give_up(&self) {
-        if let Some(fill) = self.fill.take() {
-            fill.give_up();
-        }
-    }
-}
-
-impl Exchange for Tee {
-    fn poll_body(&self, number: u32, cx: &mut Context<'_>) -> Poll<Result<Option<Piece>, BodyError>> {
-        self.exchange.poll_body(number, cx)
-    }
-
-    fn poll_ready(&self, number: u32, cx: &mut Context<'_>) -> Poll<Result<(), BodyError>> {
-        self.exchange.poll_ready(number, cx)
-    }
-
-    fn poll_flush(&self, number: u32, cx: &mut Context<'_>) -> Poll<Result<(), BodyError>> {
-        self.exchange.poll_flush(number, cx)
-    }
-
-    fn send(&self, number: u32, message: Outgoing) -> Result<(), BodyError> {
-        let has_room = match &message {
+impl ExchangeWatcher for FillWatcher {
+    fn on_send(&self, message: &Outgoing) {
+        let mut fill = self.fill.borrow_mut();
+        let has_room = match message {
             // Its bytes are not here.
             Outgoing::Data(Body::File(_)) => false,
-            Outgoing::Data(piece) => self.fill.borrow_mut().as_mut().is_none_or(|fill| fill.add(piece.memory())),
+            Outgoing::Data(piece) => fill.as_mut().is_none_or(|fill| fill.add(piece.memory())),
             Outgoing::Trailers(trailers) => trailers.is_empty(),
             _ => true,
         };
-        if !has_room {
-            self.give_up();
+        if !has_room && let Some(fill) = fill.take() {
+            fill.give_up();
         }
-        self.exchange.send(number, message)
     }
 
-    fn account(&self, number: u32) -> Option<Account> {
-        self.exchange.account(number)
-    }
-
-    fn hand_over(&self, number: u32, piece: &[u8]) {
-        self.exchange.hand_over(number, piece);
-    }
-
-    fn keep(&self, number: u32, charge: ConnectionCharge) {
-        self.exchange.keep(number, charge);
-    }
-
-    fn destination(&self, number: u32) -> Option<Address> {
-        self.exchange.destination(number)
-    }
-
-    fn is_draining(&self) -> bool {
-        self.exchange.is_draining()
+    fn on_end(&self, result: Option<&Result<(), Box<dyn Error>>>) {
+        if let Some(fill) = self.fill.take()
+            && let Some(Ok(())) = result
+        {
+            fill.complete(self.length);
+        }
     }
 }
 

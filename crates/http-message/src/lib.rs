@@ -25,6 +25,7 @@
 //! | `percent.rs` | percent-encoding |
 //! | `slices.rs` | `Slices`: long work on a body, a slice of it at a time |
 //! | `upgrade.rs` | `Upgrade`: the protocol that takes over a connection which leaves HTTP |
+//! | `watched.rs` | `WatchedExchange`: an exchange whose messages a watcher sees, to count, bound or store a body on its way |
 
 #![forbid(unsafe_code)]
 
@@ -37,6 +38,7 @@ pub mod negotiate;
 pub mod percent;
 pub mod slices;
 mod upgrade;
+pub mod watched;
 
 pub use self::body::{Body, BodyWriter, Data};
 pub use self::error::BodyError;

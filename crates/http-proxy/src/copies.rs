@@ -42,7 +42,10 @@ impl CopyUpstreams {
             options,
             interims: &interims,
         };
-        if let Ok(answer) = upstreams.try_upstreams(&context, &mut upload, &mut admission).await {
+        let mut answer = None;
+        if upstreams.try_upstreams(&context, &mut upload, &mut admission, &mut answer).await.is_ok()
+            && let Some(answer) = answer
+        {
             answer.discard(upload, admission, &upstreams.pool, options).await;
         }
     }

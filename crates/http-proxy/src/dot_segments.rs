@@ -3,7 +3,7 @@
 /// Whether a path has a segment `.` or `..`, plain or encoded, also between encoded slashes: two servers would read two
 /// paths in it.
 pub(super) fn has_dot_segment(path: &[u8]) -> bool {
-    if !path.contains(&b'.') && !path.contains(&b'%') {
+    if !path.iter().any(|byte| matches!(byte, b'.' | b'%')) {
         return false;
     }
     // How many dots the segment has so far; `None` if it has other bytes.

@@ -6,13 +6,13 @@ use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tidegate_engine::{ConnectError, task};
 use tidegate_http::gateway::{self, EndCause, ExchangeNote, InterimWriter, PipelineSlot, address_key};
 use tidegate_http::{Request, Response};
 use tidegate_http_upstream::{Connected, is_idempotent};
-use tidegate_http1::{ResponseHead, Status};
+use tidegate_http1::Status;
 
 use super::attempts::{Attempts, FailedAttempt};
 use super::balance::{Balance, Balancer, Candidate, hash_of};
@@ -51,7 +51,8 @@ struct Members {
 
 /// The upstream for an attempt.
 enum UpstreamChoice {
-    Upstream(Arc<Upstream>),
+    /// It, and the present time.
+    Upstream(Arc<Upstream>, Instant),
     /// Those that are left have no room.
     Full,
     /// None is left.
@@ -131,9 +132,8 @@ impl LoopUpstreams {
             shed();
             return Response::of_error(Status::TOO_MANY_REQUESTS);
         };
-        let body = std::mem::take(request.body_mut());
         let mut upload = match request.head().has_body() {
-            true => Upload::new(body, options.clone(), note.clone()),
+            true => Upload::new(std::mem::take(request.body_mut()), options.clone(), note.clone()),
             false => Upload::nothing(),
         };
         if let Some(copy) =
@@ -150,43 +150,45 @@ impl LoopUpstreams {
             options,
             interims: &interims,
         };
-        match self.try_upstreams(&context, &mut upload, &mut admission).await {
-            Ok(answer) => answer.into_response(ClientSide {
-                request: &request,
-                plan: &plan,
-                options,
-                place: interims.place(),
-                upload,
-                admission,
-                pool: &self.pool,
-                tunnel_idle_timeout: self.shared.limits.tunnel_idle_timeout,
-            }),
-            Err(response) => response,
+        let mut answer = None;
+        if let Err(response) = self.try_upstreams(&context, &mut upload, &mut admission, &mut answer).await {
+            return *response;
         }
+        let Some(answer) = answer else { return Response::of_error(Status::BAD_GATEWAY) };
+        answer.into_response(ClientSide {
+            request: &request,
+            plan: &plan,
+            options,
+            place: interims.place(),
+            upload,
+            admission,
+            pool: &self.pool,
+            tunnel_idle_timeout: self.shared.limits.tunnel_idle_timeout,
+        })
     }
 
     /// Sends a request to one upstream after the other, until one has answered; otherwise the response is that of the
-    /// failure.
+    /// failure. The answer is not returned, since it is large: each future that returns it would copy it.
     pub(super) async fn try_upstreams(
         &self,
         context: &RequestContext<'_>,
         upload: &mut Upload,
         admission: &mut Admission,
-    ) -> Result<UpstreamResponse, Response> {
-        let is_idempotent = is_idempotent(context.request.head().method_text());
+        answer: &mut Option<UpstreamResponse>,
+    ) -> Result<(), Box<Response>> {
         let mut attempts = Attempts::default();
         let mut last = None;
         let mut is_retry = false;
         let mut place = context.interims.place();
         // Bounded by the upstreams, by the retries of one request, and by the requests before it.
         loop {
-            let Some(upstream) = self.next_upstream(context, &mut attempts, place).await else {
+            let Some((upstream, chosen_at)) = self.next_upstream(context, &mut attempts, place).await else {
                 admission.fail();
                 return Err(self.give_up(last, context.note.as_ref()));
             };
             upload.restart(context.plan.expects);
             let client = context.preference.address;
-            let lease = Lease::new(self.shared.clone(), upstream.clone(), client, context.note.clone());
+            let lease = Lease::new(self.shared.clone(), upstream.clone(), client, context.note.clone(), chosen_at);
             let pooled = match self.connection_for(place, &lease, &attempts) {
                 ConnectionChoice::Connection(connection) => Some(connection),
                 ConnectionChoice::Own => None,
@@ -199,13 +201,13 @@ impl LoopUpstreams {
             admission.begin();
             upstream.counts.on_attempt(std::mem::replace(&mut is_retry, true));
             context.note.iter().for_each(|note| note.begin_attempt(&upstream.name));
-            let (failure, reuse) = match self.attempt(context, upload, lease, pooled).await {
-                Ok(answer) => return Ok(answer),
+            let (failure, reuse) = match self.attempt(context, upload, lease, pooled, answer).await {
+                Ok(()) => return Ok(()),
                 Err(Stop::Client(response)) => {
                     if !upload.has_begun() {
                         admission.fail();
                     }
-                    return Err(response);
+                    return Err(Box::new(response));
                 }
                 Err(Stop::NotProcessed) => {
                     // It is sent again, since its method is safe, and no more behind others (RFC 9112 §9.3.2).
@@ -218,6 +220,7 @@ impl LoopUpstreams {
             upstream.counts.on_failure(failure.kind());
             let Reuse { is_pooled, has_answered } = reuse;
             let failed = FailedAttempt { upstream: upstream.id, failure: &failure, is_pooled, has_answered };
+            let is_idempotent = is_idempotent(context.request.head().method_text());
             let times = (task::now(), self.shared.limits.response_timeout);
             if !attempts.may_follow(&failed, (is_idempotent, upload.may_restart()), &self.shared.budget, times) {
                 admission.fail();
@@ -227,17 +230,17 @@ impl LoopUpstreams {
         }
     }
 
-    /// The upstream for the next attempt; `None` if there is none, or none has room in time. A request that is not in
+    /// The upstream for the next attempt, and the time of the choice; `None` if there is none, or none has room in time. A request that is not in
     /// turn waits for its turn instead.
     async fn next_upstream(
         &self,
         context: &RequestContext<'_>,
         attempts: &mut Attempts,
         place: Option<&PipelineSlot>,
-    ) -> Option<Arc<Upstream>> {
+    ) -> Option<(Arc<Upstream>, Instant)> {
         loop {
             match self.pick(context.preference, attempts) {
-                UpstreamChoice::Upstream(upstream) => return Some(upstream),
+                UpstreamChoice::Upstream(upstream, now) => return Some((upstream, now)),
                 _ if place.is_some_and(|place| !place.is_in_turn()) => {
                     if let Some(place) = place {
                         place.advanced().await;
@@ -254,7 +257,7 @@ impl LoopUpstreams {
 
     /// The response to a request that no upstream has answered.
     #[cold]
-    fn give_up(&self, last: Option<(Arc<Upstream>, Failure)>, note: Option<&ExchangeNote>) -> Response {
+    fn give_up(&self, last: Option<(Arc<Upstream>, Failure)>, note: Option<&ExchangeNote>) -> Box<Response> {
         let now = self.shared.millis(task::now());
         let Some((upstream, failure)) = last else {
             let failure = Failure::NoUpstream;
@@ -264,14 +267,14 @@ impl LoopUpstreams {
             if let Some(note) = note {
                 note.fail(failure.text(), EndCause::Shed);
             }
-            return failure.response();
+            return Box::new(failure.response());
         };
         let text = failure.text();
         upstream.log_failure(&text, now);
         if let Some(note) = note {
             note.fail(text, failure.kind().end());
         }
-        failure.response()
+        Box::new(failure.response())
     }
 
     /// The connection for an attempt.
@@ -323,7 +326,8 @@ impl LoopUpstreams {
         upload: &mut Upload,
         lease: Lease,
         pooled: Option<Box<dyn Connection>>,
-    ) -> Result<UpstreamResponse, Stop> {
+        answer: &mut Option<UpstreamResponse>,
+    ) -> Result<(), Stop> {
         let RequestContext { request, plan, options, interims, .. } = *context;
         let failed = Stop::of_failure;
         let is_new = Reuse::default();
@@ -353,17 +357,7 @@ impl LoopUpstreams {
             outgoing = plan.outgoing(request, &lease.upstream, options, true).map_err(Stop::Client)?;
         }
         let reuse = Reuse { is_pooled, has_answered: is_pooled && connection.has_answered() };
-        if !upload.is_done() {
-            if connection.is_http2() || is_idempotent(request.head().method_text()) {
-                upload.keep();
-            }
-            connection.split();
-        }
-        if let Some(timeout) = options.response_timeout
-            && upload.is_done()
-        {
-            connection.set_deadline_after(Some(timeout));
-        }
+        begin_upload(&mut *connection, upload, request, options);
         if let Err(unsent) = connection.send(outgoing) {
             if connection.is_not_processed() && matches!(unsent, SendFailure::Closed) {
                 return Err(Stop::NotProcessed);
@@ -373,18 +367,6 @@ impl LoopUpstreams {
         let (response_timeout, continue_timeout) = (options.response_timeout, self.shared.limits.continue_timeout);
         let mut wait = HeadWait::new(&mut *connection, upload, interims, response_timeout, continue_timeout);
         let head = poll_fn(|cx| wait.poll(cx)).await;
-        self.end_attempt(head, connection, upload, lease, (options, handshake_answer, reuse))
-    }
-
-    /// The result of an attempt whose request was sent.
-    fn end_attempt(
-        &self,
-        head: Result<ResponseHead, Stop>,
-        mut connection: Box<dyn Connection>,
-        upload: &mut Upload,
-        lease: Lease,
-        (options, handshake_answer, reuse): (&Options, Option<String>, Reuse),
-    ) -> Result<UpstreamResponse, Stop> {
         match head {
             Ok(head) => {
                 lease.on_head(head.status());
@@ -392,18 +374,25 @@ impl LoopUpstreams {
                 if options.response_timeout.is_some() {
                     connection.set_deadline_after(None);
                 }
-                Ok(UpstreamResponse { head, connection, lease, handshake_answer })
+                *answer = Some(UpstreamResponse { head, connection, lease, handshake_answer });
+                Ok(())
             }
-            Err(Stop::Upstream { failure, .. }) => {
-                if connection.is_not_processed() {
-                    if matches!(failure, Failure::Late) {
-                        lease.upstream.pause_pipelining(self.shared.millis(task::now()));
-                    }
-                    return Err(Stop::NotProcessed);
+            Err(stop) => Err(self.stop_after_send(stop, &*connection, &lease, reuse)),
+        }
+    }
+
+    /// Why an attempt whose request was sent yields no head.
+    #[cold]
+    fn stop_after_send(&self, stop: Stop, connection: &dyn Connection, lease: &Lease, reuse: Reuse) -> Stop {
+        match stop {
+            Stop::Upstream { failure, .. } if connection.is_not_processed() => {
+                if matches!(failure, Failure::Late) {
+                    lease.upstream.pause_pipelining(self.shared.millis(task::now()));
                 }
-                Err(Stop::of_failure(&lease, failure, reuse))
+                Stop::NotProcessed
             }
-            Err(stop) => Err(stop),
+            Stop::Upstream { failure, .. } => Stop::of_failure(lease, failure, reuse),
+            stop => stop,
         }
     }
 
@@ -487,10 +476,10 @@ impl LoopUpstreams {
 
     /// Waits until an upstream has room.
     #[cold]
-    async fn wait_for_room(&self, preference: Preference<'_>, attempts: &Attempts) -> Option<Arc<Upstream>> {
+    async fn wait_for_room(&self, preference: Preference<'_>, attempts: &Attempts) -> Option<(Arc<Upstream>, Instant)> {
         let UpstreamLimits { queued_requests_max, queue_timeout, .. } = self.shared.limits;
         let find = || match self.pick(preference, attempts) {
-            UpstreamChoice::Upstream(upstream) => Some(Some(upstream)),
+            UpstreamChoice::Upstream(upstream, now) => Some(Some((upstream, now))),
             UpstreamChoice::Full => None,
             UpstreamChoice::None => Some(None),
         };
@@ -505,7 +494,8 @@ impl LoopUpstreams {
     ) -> UpstreamChoice {
         let Preference { key, address: client, sticky } = preference;
         let members = self.members();
-        let now = self.shared.millis(task::now());
+        let at = task::now();
+        let now = self.shared.millis(at);
         let limits = &self.shared.limits;
         let slow_start = self.shared.ejection.slow_start;
         let pick = |candidates: &[Candidate]| self.balancer.borrow_mut().pick(candidates, key);
@@ -520,11 +510,11 @@ impl LoopUpstreams {
         if let Some((cookie, id)) = sticky {
             let mut own = members.iter().zip(&*candidates).filter(|(_, candidate)| candidate.is_eligible);
             if let Some((member, _)) = own.find(|(member, _)| cookie.id_of(member.hash) == id) {
-                return UpstreamChoice::Upstream(member.clone());
+                return UpstreamChoice::Upstream(member.clone(), at);
             }
         }
         if let Some(place) = pick(candidates) {
-            return UpstreamChoice::Upstream(members[place].clone());
+            return UpstreamChoice::Upstream(members[place].clone(), at);
         }
         // Another attempt at one that has failed is of little use, one at an upstream that is away may succeed.
         let mut is_full = false;
@@ -534,7 +524,7 @@ impl LoopUpstreams {
             is_full |= may_serve;
         }
         match pick(candidates) {
-            Some(place) => UpstreamChoice::Upstream(members[place].clone()),
+            Some(place) => UpstreamChoice::Upstream(members[place].clone(), at),
             None if is_full => UpstreamChoice::Full,
             None => UpstreamChoice::None,
         }
@@ -549,6 +539,18 @@ impl LoopUpstreams {
             self.pool.retain(|id| list.iter().any(|member| member.id == id));
         }
         members.list.clone()
+    }
+}
+
+/// Prepares a connection for the rest of a request, or for the wait for its response.
+fn begin_upload(connection: &mut dyn Connection, upload: &mut Upload, request: &Request, options: &Options) {
+    if !upload.is_done() {
+        if connection.is_http2() || is_idempotent(request.head().method_text()) {
+            upload.keep();
+        }
+        connection.split();
+    } else if let Some(timeout) = options.response_timeout {
+        connection.set_deadline_after(Some(timeout));
     }
 }
 

@@ -28,15 +28,17 @@ pub(super) struct Lease {
 }
 
 impl Lease {
+    /// A request for an upstream that was chosen at `began`.
     pub(super) fn new(
         shared: Arc<Shared>,
         upstream: Arc<Upstream>,
         client: Option<u64>,
         note: Option<ExchangeNote>,
+        began: Instant,
     ) -> Self {
         let share = shared.limits.requests_per_address_max;
         let counted = Cell::new(Some(InProgress::new(upstream.clone(), client, share)));
-        Self { shared, upstream, counted, note, began: task::now(), has_failed: Cell::new(false) }
+        Self { shared, upstream, counted, note, began, has_failed: Cell::new(false) }
     }
 
     /// The present time, as upstreams count it.

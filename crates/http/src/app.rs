@@ -12,8 +12,8 @@ use tidegate_metrics::HttpRecorder;
 use crate::counting::RequestCounter;
 use crate::endpoint::InterimQueue;
 use crate::limits::Limits;
-use crate::router::Table;
 use crate::serving::sessions::Sessions;
+use crate::table::Table;
 
 /// Shared state of one loop's connections.
 pub(crate) struct App {

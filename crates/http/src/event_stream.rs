@@ -8,14 +8,13 @@ use std::cell::Cell;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::Poll;
 
 use tidegate_engine::task;
-use tidegate_http_message::BodyError;
 use tidegate_http_message::body::{BodyFuture, BodyWriter, ProducedBody};
-use tidegate_http_message::exchange::{Exchange, Piece};
+use tidegate_http_message::exchange::Exchange;
+use tidegate_http_message::watched::{ExchangeWatcher, WatchedExchange};
 use tidegate_http1::{Body, Outgoing};
-use tidegate_sys::Address;
 
 /// Whether a content type is that of an event stream.
 pub(crate) fn is_type(content_type: &[u8]) -> bool {
@@ -31,14 +30,14 @@ pub(crate) fn end_at_drain(produced: ProducedBody) -> ProducedBody {
     }
     let produce = Box::new(move |writer: BodyWriter| {
         let (exchange, number) = writer.into_parts();
-        let events = Rc::new(Events { exchange, end: Cell::new(End::default()) });
+        let events = Rc::new(WatchedExchange::new(exchange, EventEnds::default()));
         let mut producing = (produced.produce)(BodyWriter::new(events.clone(), number));
         Box::pin(async move {
             let mut draining = task::draining();
             poll_fn(|cx| {
                 let drains = Pin::new(&mut draining).poll(cx).is_ready() || events.is_draining();
                 match producing.as_mut().poll(cx) {
-                    Poll::Pending if drains && events.end.get().is_of_event() => Poll::Ready(Ok(())),
+                    Poll::Pending if drains && events.watcher().0.get().is_of_event() => Poll::Ready(Ok(())),
                     polled => polled,
                 }
             })
@@ -48,38 +47,19 @@ pub(crate) fn end_at_drain(produced: ProducedBody) -> ProducedBody {
     ProducedBody { length: None, produce }
 }
 
-/// An exchange that notes how the body ends so far.
-struct Events {
-    exchange: Rc<dyn Exchange>,
-    end: Cell<End>,
-}
+/// Notes how the body ends so far.
+#[derive(Default)]
+struct EventEnds(Cell<End>);
 
-impl Exchange for Events {
-    fn is_draining(&self) -> bool {
-        self.exchange.is_draining()
-    }
-
-    fn poll_body(&self, number: u32, cx: &mut Context<'_>) -> Poll<Result<Option<Piece>, BodyError>> {
-        self.exchange.poll_body(number, cx)
-    }
-
-    fn poll_ready(&self, number: u32, cx: &mut Context<'_>) -> Poll<Result<(), BodyError>> {
-        self.exchange.poll_ready(number, cx)
-    }
-
-    fn send(&self, number: u32, message: Outgoing) -> Result<(), BodyError> {
-        if let Outgoing::Data(piece) = &message {
-            self.end.set(match piece {
+impl ExchangeWatcher for EventEnds {
+    fn on_send(&self, message: &Outgoing) {
+        if let Outgoing::Data(piece) = message {
+            self.0.set(match piece {
                 // Its bytes are not here.
                 Body::File(_) => End { line_ends: 0, is_after_cr: false },
-                piece => self.end.get().after(piece.memory()),
+                piece => self.0.get().after(piece.memory()),
             });
         }
-        self.exchange.send(number, message)
-    }
-
-    fn destination(&self, number: u32) -> Option<Address> {
-        self.exchange.destination(number)
     }
 }
 

@@ -26,7 +26,7 @@
 //! async function begins there as well, and where it waits it goes on as a task on the loop of its connection. While a
 //! connection is idle, it has the memory of neither.
 //!
-//! Read next: `serving/mod.rs` for the way of a connection's requests, `router.rs` for the choice of their functions.
+//! Read next: `serving/mod.rs` for the way of a connection's requests, `table/find.rs` for the choice of their functions.
 //!
 //! # Files
 //!
@@ -40,7 +40,6 @@
 //! | `make_router.rs` | `MakeRouter`: the closure that makes the router of each loop |
 //! | `client_address.rs` | `TrustedProxies`: the client of a request behind proxies in front |
 //! | `condition.rs` | `Condition`: a test of a request beside its host and path |
-//! | `conditional.rs` | the routes of a table that have conditions |
 //! | `cookie_value.rs` | one cookie of a request |
 //! | `counting.rs` | counts the requests of a loop |
 //! | `exchange_note.rs` | `ExchangeNote`: facts of a gateway or a cache for the access log |
@@ -52,7 +51,9 @@
 //! | `route.rs` | the pattern that a path matches, and where the values of its parameters are |
 //! | `route_function.rs` | `route`: a function with limits of its own |
 //! | `route_limits.rs` | the limits of one route |
-//! | `router.rs` | `Router`: hosts, paths, methods; `Slashes` |
+//! | `router.rs` | `Router`: hosts, paths, methods |
+//! | `slashes.rs` | `Slashes`: how routes match slashes that servers read in different ways |
+//! | `table/` | the routes of a router: adding them (`mod.rs`); the way from a request to its function (`find.rs`); routes with conditions (`conditional.rs`), and all of them that match one path (`segments.rs`) |
 //! | `normal_path.rs` | a path as routes match it, in each of its spellings; the rest of a path behind a prefix |
 //! | `edit.rs` | `Edit`: a field is set, added or removed |
 //! | `future_place.rs` | memory that the futures of a function use one after the other |
@@ -78,7 +79,6 @@ mod codec;
 #[cfg(feature = "compress")]
 mod compression;
 mod condition;
-mod conditional;
 mod cookie_value;
 mod counting;
 #[doc(hidden)]
@@ -108,7 +108,9 @@ mod route_limits;
 mod router;
 mod server;
 mod serving;
+mod slashes;
 mod sse;
+mod table;
 mod template;
 mod tls_info;
 #[cfg(feature = "websocket")]
@@ -160,9 +162,10 @@ pub use redirect::{FixedResponse, InvalidRedirect, Redirect, ResponseFunction};
 pub use request::Request;
 pub use response::{IntoResponse, Response};
 pub use route_function::{RouteFunction, WithRouteLimits, route};
-pub use router::{Router, Slashes};
+pub use router::Router;
 pub use server::{Config, Server, serve};
 pub use serving::{HttpHandler, StreamClient};
+pub use slashes::Slashes;
 pub use sse::{Event, EventWriter, InvalidEvent, LastEventId, Sse};
 pub use template::{InvalidTemplate, Template, TemplateValues};
 #[doc(inline)]

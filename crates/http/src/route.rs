@@ -33,6 +33,14 @@ impl Values {
         Self::Many(Box::new(many))
     }
 
+    /// The values in a text that a route matches; `place` finds a part of the text in the path as it was sent.
+    pub(crate) fn of(params: &matchit::Params<'_, '_>, text: &str, place: impl Fn(usize) -> u16) -> Self {
+        Self::new(params.iter().map(|(_, value)| {
+            let start = value.as_ptr() as usize - text.as_ptr() as usize;
+            (place(start), place(start + value.len()))
+        }))
+    }
+
     pub(crate) fn spans(&self) -> &[Span] {
         match self {
             Self::Few(spans) => spans,

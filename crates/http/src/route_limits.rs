@@ -1,15 +1,11 @@
 //! `RouteLimits`: the limits of one route, in place of those of its server.
 
 use std::cell::Cell;
-use std::rc::Rc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tidegate_engine::{Account, ConnectionCharge};
 use tidegate_http_message::BodyError;
-use tidegate_http_message::exchange::{Exchange, Piece};
-use tidegate_http1::Outgoing;
-use tidegate_sys::Address;
+use tidegate_http_message::exchange::Piece;
+use tidegate_http_message::watched::ExchangeWatcher;
 
 use crate::request::Request;
 use crate::response::Response;
@@ -26,13 +22,13 @@ pub(crate) struct RouteLimits {
 impl RouteLimits {
     /// The response to a request beyond a limit.
     #[inline(never)]
-    pub(crate) fn check(&self, request: &mut Request) -> Result<(), Response> {
+    pub(crate) fn check(&self, request: &mut Request) -> Result<(), Box<Response>> {
         if let Some(rate) = &self.rate {
-            rate(request)?;
+            rate(request).map_err(Box::new)?;
         }
         let most = self.body_bytes_max.get();
         if most.zip(request.content_length()).is_some_and(|(most, length)| length > most) {
-            return Err(too_long());
+            return Err(too_long().into());
         }
         Ok(())
     }
@@ -41,59 +37,20 @@ impl RouteLimits {
 /// Refuses a request beyond a rate.
 pub(crate) type CheckRate = Box<dyn Fn(&mut Request) -> Result<(), Response>>;
 
-/// An exchange that ends the body of its request with an error when it is too long.
-pub(crate) struct BoundedExchange {
-    exchange: Rc<dyn Exchange>,
-    bytes_left: Cell<u64>,
-}
+/// Ends the body of a request with an error when more bytes than these come.
+pub(crate) struct BytesLeft(Cell<u64>);
 
-impl BoundedExchange {
-    pub(crate) fn new(exchange: Rc<dyn Exchange>, bytes_max: u64) -> Self {
-        Self { exchange, bytes_left: Cell::new(bytes_max) }
+impl BytesLeft {
+    pub(crate) fn new(bytes: u64) -> Self {
+        Self(Cell::new(bytes))
     }
 }
 
-impl Exchange for BoundedExchange {
-    fn is_draining(&self) -> bool {
-        self.exchange.is_draining()
-    }
-
-    fn poll_body(&self, number: u32, cx: &mut Context<'_>) -> Poll<Result<Option<Piece>, BodyError>> {
-        let polled = self.exchange.poll_body(number, cx);
-        if let Poll::Ready(Ok(Some(Piece::Data(data)))) = &polled {
-            let Some(left) = self.bytes_left.get().checked_sub(data.len() as u64) else {
-                return Poll::Ready(Err(BodyError::TooLong));
-            };
-            self.bytes_left.set(left);
+impl ExchangeWatcher for BytesLeft {
+    fn on_received(&self, piece: &Piece) -> Result<(), BodyError> {
+        if let Piece::Data(data) = piece {
+            self.0.set(self.0.get().checked_sub(data.len() as u64).ok_or(BodyError::TooLong)?);
         }
-        polled
-    }
-
-    fn poll_ready(&self, number: u32, cx: &mut Context<'_>) -> Poll<Result<(), BodyError>> {
-        self.exchange.poll_ready(number, cx)
-    }
-
-    fn poll_flush(&self, number: u32, cx: &mut Context<'_>) -> Poll<Result<(), BodyError>> {
-        self.exchange.poll_flush(number, cx)
-    }
-
-    fn send(&self, number: u32, message: Outgoing) -> Result<(), BodyError> {
-        self.exchange.send(number, message)
-    }
-
-    fn account(&self, number: u32) -> Option<Account> {
-        self.exchange.account(number)
-    }
-
-    fn hand_over(&self, number: u32, piece: &[u8]) {
-        self.exchange.hand_over(number, piece);
-    }
-
-    fn keep(&self, number: u32, charge: ConnectionCharge) {
-        self.exchange.keep(number, charge);
-    }
-
-    fn destination(&self, number: u32) -> Option<Address> {
-        self.exchange.destination(number)
+        Ok(())
     }
 }

@@ -26,9 +26,10 @@ use crate::codec::HttpCodec;
 use crate::endpoint::RequestFunction;
 use crate::limits::Limits;
 use crate::make_router::MakeRouter;
-use crate::router::{Router, Table};
+use crate::router::Router;
 use crate::serving::HttpHandler;
 use crate::serving::sessions::Sessions;
+use crate::table::Table;
 
 /// Serves HTTP at an address with one function, on a loop for each core.
 ///

@@ -257,14 +257,20 @@ impl Fields {
         }
     }
 
+    #[inline]
     fn owned(&mut self) -> &mut Vec<u8> {
         if !matches!(self.lines, Lines::Owned(_)) {
-            self.lines = Lines::Owned(self.bytes().to_vec());
+            self.copy_lines();
         }
         match &mut self.lines {
             Lines::Owned(lines) => lines,
             Lines::Static(_) | Lines::Shared(_) => unreachable!("made owned above"),
         }
+    }
+
+    #[inline(never)]
+    fn copy_lines(&mut self) {
+        self.lines = Lines::Owned(self.bytes().to_vec());
     }
 }
 

@@ -217,7 +217,7 @@ pub mod http {
     #[cfg(feature = "http-server")]
     #[doc(inline)]
     pub use tidegate_http::*;
-    #[cfg(feature = "http-server")]
+    #[cfg(feature = "http-auth")]
     #[doc(inline)]
     pub use tidegate_http_auth as auth;
     #[cfg(feature = "http-server")]

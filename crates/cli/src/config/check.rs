@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::mistakes::{Mistakes, Place};
-use super::model::{Action, Route};
+use super::model::{Action, Conditions, Route};
 use super::{Config, PathRule, RedirectHttps, host_key};
 
 impl Config {
@@ -112,12 +112,12 @@ impl Config {
     fn check_paths(&self, mistakes: &mut Mistakes) {
         for (_, routes) in by_host(&self.routes) {
             let mut patterns = matchit::Router::new();
-            let mut places: HashMap<&PathRule, Vec<usize>> = HashMap::new();
+            // The conditions of the routes before, without a search: a path may have thousands.
+            let mut places: HashMap<&PathRule, HashSet<&Conditions>> = HashMap::new();
             for &number in &routes {
                 let route = &self.routes[number];
                 let others = places.entry(&route.path.value).or_default();
-                let is_unconditional = |other: &usize| self.routes[*other].conditions.is_empty();
-                if others.iter().any(is_unconditional) {
+                if others.contains(&Conditions::default()) {
                     if route.conditions.is_empty() {
                         mistakes.add(route.place, "a second route for the same host and path");
                     }
@@ -133,12 +133,10 @@ impl Config {
                         mistakes.add(route.path.place, format!("`{pattern}`: {error}"));
                     }
                 }
-                let same = |other: &usize| self.routes[*other].conditions.asks_the_same(&route.conditions);
-                if !route.conditions.is_empty() && others.iter().any(same) {
+                if !others.insert(&route.conditions) && !route.conditions.is_empty() {
                     mistakes
                         .warn(route.place, "nothing reaches this route: another one before it has the same conditions");
                 }
-                others.push(number);
             }
         }
     }

@@ -8,9 +8,9 @@ use tidegate::{Address, ConnectionRate, IpNet};
 
 use super::keys::{Key, Keys, Kind, info};
 use super::mistakes::{Located, Mistakes, Place};
+use super::reader::boolean;
 use super::upstream::numbers;
-use super::value::{Data, Value};
-use crate::admission::parse_rate;
+use super::value::Data;
 
 /// Where the server listens, and how connections begin there.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -107,12 +107,7 @@ impl Keys for Listen {
     const TEXT: &'static str = "Where the server listens, and how connections begin there.";
     const KEYS: &'static [Key<Self>] = &[
         Key::<Self>::new("address", Kind::OneOrMore(&Kind::Text), "`IP:PORT`, `[IPV6]:PORT`, `localhost:PORT`, `unix:PATH` or `unix:@NAME`; one, or a list.", |to, value, reader| {
-            for text in reader.texts(value) {
-                match text.value.parse() {
-                    Ok(address) => to.addresses.push(Located::new(address, text.place)),
-                    Err(_) => reader.mistake(text.place, format!("`{}` is not an address, such as 0.0.0.0:443", text.value.escape_debug())),
-                }
-            }
+            to.addresses = reader.parsed(value, "an address, such as 0.0.0.0:443", |text| text.parse().ok());
         })
         .required()
         .known_as(&["bind", "port", "addresses"]),
@@ -141,7 +136,7 @@ impl Keys for Listen {
         })
         .default("[\"http/2\", \"http/1.1\"]"),
         Key::<Self>::new("redirect-https", Kind::Either(&[Kind::Boolean, Kind::Integer { min: 1, max: 65_535 }]), "Answer each request with a redirect (308) to https: at the port of the first https listener, or at this one.", |to, value, reader| {
-            to.redirect_https = match boolean_of(value) {
+            to.redirect_https = match boolean(value) {
                 Some(is_set) => is_set.then_some(RedirectHttps::First),
                 None => Some(RedirectHttps::Port(reader.count(value) as u16)),
             };
@@ -152,14 +147,9 @@ impl Keys for Listen {
         })
         .default("\"off\""),
         Key::<Self>::new("proxy-trusted", Kind::List(&Kind::Text), "Networks whose PROXY headers count, and `unix` for Unix sockets; this machine, unless set.", |to, value, reader| {
-            let mut networks = Networks::default();
-            for text in reader.texts(value) {
-                match text.value.parse() {
-                    Ok(parsed) => networks = networks.and_all(&parsed),
-                    Err(_) => reader.mistake(text.place, format!("`{}` is not a network, such as 10.0.0.0/8, nor `unix`", text.value)),
-                }
-            }
-            to.proxy_trusted = Some(networks);
+            let networks: Vec<Located<Networks>> =
+                reader.parsed(value, "a network, such as 10.0.0.0/8, nor `unix`", |text| text.parse().ok());
+            to.proxy_trusted = Some(networks.iter().fold(Networks::default(), |all, one| all.and_all(&one.value)));
         }),
         Key::<Self>::new("ipv6-only", Kind::Boolean, "Accept only IPv6 at `[::]`.", |to, value, reader| to.ipv6_only = reader.boolean(value)).default("false"),
         Key::<Self>::new("allow", Kind::List(&Kind::Text), "Networks whose clients may connect; all, unless set.", |to, value, reader| to.allow = reader.networks(value)),
@@ -168,11 +158,7 @@ impl Keys for Listen {
             to.connections_per_address = Some(reader.count(value));
         }),
         Key::<Self>::new("connection-rate-per-address", Kind::Text, "New connections of one address, such as `10/s:50`: a rate for each second (`s`) or minute (`m`), and a burst.", |to, value, reader| {
-            let text = reader.text(value);
-            match parse_rate(&text) {
-                Ok(rate) => to.connection_rate_per_address = Some(rate),
-                Err(error) => reader.mistake(value.place, format!("`{text}` is {error}")),
-            }
+            to.connection_rate_per_address = reader.rate(value);
         }),
         Key::<Self>::new("limits", Kind::Table(info::<ListenLimits>), "Limits of this listener.", |to, value, reader| to.limits = reader.table(value)),
     ];
@@ -229,13 +215,5 @@ impl ListenLimits {
     /// A number of seconds that is set.
     pub(crate) fn seconds(set: Option<u32>) -> Option<Duration> {
         set.map(|seconds| Duration::from_secs(seconds.into()))
-    }
-}
-
-fn boolean_of(value: &Value) -> Option<bool> {
-    match &value.data {
-        Data::Boolean(is_set) => Some(*is_set),
-        Data::Text { text, .. } => text.parse().ok(),
-        _ => None,
     }
 }

@@ -49,7 +49,7 @@ pub(crate) enum Action {
 }
 
 /// Conditions of a request beyond its host and path.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Conditions {
     pub(crate) methods: Vec<String>,
     pub(crate) headers: Vec<(String, Wanted)>,
@@ -58,7 +58,7 @@ pub(crate) struct Conditions {
 }
 
 /// The value that a field or a parameter of the query has.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Wanted {
     /// Any.
     Present,
@@ -71,12 +71,6 @@ impl Conditions {
     /// Whether each request of the path gets the route.
     pub(crate) fn is_empty(&self) -> bool {
         self.methods.is_empty() && self.headers.is_empty() && self.query.is_empty() && self.client.is_empty()
-    }
-
-    /// Whether each request that meets one meets the other.
-    pub(crate) fn asks_the_same(&self, other: &Self) -> bool {
-        let sets = (&self.methods, &self.headers, &self.query, &self.client);
-        sets == (&other.methods, &other.headers, &other.query, &other.client)
     }
 
     /// Whether only the method decides.

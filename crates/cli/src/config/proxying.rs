@@ -10,7 +10,6 @@ use super::model::{HostRule, Owner, Route};
 use super::reader::Reader;
 use super::upstream::literal;
 use super::value::Value;
-use crate::admission::parse_rate;
 
 /// A key that only a proxy has.
 macro_rules! proxy_key {
@@ -108,11 +107,7 @@ proxy_key!(
     "Requests of one client address, such as `100/s:200`: a rate for each second (`s`) or minute (`m`), and a burst.",
     &["rate-limit"],
     |to, value, reader| {
-        let text = reader.text(value);
-        match parse_rate(&text) {
-            Ok(rate) => to.rate_per_address = Some(rate),
-            Err(error) => reader.mistake(value.place, format!("`{text}` is {error}")),
-        }
+        to.rate_per_address = reader.rate(value);
     }
 );
 proxy_key!(

@@ -1,15 +1,15 @@
 //! `Reader`: takes values of the file for the keys of a table, and notes each mistake.
 
-use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use tidegate::IpNet;
+use tidegate::{ConnectionRate, IpNet};
 
 use super::keys::{Keys, Kind, Need, nearest};
 use super::mistakes::{Located, Mistakes, Place};
 use super::source::read_secret;
 use super::value::{Data, Name, Value};
+use crate::admission::{parse_network, parse_rate};
 
 /// Reads values, whose kinds were checked.
 pub(crate) struct Reader<'m> {
@@ -207,15 +207,34 @@ impl Reader<'_> {
 
     /// Networks: addresses, alone or with a prefix.
     pub(crate) fn networks(&mut self, value: &Value) -> Vec<IpNet> {
-        let mut networks = Vec::new();
+        let networks = self.parsed(value, "a network, such as 10.0.0.0/8", |text| parse_network(text).ok());
+        networks.into_iter().map(|network| network.value).collect()
+    }
+
+    /// A text, or several, each as a value of a type. A text that `parse` does not take is a mistake; `expected` names
+    /// the values.
+    pub(crate) fn parsed<T>(
+        &mut self,
+        value: &Value,
+        expected: &str,
+        parse: impl Fn(&str) -> Option<T>,
+    ) -> Vec<Located<T>> {
+        let mut values = Vec::new();
         for text in self.texts(value) {
-            let address = || text.value.parse::<IpAddr>().ok().map(IpNet::from);
-            match text.value.parse::<IpNet>().ok().or_else(address) {
-                Some(network) => networks.push(network),
-                None => self.mistake(text.place, format!("`{}` is not a network, such as 10.0.0.0/8", text.value)),
+            match parse(&text.value) {
+                Some(parsed) => values.push(Located::new(parsed, text.place)),
+                None => self.mistake(text.place, format!("`{}` is not {expected}", text.value.escape_debug())),
             }
         }
-        networks
+        values
+    }
+
+    /// A rate, such as `10/s:50`.
+    pub(crate) fn rate(&mut self, value: &Value) -> Option<ConnectionRate> {
+        let text = self.text(value);
+        parse_rate(&text)
+            .map_err(|error| self.mistake(value.place, format!("`{}` is {error}", text.escape_debug())))
+            .ok()
     }
 
     /// The value of a choice, as a type with a value for each of its names.
@@ -248,7 +267,7 @@ fn integer(value: &Value) -> Option<i64> {
     }
 }
 
-fn boolean(value: &Value) -> Option<bool> {
+pub(super) fn boolean(value: &Value) -> Option<bool> {
     match &value.data {
         Data::Boolean(is_set) => Some(*is_set),
         Data::Text { text, has_variables: true } => text.parse().ok(),

@@ -109,13 +109,7 @@ impl Codec for Delimiter {
     /// [`FramingError::EndWithin`] if the delimiter would be found before the end of the message;
     /// [`FramingError::TooLong`].
     fn encode(&mut self, message: Payload, out: &mut Output<'_>) -> Result<(), FramingError> {
-        if let Payload::Encoded(_) = message {
-            message.write_bare(out);
-        } else {
-            let around = self.envelope(message.as_ref())?;
-            message.write(&around, out);
-        }
-        Ok(())
+        message.write_framed(out, |message| self.envelope(message))
     }
 
     fn decode_eof(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Slice>, FramingError> {

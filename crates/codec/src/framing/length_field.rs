@@ -236,14 +236,8 @@ impl Codec for LengthField {
     /// [`FramingError::Undeclarable`] if the field cannot hold the length, [`FramingError::WrongLength`] if a field
     /// that is not stripped has no room in the message, [`FramingError::TooLong`].
     fn encode(&mut self, message: Payload, out: &mut Output<'_>) -> Result<(), FramingError> {
-        if let Payload::Encoded(_) = message {
-            message.write_bare(out);
-        } else {
-            let mut head = [0; HEADER_BYTES_MAX];
-            let around = self.envelope(message.as_ref(), &mut head)?;
-            message.write(&around, out);
-        }
-        Ok(())
+        let mut head = [0; HEADER_BYTES_MAX];
+        message.write_framed(out, |message| self.envelope(message, &mut head))
     }
 
     fn decode_eof(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Slice>, FramingError> {

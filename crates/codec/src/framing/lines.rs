@@ -154,13 +154,7 @@ impl Codec for Lines {
     /// [`FramingError::TooLong`].
     #[inline]
     fn encode(&mut self, line: Payload, out: &mut Output<'_>) -> Result<(), FramingError> {
-        if let Payload::Encoded(_) = line {
-            line.write_bare(out);
-        } else {
-            let around = self.envelope(line.as_ref())?;
-            line.write(&around, out);
-        }
-        Ok(())
+        line.write_framed(out, |line| self.envelope(line))
     }
 
     fn decode_eof(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Slice>, FramingError> {

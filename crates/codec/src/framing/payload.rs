@@ -3,6 +3,7 @@
 use bytes::{BufMut, Bytes};
 use tidegate_buffer::{LINK_BYTES_MIN, Slice};
 
+use super::error::FramingError;
 use crate::output::Output;
 
 /// A message on its way out. Large ones are linked into the queue, small ones are copied.
@@ -46,6 +47,25 @@ impl Payload {
         out.write(around.head);
         self.write_bare(out);
         out.write(around.tail);
+    }
+
+    /// Writes the payload with the envelope that a framing has for it, or an encoded one unchanged.
+    ///
+    /// # Errors
+    /// Those of `envelope`: the payload is no frame.
+    #[inline]
+    pub(super) fn write_framed<'a>(
+        self,
+        out: &mut Output<'_>,
+        envelope: impl FnOnce(&[u8]) -> Result<Envelope<'a>, FramingError>,
+    ) -> Result<(), FramingError> {
+        if let Self::Encoded(_) = self {
+            self.write_bare(out);
+        } else {
+            let around = envelope(self.as_ref())?;
+            self.write(&around, out);
+        }
+        Ok(())
     }
 
     /// Writes the payload without an envelope.

@@ -128,14 +128,8 @@ impl Codec for VarintLength {
     /// # Errors
     /// [`FramingError::TooLong`].
     fn encode(&mut self, message: Payload, out: &mut Output<'_>) -> Result<(), FramingError> {
-        if let Payload::Encoded(_) = message {
-            message.write_bare(out);
-        } else {
-            let mut head = [0; LENGTH_BYTES as usize];
-            let around = self.envelope(message.as_ref(), &mut head)?;
-            message.write(&around, out);
-        }
-        Ok(())
+        let mut head = [0; LENGTH_BYTES as usize];
+        message.write_framed(out, |message| self.envelope(message, &mut head))
     }
 
     fn decode_eof(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Slice>, FramingError> {

@@ -16,6 +16,7 @@ mod service_manager;
 mod supervisor;
 mod takeover;
 mod watchdog;
+mod watchdog_feeder;
 
 use std::io;
 use std::net::TcpListener;
@@ -36,6 +37,7 @@ pub use self::listener::{Listener, ServedListener};
 pub use self::service_manager::ServiceManager;
 pub use self::supervisor::{ServerEnd, Supervisor};
 use self::takeover::Takeover;
+pub use self::watchdog_feeder::WatchdogFeeder;
 use crate::admission::{Admission, AdmissionControl};
 use crate::backend::Backend;
 use crate::counters::ListenerCounts;

@@ -7,6 +7,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
+use super::handle::ServerHandle;
+
 /// The service manager that has started this process, if one waits for notifications: systemd with `Type=notify`, and
 /// others that read a socket named in `NOTIFY_SOCKET`. Without one, all methods do nothing.
 ///
@@ -84,6 +86,11 @@ impl ServiceManager {
     /// ends it.
     pub fn ready(&self, status: &str) {
         self.notify(&format!("READY=1\nSTATUS={}", status.lines().next().unwrap_or_default()));
+    }
+
+    /// `READY=1` with the address of a server, and its loops.
+    pub fn listening(&self, server: &ServerHandle) {
+        self.ready(&format!("listening on {} with {} loops", server.address(), server.loops()));
     }
 
     /// `RELOADING=1`: the service reads its configuration again, and calls [`ready`](Self::ready) afterwards.

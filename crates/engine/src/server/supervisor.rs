@@ -5,7 +5,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::flag::register_conditional_default;
@@ -13,6 +13,7 @@ use signal_hook::iterator::Signals;
 
 use super::handle::ServerHandle;
 use super::service_manager::ServiceManager;
+use super::watchdog_feeder::WatchdogFeeder;
 
 /// Runs a server until SIGTERM, SIGINT, or a [takeover](crate::Server::takeover): then it drains. A second signal cuts the
 /// drain short, and a third one ends the wait even if a loop hangs. [`ServerHandle::run_until_signal`] is the short form.
@@ -132,8 +133,7 @@ impl Supervisor {
     pub fn run(self, server: &ServerHandle, drain: Duration) -> io::Result<ServerEnd> {
         let Self { mut signals, manager, on_hangup, on_user_signal, on_superseded } = self;
         let (manager, progress) = (Arc::new(manager), Arc::new(Progress::default()));
-        let status = format!("listening on {} with {} loops", server.address(), server.loops());
-        manager.ready(&status);
+        manager.listening(server);
         let signal_handle = signals.handle();
         let (handle, of_signals, manager_of_signals) = (server.clone(), progress.clone(), manager.clone());
         let on_signals = move || {
@@ -142,7 +142,7 @@ impl Supervisor {
                     SIGHUP => {
                         manager_of_signals.reloading();
                         on_hangup.iter().for_each(|act| act());
-                        manager_of_signals.ready(&status);
+                        manager_of_signals.listening(&handle);
                     }
                     SIGUSR1 => on_user_signal.iter().for_each(|act| act(&handle)),
                     _ => of_signals.end(&handle, drain),
@@ -172,23 +172,13 @@ impl Supervisor {
 
 /// Waits for the end, and feeds the watchdog.
 fn watch(server: &ServerHandle, manager: &ServiceManager, progress: &Progress) -> ServerEnd {
-    let half = manager.watchdog_interval().map(|interval| interval / 2);
-    let wait = half.map_or(CHECK_INTERVAL, |half| CHECK_INTERVAL.min(half / 2).max(Duration::from_millis(1)));
-    let (mut next, mut is_stopping) = (Instant::now(), false);
+    let (mut watchdog, mut is_stopping) = (WatchdogFeeder::new(manager), false);
     loop {
-        let has_ended = server.wait_timeout(wait);
+        let has_ended = server.wait_timeout(watchdog.wait_max(CHECK_INTERVAL));
         if server.is_draining() && !std::mem::replace(&mut is_stopping, true) {
             manager.stopping();
         }
-        let now = Instant::now();
-        // A loop hangs if a turn has lasted longer than a second, and still lasts.
-        if let Some(half) = half
-            && now >= next
-            && !server.counts().iter().any(|counts| counts.is_stalled)
-        {
-            next = now + half;
-            manager.feed_watchdog();
-        }
+        watchdog.feed(manager, server);
         if !server.all_loops_run() && !progress.has_begun.load(Ordering::Relaxed) && !server.is_draining() {
             return ServerEnd::LoopEnded;
         }

@@ -1,4 +1,5 @@
-//! `begin`: the way of a request from its head to its function: host, route, connection state, middleware, and counts.
+//! `RouteMatch` and `RoutedRequest`: the way of a request from its head to its function: host, route, connection state,
+//! middleware, and counts.
 //!
 //! The way is the same for a request that the handler answers within a dispatch (`inline.rs`), for a pipelined one
 //! (`pipeline.rs`), and for one that a task has received (`task.rs`). The three keep the state of the connection in different
@@ -18,7 +19,7 @@ use crate::middleware::{self, MiddlewareState};
 use crate::request::{AnyState, Request};
 use crate::response::Response;
 use crate::route::Route;
-use crate::router::Table;
+use crate::table::Table;
 use crate::tls_info::TlsInfo;
 
 /// The host and the route that a request matches.
@@ -40,6 +41,20 @@ impl<'t> RouteMatch<'t> {
         self.function.as_ref().ok().map(|(endpoint, _)| *endpoint)
     }
 
+    /// The request of the match, and its function.
+    #[inline(always)]
+    pub(crate) fn into_request(
+        self,
+        head: RequestHead,
+        (peer, is_secure): (Address, bool),
+    ) -> (Request, RoutedRequest<'t>) {
+        let (function, route) = match self.function {
+            Ok((endpoint, route)) => (Ok(endpoint), route),
+            Err(response) => (Err(response), None),
+        };
+        (Request::new(head, peer, is_secure, route), RoutedRequest { table: self.table, function })
+    }
+
     /// Whether the request goes on when the client ends its side of the connection.
     #[inline(always)]
     pub(crate) fn keeps_half_closed(&self) -> bool {
@@ -48,58 +63,66 @@ impl<'t> RouteMatch<'t> {
     }
 }
 
-/// A request that its middleware has seen.
-pub(crate) enum Begin<'t> {
-    /// The function of the route is to be called.
-    Call { request: Request, endpoint: &'t Rc<Endpoint>, middleware: MiddlewareState },
-    /// No route matches, or middleware or a limit of the route has refused the request: the response goes back through the middleware.
-    Refuse { response: Response, middleware: MiddlewareState, is_head: bool },
+/// A request whose middleware, counts and limits are due: its function, or the router's response to a request without one.
+pub(crate) struct RoutedRequest<'t> {
+    table: &'t Table,
+    function: Result<&'t Rc<Endpoint>, Box<Response>>,
 }
 
-/// Begins a request: its middleware sees it, and it is counted. `peer` is the address of the client, and whether the
-/// connection is encrypted; `state` is the state of the connection, if the router makes one, and `tls` yields the
-/// parameters of the connection.
-#[inline(always)]
-pub(crate) fn begin<'t>(
-    app: &App,
-    route: RouteMatch<'t>,
-    head: RequestHead,
-    (peer, is_secure): (Address, bool),
-    state: Option<AnyState>,
+impl<'t> RoutedRequest<'t> {
+    /// Begins a request: its middleware sees it, and it is counted. The result is the function to call, or the response in
+    /// place of its response: no route matches, or middleware or a limit of the route has refused the request. Either
+    /// response goes back through `middleware`. `state` is the state of the connection, if the router makes one, and `tls`
+    /// yields the parameters of the connection.
+    ///
+    /// The request and the middleware stay where the caller has them, and the result is two words: a value of a hundred bytes
+    /// that passes through a result is copied into it and out of it.
+    #[inline(always)]
+    pub(crate) fn begin(
+        self,
+        app: &App,
+        (request, middleware): (&mut Request, &mut MiddlewareState),
+        state: Option<AnyState>,
+        now: Instant,
+        tls: impl FnOnce() -> Option<TlsInfo>,
+    ) -> Result<&'t Rc<Endpoint>, Box<Response>> {
+        let Self { table, function } = self;
+        if let Some(state) = state {
+            request.set_connection_state(state);
+        }
+        let endpoint = match function {
+            Ok(endpoint) => endpoint,
+            Err(response) => {
+                add_tls(table, request, tls);
+                return refuse(app, table, (request, middleware), response, now);
+            }
+        };
+        // Without any, there is no result to carry: most routes have none.
+        let mut result = Ok(());
+        if !table.middleware.is_empty() {
+            add_tls(table, request, tls);
+            result = before(table, request, middleware, now);
+        }
+        middleware.count(app.counting.as_ref(), Some(endpoint), request.head().method(), now);
+        result?;
+        if let Some(limits) = endpoint.limits.get() {
+            limits.check(request)?;
+        }
+        Ok(endpoint)
+    }
+}
+
+/// Passes a request through middleware. An error is a response in place of the function's.
+#[inline(never)]
+fn before(
+    table: &Table,
+    request: &mut Request,
+    middleware: &mut MiddlewareState,
     now: Instant,
-    tls: impl FnOnce() -> Option<TlsInfo>,
-) -> Begin<'t> {
-    let RouteMatch { table, function } = route;
-    let (endpoint, route) = match function {
-        Ok(found) => found,
-        Err(response) => {
-            let mut request = Request::new(head, peer, is_secure, None);
-            add_tls(table, &mut request, tls);
-            return refuse(app, table, request, state, *response, now);
-        }
-    };
-    let mut request = Request::new(head, peer, is_secure, route);
-    if let Some(state) = state {
-        request.set_connection_state(state);
-    }
-    let mut middleware = MiddlewareState::default();
-    // Without any, there is no result to carry: most routes have none.
-    if !table.middleware.is_empty() {
-        add_tls(table, &mut request, tls);
-        let result;
-        (middleware, result) = middleware::before(&table.middleware, &mut request, now);
-        if let Err(response) = result {
-            middleware.count(app.counting.as_ref(), Some(endpoint), request.head().method(), now);
-            return Begin::Refuse { response, middleware, is_head: is_head(&request) };
-        }
-    }
-    middleware.count(app.counting.as_ref(), Some(endpoint), request.head().method(), now);
-    if let Some(limits) = endpoint.limits.get()
-        && let Err(response) = limits.check(&mut request)
-    {
-        return Begin::Refuse { response, middleware, is_head: is_head(&request) };
-    }
-    Begin::Call { request, endpoint, middleware }
+) -> Result<(), Box<Response>> {
+    let result;
+    (*middleware, result) = middleware::before(&table.middleware, request, now);
+    result.map_err(Box::new)
 }
 
 /// Adds the parameters of the TLS connection, for middleware that reads them.
@@ -118,23 +141,20 @@ fn add_tls(table: &Table, request: &mut Request, tls: impl FnOnce() -> Option<Tl
 fn refuse<'t>(
     app: &App,
     table: &'t Table,
-    mut request: Request,
-    state: Option<AnyState>,
-    response: Response,
+    (request, middleware): (&mut Request, &mut MiddlewareState),
+    response: Box<Response>,
     now: Instant,
-) -> Begin<'t> {
-    if let Some(state) = state {
-        request.set_connection_state(state);
-    }
-    let (mut middleware, result) = middleware::before(&table.middleware, &mut request, now);
+) -> Result<&'t Rc<Endpoint>, Box<Response>> {
+    let result = before(table, request, middleware, now);
     middleware.count(app.counting.as_ref(), None, request.head().method(), now);
-    if let Some(endpoint) = &table.unrouted
-        && result.is_ok()
-    {
-        request.set_refusal(response);
-        return Begin::Call { request, endpoint, middleware };
+    result?;
+    match &table.unrouted {
+        Some(endpoint) => {
+            request.set_refusal(*response);
+            Ok(endpoint)
+        }
+        None => Err(response),
     }
-    Begin::Refuse { response: result.err().unwrap_or(response), middleware, is_head: is_head(&request) }
 }
 
 /// The address of the client, and whether the connection is encrypted.

@@ -12,8 +12,9 @@ use tidegate_engine::{CloseReason, Context, Event, Handler, Outcome};
 use tidegate_http1::{Incoming, Interim, Outgoing, RequestHead};
 
 use crate::codec::HttpCodec;
-use crate::middleware;
-use crate::serving::begin::{Begin, RouteMatch, begin, peer, peer_of};
+use crate::middleware::{self, MiddlewareState};
+use crate::response::Response;
+use crate::serving::begin::{RouteMatch, is_head, peer, peer_of};
 use crate::serving::exchanges::TimeoutKind;
 use crate::serving::handler::HttpHandler;
 use crate::serving::http2;
@@ -80,10 +81,25 @@ impl HttpHandler {
             Some(shared) => shared.get_or_init(|| make(&peer.0)).clone(),
             None => self.state(make, &peer.0),
         });
-        match begin(&self.app, route, head, peer, state, cx.now(), || cx.codec().tls_info()) {
-            Begin::Call { request, endpoint, middleware } => self.call(request, endpoint, middleware, cx),
-            Begin::Refuse { response, middleware, is_head } => self.respond(response, &middleware, is_head, cx),
+        let (mut request, routed) = route.into_request(head, peer);
+        let mut middleware = MiddlewareState::default();
+        let begun = (&mut request, &mut middleware);
+        match routed.begin(&self.app, begun, state, cx.now(), || cx.codec().tls_info()) {
+            Ok(endpoint) => self.call(request, endpoint, middleware, cx),
+            Err(response) => self.respond_instead(*response, &middleware, is_head(&request), cx),
         }
+    }
+
+    /// Responds in place of the function.
+    #[cold]
+    fn respond_instead<C: HttpCodec>(
+        &mut self,
+        response: Response,
+        middleware: &MiddlewareState,
+        is_head: bool,
+        cx: &mut Context<'_, C>,
+    ) -> Outcome<C> {
+        self.respond(response, middleware, is_head, cx)
     }
 
     /// The function has responded.

@@ -6,10 +6,10 @@ use tidegate_sys::Address;
 
 use crate::app::App;
 use crate::request::AnyState;
-use crate::router::MakeState;
 use crate::serving::buffered::{BufferedRequest, CollectedRequest};
 use crate::serving::pending::PendingResponse;
 use crate::serving::pipeline::RequestPipeline;
+use crate::table::MakeState;
 
 /// The application of a connection while nothing of it needs a task; see
 /// [`Config::connections`](crate::Config::connections).

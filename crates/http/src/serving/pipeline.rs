@@ -19,7 +19,7 @@ use crate::endpoint::{Call, InterimHandler};
 use crate::middleware::MiddlewareState;
 use crate::request::Request;
 use crate::response::Response;
-use crate::serving::begin::{Begin, RouteMatch, begin, peer_of};
+use crate::serving::begin::{RouteMatch, is_head, peer_of};
 use crate::serving::handler::{HttpHandler, RareState};
 use crate::serving::order::{Order, PipelineSlot};
 use crate::serving::pending::PendingResponse;
@@ -100,14 +100,15 @@ impl HttpHandler {
         let pipeline = RequestPipeline::of(self.rare.get_or_insert_default(), cx);
         let number = pipeline.order.number(pipeline.queue.len() + 1);
         let slot = PipelineSlot { order: pipeline.order.clone(), number };
-        match begin(&self.app, route, head, peer, state, cx.now(), || cx.codec().tls_info()) {
-            Begin::Call { request, middleware, .. } => {
+        let (mut request, routed) = route.into_request(head, peer);
+        let mut middleware = MiddlewareState::default();
+        let begun = (&mut request, &mut middleware);
+        match routed.begin(&self.app, begun, state, cx.now(), || cx.codec().tls_info()) {
+            Ok(_) => {
                 let pending = self.begin_interim(function, endpoint, request, middleware, Some(slot), cx);
                 PipelinedRequest::InProgress(pending)
             }
-            Begin::Refuse { response, middleware, is_head } => {
-                PipelinedRequest::Refused(Box::new((response, middleware.detach(), is_head)))
-            }
+            Err(response) => PipelinedRequest::Refused(Box::new((*response, middleware.detach(), is_head(&request)))),
         }
     }
 

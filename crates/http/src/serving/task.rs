@@ -18,6 +18,7 @@ use tidegate_http_message::Upgrade;
 use tidegate_http_message::body::{self, Body, BodyCollector, BodyKind, BodyWriter, ReceivedBody};
 use tidegate_http_message::exchange::Exchange;
 use tidegate_http_message::slices::{LONG_BODY_BYTES, PARSING_NANOS};
+use tidegate_http_message::watched::WatchedExchange;
 use tidegate_http1::{Incoming, Outgoing, RequestHead, Status, Trailers};
 use tidegate_sys::Address;
 
@@ -28,8 +29,8 @@ use crate::extract::BodyUse;
 use crate::middleware::{self, MiddlewareState};
 use crate::request::{AnyState, Request};
 use crate::response::{IntoResponse, Message, Response, Source};
-use crate::route_limits::BoundedExchange;
-use crate::serving::begin::{Begin, RouteMatch, begin, is_head};
+use crate::route_limits::BytesLeft;
+use crate::serving::begin::{RouteMatch, is_head};
 use crate::serving::exchanges::{Exchanges, Inbound, TimeoutKind};
 use crate::serving::handler::HttpHandler;
 use crate::serving::pending::{CaughtResponse, call_caught};
@@ -316,11 +317,13 @@ impl ConnectionTask {
         let peer = peer.unwrap_or_else(crate::request::unknown_peer);
         let state = table.connection_state.as_ref().map(|make| self.state.get_or_insert_with(|| make(&peer)).clone());
         let tls = || self.exchanges.tls_info();
-        match begin(&self.app, route, head, (peer, is_secure), state, task::now(), tls) {
-            Begin::Call { request, endpoint, middleware } => TaskInput::request(request, endpoint.clone(), middleware),
-            Begin::Refuse { mut response, middleware, is_head } => {
+        let (mut request, routed) = route.into_request(head, (peer, is_secure));
+        let mut middleware = MiddlewareState::default();
+        match routed.begin(&self.app, (&mut request, &mut middleware), state, task::now(), tls) {
+            Ok(endpoint) => TaskInput::request(request, endpoint.clone(), middleware),
+            Err(mut response) => {
                 middleware.after(&mut response);
-                TaskInput::Respond(response.into_message(), is_head)
+                TaskInput::Respond(response.into_message(), is_head(&request))
             }
         }
     }
@@ -342,7 +345,8 @@ impl ConnectionTask {
             let mut exchange: Rc<dyn Exchange> = self.exchanges.clone();
             if let Some(bytes_max) = endpoint.body_bytes_max() {
                 let first: usize = partial.pieces.iter().map(Slice::len).sum();
-                exchange = Rc::new(BoundedExchange::new(exchange, bytes_max.saturating_sub(first as u64)));
+                let bytes_left = BytesLeft::new(bytes_max.saturating_sub(first as u64));
+                exchange = Rc::new(WatchedExchange::new(exchange, bytes_left));
             }
             if endpoint.collects_late {
                 request.set_collected_body_bytes_max(endpoint.collected_body_bytes_max(&self.app.limits));

@@ -4,25 +4,12 @@ use std::cell::Cell;
 use std::time::Duration;
 
 use tidegate::http::{
-    BasicAuth, Body, Config, Cors, CorsError, Fields, HttpHandler, IntoResponse, Middleware, Request, RequestId,
-    RequestIds, RequestInfo, Response, Router, SecurityFields, StatusCode, TraceContext, TraceContexts,
+    BasicAuth, Body, Cors, CorsError, Fields, IntoResponse, Middleware, Request, RequestId, RequestIds, RequestInfo,
+    Response, Router, SecurityFields, StatusCode, TraceContext, TraceContexts,
 };
-use tidegate::http1::Server;
 use tidegate::proxy_protocol::Networks;
-use tidegate_testkit::Embedded;
 
-fn ask<S: 'static>(router: Router<S>, wires: &[&str]) -> Vec<String> {
-    let connections = Config::new().connections(router);
-    let (codec, handler): (Server, HttpHandler) = connections();
-    let mut pipe = Embedded::new(codec, handler);
-    wires
-        .iter()
-        .map(|wire| {
-            pipe.receive(wire.as_bytes());
-            String::from_utf8(pipe.take_written()).expect("text")
-        })
-        .collect()
-}
+use crate::support::ask;
 
 fn get(path: &str, fields: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nHost: sea\r\n{fields}\r\n")

@@ -6,29 +6,13 @@ use std::time::Duration;
 
 use tidegate::ConnectionRate;
 use tidegate::http::{
-    AsyncMiddleware, Body, BodyError, Config, Extension, FromRequestAsync, HttpHandler, IntoResponse, Json, Limits,
-    Middleware, Next, Peer, RateLimit, Request, RequestInfo, Response, Router, State, StatusCode, Wrapper, route,
-    with_middleware,
+    AsyncMiddleware, Body, BodyError, Extension, FromRequestAsync, IntoResponse, Json, Limits, Middleware, Next, Peer,
+    RateLimit, Request, RequestInfo, Response, Router, State, StatusCode, Wrapper, route, with_middleware,
 };
-use tidegate::http1::Server;
 use tidegate::task;
-use tidegate_testkit::Embedded;
 
 use crate::support::running::start_with;
-use crate::support::{split, start};
-
-fn ask<S: 'static>(router: Router<S>, wires: &[&str]) -> Vec<String> {
-    let connections = Config::new().connections(router);
-    let (codec, handler): (Server, HttpHandler) = connections();
-    let mut pipe = Embedded::new(codec, handler);
-    wires
-        .iter()
-        .map(|wire| {
-            pipe.receive(wire.as_bytes());
-            String::from_utf8(pipe.take_written()).expect("text")
-        })
-        .collect()
-}
+use crate::support::{ask, split, start};
 
 fn get(path: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nHost: sea\r\n\r\n")

@@ -1,17 +1,14 @@
 //! The end of an exchange: the facts that are known then, and the line that waits for them.
 
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::error::Error;
 use std::rc::Rc;
-use std::task::{Context, Poll};
 use std::time::Instant;
 
-use tidegate_engine::{Account, ConnectionCharge};
 use tidegate_http_message::BodyError;
-use tidegate_http_message::body::{Body, BodyFuture, BodyKind, BodyWriter, ProducedBody};
-use tidegate_http_message::exchange::{Exchange, Piece};
-use tidegate_http1::Outgoing;
-use tidegate_sys::Address;
+use tidegate_http_message::body::{Body, BodyKind};
+use tidegate_http_message::exchange::Exchange;
+use tidegate_http_message::watched::ExchangeWatcher;
 
 use super::facts::LateFacts;
 use super::json;
@@ -70,7 +67,7 @@ pub(super) struct PendingLine {
     note: Option<ExchangeNote>,
     began: Instant,
     request_length: Option<u64>,
-    sent: Rc<Cell<u64>>,
+    sent: u64,
     /// Once the body has begun.
     exchange: Option<Rc<dyn Exchange>>,
     end: EndCause,
@@ -83,18 +80,17 @@ impl PendingLine {
         note: Option<ExchangeNote>,
         (began, request_length): (Instant, Option<u64>),
     ) -> Self {
-        let sent = Rc::new(Cell::new(0));
-        let draft = Some(draft);
-        Self { lines, draft, note, began, request_length, sent, exchange: None, end: EndCause::ClientLeft }
+        let (draft, exchange, end) = (Some(draft), None, EndCause::ClientLeft);
+        Self { lines, draft, note, began, request_length, sent: 0, exchange, end }
     }
+}
 
-    /// The function that writes the body has returned.
-    fn end(mut self, result: &Result<(), Box<dyn Error>>) {
-        self.end = match result {
-            Ok(()) => EndCause::Done,
-            Err(error) if error.downcast_ref::<BodyError>().is_some_and(is_of_client) => EndCause::ClientLeft,
-            Err(_) => EndCause::Failed,
-        };
+/// How an exchange ends whose body's function has returned.
+fn end_cause(result: &Result<(), Box<dyn Error>>) -> EndCause {
+    match result {
+        Ok(()) => EndCause::Done,
+        Err(error) if error.downcast_ref::<BodyError>().is_some_and(is_of_client) => EndCause::ClientLeft,
+        Err(_) => EndCause::Failed,
     }
 }
 
@@ -116,7 +112,7 @@ impl Drop for PendingLine {
         };
         let total = now().saturating_duration_since(self.began);
         let late = LateFacts::noted(facts, self.request_length, total);
-        let late = LateFacts { sent: Some(self.sent.get()), is_later: true, end, ..late };
+        let late = LateFacts { sent: Some(self.sent), is_later: true, end, ..late };
         write(self.lines.as_ref(), &draft.finish(&late));
     }
 }
@@ -128,64 +124,28 @@ pub(super) fn follow(response: &mut Response, mut pending: PendingLine) {
         response.body = Body::from(body);
         return;
     };
-    let ProducedBody { length, produce } = *produced;
-    let produce = Box::new(move |writer: BodyWriter| -> BodyFuture {
-        let (exchange, number) = writer.into_parts();
+    let watched = produced.watched(move |exchange| {
         pending.exchange = Some(exchange.clone());
-        let counted = Rc::new(CountedExchange { exchange, sent: pending.sent.clone() });
-        let producing = produce(BodyWriter::new(counted, number));
-        Box::pin(async move {
-            let result = producing.await;
-            pending.end(&result);
-            result
-        })
+        LineWatcher(RefCell::new(Some(pending)))
     });
-    response.body = Body::from(BodyKind::Produced(Box::new(ProducedBody { length, produce })));
+    response.body = Body::from(BodyKind::Produced(Box::new(watched)));
 }
 
-/// An exchange whose response is counted.
-struct CountedExchange {
-    exchange: Rc<dyn Exchange>,
-    sent: Rc<Cell<u64>>,
-}
+/// Counts the bytes of a response, and ends its line.
+struct LineWatcher(RefCell<Option<PendingLine>>);
 
-impl Exchange for CountedExchange {
-    fn poll_body(&self, number: u32, cx: &mut Context<'_>) -> Poll<Result<Option<Piece>, BodyError>> {
-        self.exchange.poll_body(number, cx)
+impl ExchangeWatcher for LineWatcher {
+    fn on_sent(&self, bytes: u64) {
+        if let Some(line) = &mut *self.0.borrow_mut() {
+            line.sent += bytes;
+        }
     }
 
-    fn poll_ready(&self, number: u32, cx: &mut Context<'_>) -> Poll<Result<(), BodyError>> {
-        self.exchange.poll_ready(number, cx)
-    }
-
-    fn poll_flush(&self, number: u32, cx: &mut Context<'_>) -> Poll<Result<(), BodyError>> {
-        self.exchange.poll_flush(number, cx)
-    }
-
-    fn send(&self, number: u32, message: Outgoing) -> Result<(), BodyError> {
-        let bytes = if let Outgoing::Data(piece) = &message { piece.len() } else { 0 };
-        self.exchange.send(number, message)?;
-        self.sent.set(self.sent.get() + bytes);
-        Ok(())
-    }
-
-    fn account(&self, number: u32) -> Option<Account> {
-        self.exchange.account(number)
-    }
-
-    fn hand_over(&self, number: u32, piece: &[u8]) {
-        self.exchange.hand_over(number, piece);
-    }
-
-    fn keep(&self, number: u32, charge: ConnectionCharge) {
-        self.exchange.keep(number, charge);
-    }
-
-    fn destination(&self, number: u32) -> Option<Address> {
-        self.exchange.destination(number)
-    }
-
-    fn is_draining(&self) -> bool {
-        self.exchange.is_draining()
+    fn on_end(&self, result: Option<&Result<(), Box<dyn Error>>>) {
+        if let Some(mut line) = self.0.take()
+            && let Some(result) = result
+        {
+            line.end = end_cause(result);
+        }
     }
 }

@@ -7,11 +7,14 @@
 //! A table without such routes never looks here.
 
 use std::cmp::Ordering;
+use std::collections::HashMap;
 use std::rc::Rc;
 
+use foldhash::fast::RandomState;
 use tidegate_http1::RequestHead;
 use tidegate_sys::Address;
 
+use super::segments::{Segments, work};
 use crate::condition::Condition;
 use crate::endpoint::Endpoint;
 use crate::route::{Pattern, Route, Values};
@@ -21,9 +24,11 @@ use crate::route::{Pattern, Route, Values};
 pub(crate) struct ConditionalRoutes {
     /// The most specific route that matches a path, as a place in `routes`.
     paths: matchit::Router<usize>,
+    /// All routes that match a path.
+    segments: Segments,
+    /// The route of each pattern, in the form in which paths are matched.
+    places: HashMap<Rc<str>, usize, RandomState>,
     routes: Vec<ConditionalRoute>,
-    /// Places in `routes`, the most specific one first.
-    ranked: Vec<usize>,
     /// For the paths that no route matches.
     pub(crate) fallbacks: Vec<Choice>,
 }
@@ -32,10 +37,9 @@ pub(crate) struct ConditionalRoutes {
 pub(crate) struct ConditionalRoute {
     pub(crate) pattern: Rc<Pattern>,
     /// The pattern in the form in which paths are matched.
-    normal: Box<str>,
+    normal: Rc<str>,
     /// Matches this pattern alone.
     matcher: matchit::Router<()>,
-    rank: usize,
     pub(crate) choices: Vec<Choice>,
 }
 
@@ -55,8 +59,8 @@ impl Choice {
 impl ConditionalRoutes {
     /// Adds a function for a path. `normal` is the pattern as paths are matched.
     pub(crate) fn add(&mut self, pattern: Pattern, normal: String, choice: Choice) {
-        if let Some(route) = self.routes.iter_mut().find(|route| *route.normal == *normal) {
-            route.choices.push(choice);
+        if let Some(at) = self.places.get(&*normal) {
+            self.routes[*at].choices.push(choice);
             return;
         }
         let (at, mut matcher) = (self.routes.len(), matchit::Router::new());
@@ -64,14 +68,10 @@ impl ConditionalRoutes {
         if let Err(error) = added {
             panic!("the path `{}` cannot be a route: {error}", pattern.text);
         }
-        let (pattern, normal) = (Rc::new(pattern), normal.into());
-        self.routes.push(ConditionalRoute { pattern, normal, matcher, rank: 0, choices: vec![choice] });
-        let routes = &mut self.routes;
-        self.ranked.push(at);
-        self.ranked.sort_by(|one, other| specificity(&routes[*one].normal, &routes[*other].normal));
-        for (rank, at) in self.ranked.iter().enumerate() {
-            routes[*at].rank = rank;
-        }
+        let (pattern, normal): (_, Rc<str>) = (Rc::new(pattern), normal.into());
+        self.segments.add(&normal, at);
+        self.places.insert(normal.clone(), at);
+        self.routes.push(ConditionalRoute { pattern, normal, matcher, choices: vec![choice] });
     }
 
     pub(crate) fn routes(&self) -> impl Iterator<Item = &ConditionalRoute> {
@@ -96,33 +96,64 @@ impl ConditionalRoutes {
         &self,
         text: &str,
         unconditional: Option<&str>,
-        (head, peer): (&RequestHead, &dyn Fn() -> Address),
+        request: (&RequestHead, &dyn Fn() -> Address),
         place: impl Fn(usize) -> u16,
     ) -> Option<(&Rc<Endpoint>, Option<Route>)> {
-        let first = self.paths.at(text).map_or(self.ranked.len(), |found| self.routes[*found.value].rank);
-        // Most requests stop at the first one. The others are those whose path is less specific.
-        for route in self.ranked[first..].iter().map(|at| &self.routes[*at]) {
-            if unconditional.is_some_and(|other| specificity(other, &route.normal).is_lt()) {
+        let comes_after =
+            |route: &ConditionalRoute| unconditional.is_some_and(|other| specificity(other, &route.normal).is_lt());
+        if let Ok(found) = self.paths.at(text) {
+            let first = &self.routes[*found.value];
+            if comes_after(first) {
                 return None;
             }
-            let Ok(found) = route.matcher.at(text) else { continue };
-            if let Some(choice) = route.choices.iter().find(|choice| choice.holds(head, peer)) {
-                let values = Values::new(found.params.iter().map(|(_, value)| {
-                    let start = value.as_ptr() as usize - text.as_ptr() as usize;
-                    (place(start), place(start + value.len()))
-                }));
-                return Some((&choice.endpoint, Some(Route { pattern: route.pattern.clone(), values })));
+            // Most requests stop here. The others get a route whose path is less specific.
+            if let Some(choice) = first.choice(request) {
+                return Some(first.found(choice, text, &found.params, place));
+            }
+            let others = self.less_specific(text, first).into_iter().take_while(|route| !comes_after(route));
+            for route in others {
+                let (Ok(found), Some(choice)) = (route.matcher.at(text), route.choice(request)) else { continue };
+                return Some(route.found(choice, text, &found.params, place));
             }
         }
         if unconditional.is_some() {
             return None;
         }
+        let (head, peer) = request;
         self.fallbacks.iter().find(|choice| choice.holds(head, peer)).map(|choice| (&choice.endpoint, None))
+    }
+
+    /// The routes that match a path and are less specific than another one, the most specific one first.
+    #[inline(never)]
+    fn less_specific(&self, text: &str, first: &ConditionalRoute) -> Vec<&ConditionalRoute> {
+        let matching = self.segments.matching(text).into_iter().map(|at| &self.routes[at]);
+        let mut others: Vec<_> = matching.filter(|route| specificity(&first.normal, &route.normal).is_lt()).collect();
+        others.sort_by(|one, other| specificity(&one.normal, &other.normal));
+        others
+    }
+}
+
+impl ConditionalRoute {
+    /// The first function whose conditions a request meets.
+    fn choice(&self, (head, peer): (&RequestHead, &dyn Fn() -> Address)) -> Option<&Choice> {
+        self.choices.iter().find(|choice| choice.holds(head, peer))
+    }
+
+    fn found<'t>(
+        &'t self,
+        choice: &'t Choice,
+        text: &str,
+        params: &matchit::Params<'_, '_>,
+        place: impl Fn(usize) -> u16,
+    ) -> (&'t Rc<Endpoint>, Option<Route>) {
+        let values = Values::of(params, text, place);
+        (&choice.endpoint, Some(Route { pattern: self.pattern.clone(), values }))
     }
 }
 
 /// Which of two patterns is more specific, where both match one path: `Less` if it is the first.
 fn specificity(one: &str, other: &str) -> Ordering {
+    work::count();
     let (mut one, mut other) = (one, other);
     let mut is_after_parameter = false;
     loop {
@@ -169,6 +200,40 @@ fn next(pattern: &str) -> (Token, &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::endpoint::Call;
+    use crate::extract::BodyUse;
+    use crate::request::tests::request;
+    use crate::response::Response;
+    use crate::table::pattern_of;
+
+    /// Routes whose conditions do not hold, and a less specific one whose condition does.
+    fn routes(count: usize) -> ConditionalRoutes {
+        let endpoint = || Rc::new(Endpoint::new(Call::Sync(Box::new(|_| Response::new())), BodyUse::Unused));
+        let mut routes = ConditionalRoutes::default();
+        let mut add = |path: &str, condition: Condition| {
+            let (pattern, normal) = pattern_of(path);
+            routes.add(pattern, normal, Choice { conditions: [condition].into(), endpoint: endpoint() });
+        };
+        add("/{*rest}", !Condition::header("X-Canary"));
+        (0..count).for_each(|number| add(&format!("/service-{number:05}/items/{{id}}"), Condition::header("X-Canary")));
+        routes
+    }
+
+    #[test]
+    fn a_route_takes_the_same_steps_to_add_and_to_find_beside_10_000_others() {
+        let [(few_steps, few), (many_steps, many)] = [10, 10_000].map(|count| work::of(|| routes(count)));
+        assert_eq!(many_steps - few_steps, 9_990 * 3, "a step for each segment of a route");
+        let request = request("GET", "/service-00007/items/42", "");
+        let find = |routes: &ConditionalRoutes| {
+            let peer = || request.peer().clone();
+            work::of(|| {
+                let found = routes.find(request.path(), None, (request.head(), &peer), |at| at as u16);
+                found.and_then(|(_, route)| route).map(|route| route.pattern.text().to_owned())
+            })
+        };
+        assert_eq!(find(&few).1.as_deref(), Some("/{*rest}"));
+        assert_eq!(find(&few), find(&many));
+    }
 
     #[test]
     fn literal_bytes_come_before_parameters_and_these_before_the_rest() {
