@@ -1,10 +1,12 @@
-//! `TlsInfo`: the parameters that a TLS handshake has agreed on, for logs and functions.
+//! `TlsInfo`: the parameters that a TLS handshake has agreed on, for logs and functions; `TlsInfos` gives them to requests.
 
 use std::sync::Arc;
 
+use crate::middleware::Middleware;
+
 /// The parameters of a request's TLS connection. Functions and middleware find it among the request's
 /// [`extensions`](crate::Request::extensions), if middleware of the outermost router or of the router of the host
-/// [reads](crate::Middleware::reads_tls) it.
+/// [reads](crate::Middleware::reads_tls) it, as [`TlsInfos`] does.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsInfo(Arc<TlsParameters>);
 
@@ -13,6 +15,8 @@ struct TlsParameters {
     version: &'static str,
     cipher: &'static str,
     server_name: Option<Box<str>>,
+    /// In DER, its own first.
+    client_certificate: Option<Box<[u8]>>,
 }
 
 impl TlsInfo {
@@ -34,6 +38,37 @@ impl TlsInfo {
         self.0.server_name.as_deref()
     }
 
+    /// The certificate of the client, in DER, if the server has [requested](crate::Config::tls) one. The handshake has
+    /// verified it.
+    #[must_use]
+    pub fn client_certificate(&self) -> Option<&[u8]> {
+        self.0.client_certificate.as_deref()
+    }
+
+    /// The subject of the client's certificate as RFC 4514 writes it: `CN=ebb,O=Harbour`. It is read for this call.
+    #[must_use]
+    pub fn client_subject(&self) -> Option<String> {
+        self.client_names().map(|(subject, _)| subject)
+    }
+
+    /// The alternative names of the client's certificate that are hosts and URIs: `DNS:ebb.example,URI:spiffe://sea/ebb`. They
+    /// are read for this call.
+    #[must_use]
+    pub fn client_alternative_names(&self) -> Option<String> {
+        self.client_names().map(|(_, alternatives)| alternatives)
+    }
+
+    #[cfg(feature = "tls")]
+    fn client_names(&self) -> Option<(String, String)> {
+        let names = tidegate_tls::CertificateNames::of(&self.client_certificate()?.into())?;
+        Some((names.subject().to_owned(), names.alternatives()))
+    }
+
+    #[cfg(not(feature = "tls"))]
+    fn client_names(&self) -> Option<(String, String)> {
+        None
+    }
+
     #[cfg(feature = "tls")]
     pub(crate) fn of(tls: &tidegate_tls::Tls) -> Self {
         let version = match tls.version().and_then(|version| version.as_str()) {
@@ -48,6 +83,39 @@ impl TlsInfo {
             "TLS13_CHACHA20_POLY1305_SHA256" => "TLS_CHACHA20_POLY1305_SHA256",
             other => other,
         };
-        Self(Arc::new(TlsParameters { version, cipher, server_name: tls.server_name().map(Into::into) }))
+        let client_certificate = tls.peer_certificates().and_then(|chain| chain.first()).map(|own| own.as_ref().into());
+        let server_name = tls.server_name().map(Into::into);
+        Self(Arc::new(TlsParameters { version, cipher, server_name, client_certificate }))
+    }
+}
+
+/// Gives each request on a TLS connection its [`TlsInfo`], among its [`extensions`](crate::Request::extensions): for functions,
+/// and for the placeholders `{tls.…}` of a [`Template`](crate::Template). It belongs to the outermost router, or to the router of
+/// a host.
+///
+/// ```
+/// use tidegate::http::{Request, Router, TlsInfo, TlsInfos};
+///
+/// let greet = |request: Request| {
+///     let subject = request.extensions().get::<TlsInfo>().and_then(TlsInfo::client_subject);
+///     format!("Hello, {}!", subject.unwrap_or_default())
+/// };
+/// let router = Router::new().get("/", greet).with(TlsInfos::new());
+/// # drop(router);
+/// ```
+#[derive(Debug, Clone, Copy, Default)]
+pub struct TlsInfos(());
+
+impl TlsInfos {
+    /// The middleware.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self(())
+    }
+}
+
+impl Middleware for TlsInfos {
+    fn reads_tls(&self) -> bool {
+        true
     }
 }

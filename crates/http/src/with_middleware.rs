@@ -3,12 +3,13 @@
 use std::rc::Rc;
 
 use crate::endpoint::{Endpoint, RequestFunction};
-use crate::middleware::{self, Middleware};
+use crate::middleware::{self, AsyncMiddleware, Middleware, Wrapper};
 
 /// A function with middleware of its own, for one route; see [`with_middleware`].
 pub struct WithMiddleware<F> {
     function: F,
     middleware: Vec<Rc<dyn Middleware>>,
+    wrappers: Vec<Wrapper>,
 }
 
 /// Adds middleware to one function, inside that of its router.
@@ -25,7 +26,7 @@ pub struct WithMiddleware<F> {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn with_middleware<F>(function: F) -> WithMiddleware<F> {
-    WithMiddleware { function, middleware: Vec::new() }
+    WithMiddleware { function, middleware: Vec::new(), wrappers: Vec::new() }
 }
 
 impl<F> WithMiddleware<F> {
@@ -33,6 +34,26 @@ impl<F> WithMiddleware<F> {
     #[must_use]
     pub fn with(mut self, middleware: impl Middleware) -> Self {
         self.middleware.push(Rc::new(middleware));
+        self
+    }
+
+    /// Adds async middleware, as [`Router::wrap`](crate::Router::wrap) does for all functions of a router. It sees requests
+    /// after the middleware that was added earlier, and after all middleware that [`with`](Self::with) adds. The state of the
+    /// router is not among its arguments.
+    ///
+    /// ```
+    /// use tidegate::http::{Next, Request, Router, with_middleware};
+    ///
+    /// let slow = async |request: Request, next: Next| {
+    ///     tidegate::task::sleep(std::time::Duration::from_millis(1)).await;
+    ///     next.run(request).await
+    /// };
+    /// let router = Router::new().get("/slow", with_middleware(|| "slow").wrap(slow)).get("/", || "quick");
+    /// # drop(router);
+    /// ```
+    #[must_use]
+    pub fn wrap<M>(mut self, middleware: impl AsyncMiddleware<(), M>) -> Self {
+        self.wrappers.push(middleware.into_wrapper(Rc::new(())));
         self
     }
 }
@@ -44,15 +65,18 @@ pub struct InMiddleware<M>(M);
 impl<S, M, F: RequestFunction<S, M>> RequestFunction<S, InMiddleware<M>> for WithMiddleware<F> {
     fn into_endpoint(self, state: Rc<S>) -> Endpoint {
         let endpoint = self.function.into_endpoint(state);
+        let wrapped = self.wrappers.iter().rev().fold(endpoint, |endpoint, wrapper| wrapper.around(Rc::new(endpoint)));
         if self.middleware.is_empty() {
-            return endpoint;
+            return wrapped;
         }
-        middleware::around(Rc::new(endpoint), self.middleware.into())
+        middleware::around(Rc::new(wrapped), self.middleware.into())
     }
 }
 
 impl<F> std::fmt::Debug for WithMiddleware<F> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("WithMiddleware").field("middleware", &self.middleware.len()).finish_non_exhaustive()
+        f.debug_struct("WithMiddleware")
+            .field("middleware", &(self.middleware.len() + self.wrappers.len()))
+            .finish_non_exhaustive()
     }
 }

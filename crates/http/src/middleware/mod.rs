@@ -37,7 +37,7 @@ pub use self::request_id::{RequestId, RequestIds};
 pub use self::response_fields::ResponseFields;
 pub use self::security_fields::SecurityFields;
 pub use self::trace_context::{TraceContext, TraceContexts};
-pub use self::wrap::{AsyncMiddleware, Next, NextResponse, Wrapper};
+pub use self::wrap::{AsyncMiddleware, Next, NextResponse, SharedWrapper, Wrapper};
 
 use crate::counting::{RequestCount, RequestCounter};
 use crate::endpoint::{BoxResponseFuture, Call, Endpoint, InterimHandler};

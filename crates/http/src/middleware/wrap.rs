@@ -32,7 +32,20 @@ pub trait AsyncMiddleware<S, M> {
     fn into_wrapper(self, state: Rc<S>) -> Wrapper;
 }
 
-/// Async middleware, without its type.
+/// Async middleware, without its type. Clones share it, so that several functions of a loop can have the same one.
+///
+/// ```
+/// use std::rc::Rc;
+///
+/// use tidegate::http::{AsyncMiddleware, Next, Request, Router, Wrapper, with_middleware};
+///
+/// let pass = async |request: Request, next: Next| next.run(request).await;
+/// let shared: Wrapper = pass.into_wrapper(Rc::new(()));
+/// let router = Router::new()
+///     .get("/ebb", with_middleware(|| "ebb").wrap(shared.clone()))
+///     .get("/flow", with_middleware(|| "flow").wrap(shared));
+/// # drop(router);
+/// ```
 #[derive(Clone)]
 pub struct Wrapper {
     call: Rc<dyn Fn(Request, Next) -> BoxResponseFuture>,
@@ -148,6 +161,16 @@ impl Future for NextResponse {
             self.0 = NextState::Responding(responding);
         }
         polled
+    }
+}
+
+/// Marks async middleware without its type.
+#[derive(Debug)]
+pub struct SharedWrapper(());
+
+impl<S> AsyncMiddleware<S, SharedWrapper> for Wrapper {
+    fn into_wrapper(self, _: Rc<S>) -> Wrapper {
+        self
     }
 }
 

@@ -1,5 +1,6 @@
 //! A line of JSON (RFC 8259): the members that are known with the head of the response, and then those of its end.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::time::Duration;
 
@@ -23,7 +24,7 @@ pub(super) fn begin(exchange: &LoggedExchange<'_>) -> String {
     line.push('"');
     let mut object = Object { line: &mut line };
     object.text("method", request.method().as_str());
-    object.text("target", request.target());
+    object.text("target", &target(request.target_bytes()));
     object.text("host", request.host());
     object.text("version", text::version(request.version()));
     object.number("status", u64::from(*status));
@@ -58,6 +59,13 @@ pub(super) fn begin(exchange: &LoggedExchange<'_>) -> String {
         object.text("tls_cipher", tls.cipher());
         if let Some(name) = tls.server_name() {
             object.text("server_name", name);
+        }
+        for (name, value) in
+            [("tls_client_subject", tls.client_subject()), ("tls_client_san", tls.client_alternative_names())]
+        {
+            if let Some(value) = value.filter(|value| !value.is_empty()) {
+                object.text(name, &value);
+            }
         }
     }
     line
@@ -104,6 +112,21 @@ pub(super) fn refused(request: &RefusedRequest) -> String {
     object.text("end", EndCause::Refused.name());
     line.push('}');
     line
+}
+
+/// A target as text: bytes that are not UTF-8 are percent-encoded, as a client should have sent them (RFC 3986 §2.1).
+fn target(bytes: &[u8]) -> Cow<'_, str> {
+    if let Ok(text) = std::str::from_utf8(bytes) {
+        return text.into();
+    }
+    let mut text = String::with_capacity(bytes.len() + 16);
+    for chunk in bytes.utf8_chunks() {
+        text.push_str(chunk.valid());
+        for byte in chunk.invalid() {
+            let _ = write!(text, "%{byte:02X}");
+        }
+    }
+    text.into()
 }
 
 fn micros(took: Duration) -> u64 {
@@ -165,6 +188,12 @@ impl Object<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_byte_that_is_not_utf_8_does_not_end_the_target() {
+        assert_eq!(target(b"/a?b=\xff\xfec"), "/a?b=%FF%FEc");
+        assert_eq!(target("/ü".as_bytes()), "/ü");
+    }
 
     #[test]
     fn text_of_a_peer_cannot_end_its_string_or_the_line() {
