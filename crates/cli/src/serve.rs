@@ -67,7 +67,7 @@ pub(crate) fn run(options: ServeOptions) -> Result<(), Box<dyn Error>> {
     let admin = RunningAdmin::default();
     let has_takeover = process.has_takeover();
     let share = |admin: Admin| if has_takeover { admin.share_address() } else { admin };
-    admin.start(&process.admin, &server, metrics.as_ref(), share)?;
+    admin.start(&process.admin, Admin::new(&server), metrics.as_ref(), share)?;
     announce(&server, &[tls.is_some()]);
     admin.announce();
 

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::mistakes::{Mistakes, Place};
 use super::model::{Action, Route};
+use super::reach;
 use super::{Config, PathRule, RedirectHttps, host_key};
 
 impl Config {
@@ -17,10 +18,26 @@ impl Config {
         }
         self.check_hosts(mistakes);
         self.check_paths(mistakes);
+        self.check_folders(mistakes);
+        reach::check_listeners(self, mistakes);
+    }
+
+    /// Two caches in one folder would remove each other's files.
+    fn check_folders(&self, mistakes: &mut Mistakes) {
+        let mut folders = HashSet::new();
+        let folder = |route: &Route| route.guards.cache.as_ref().and_then(|cache| cache.folder.clone());
+        for folder in self.routes.iter().filter_map(folder) {
+            // A route of a site may be there several times, each with its own hosts; a folder that is not there has one name.
+            let identity = folder.value.canonicalize().unwrap_or_else(|_| folder.value.clone());
+            if !folders.insert(identity) {
+                let text = format!("another cache keeps its responses in `{}`", folder.value.display());
+                mistakes.add(folder.place, text);
+            }
+        }
     }
 
     /// Whether each listener redirects to https, so that no route is needed.
-    fn redirects_all(&self) -> bool {
+    pub(super) fn redirects_all(&self) -> bool {
         !self.listen.is_empty() && self.listen.iter().all(|listen| listen.redirect_https.is_some())
     }
 
@@ -32,8 +49,15 @@ impl Config {
                 mistakes.add(name.place, format!("a second upstream with the name `{}`", name.value));
             }
         }
-        for route in &self.routes {
-            let Some(Action::Upstream(wanted)) = &route.action else { continue };
+        let of_action = |route: &'_ Route| match &route.action {
+            Some(Action::Upstream(wanted)) => Some(wanted.clone()),
+            _ => None,
+        };
+        let of_mirror = |route: &Route| route.proxying.mirror.as_ref().map(|mirror| mirror.upstream.clone());
+        for wanted in self.routes.iter().flat_map(|route| of_action(route).into_iter().chain(of_mirror(route))) {
+            if wanted.value.is_empty() {
+                continue;
+            }
             match names.get_mut(&*wanted.value) {
                 Some(is_used) => *is_used = true,
                 None => {
@@ -120,10 +144,13 @@ impl Config {
                         mistakes.add(route.path.place, format!("`{pattern}`: {error}"));
                     }
                 }
-                let same = |other: &usize| self.routes[*other].conditions.asks_the_same(&route.conditions);
-                if !route.conditions.is_empty() && others.iter().any(same) {
-                    mistakes
-                        .warn(route.place, "nothing reaches this route: another one before it has the same conditions");
+                let covers = |other: &usize| {
+                    let other = &self.routes[*other].conditions;
+                    !other.is_empty() && reach::covers(other, &route.conditions)
+                };
+                if !route.conditions.is_empty() && others.iter().any(covers) {
+                    let text = "nothing reaches this route: one before it, for the same path, takes all its requests";
+                    mistakes.warn(route.place, text);
                 }
                 others.push(number);
             }

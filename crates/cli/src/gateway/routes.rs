@@ -3,25 +3,28 @@
 //! All loops share `OpenRoutes`: servers, open folders, pages. `RouteTable` has the one in use, and gives each
 //! loop its router, again after a reload.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::error::Error;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tidegate::Bytes;
-use tidegate::IpNet;
 use tidegate::http::cache::Cache;
-use tidegate::http::proxy::{Forwarding, Maintenance, Proxy, RateLimit, Upstreams};
+use tidegate::http::proxy::{Edit, Forwarding, Maintenance, Proxy, RateLimit, StickyCookie, Upstreams};
 use tidegate::http::{
-    self, BasicAuth, ConcurrencyLimit, ContentType, ErrorPages, Files, IntoResponse, InvalidField, LineLog,
-    NetworkRules, Reload, Request, RequestFunction, Response, ResponseCompression, Router, SecurityFields, Slashes,
-    StatusCode, TrustedProxies, with_middleware,
+    self, BasicAuth, ConcurrencyLimit, Condition, ContentType, ErrorPage, ErrorPages, Files, IntoResponse,
+    InvalidField, LineLog, NetworkRules, Passwords, PasswordsError, Reload, Request, RequestFunction, Response,
+    ResponseCompression, Router, SecurityFields, Slashes, StatusCode, Template, TlsInfos, TrustedProxies,
+    with_middleware,
 };
 use tidegate::metrics::UpstreamGroup;
 use tidegate::proxy_protocol::Networks;
+use tidegate::{ConnectionRate, IpNet};
 
 use super::{conditions, upstreams};
 use crate::access_log::AccessLogFormat;
-use crate::config::{Action, Conditions, Config, FixedResponse, HostRule, PathPlan, Redirect, Route, host_plan};
+use crate::config::{
+    Action, CacheRule, Conditions, Config, ErrorStatuses, FixedResponse, HostRule, PathPlan, Redirect, RequestIdRule,
+    Route, StickyRule, Upstream, host_plan,
+};
 
 /// The routes in use, and the way to others.
 pub(crate) struct RouteTable {
@@ -33,21 +36,21 @@ pub(crate) struct RouteTable {
 /// Routes whose servers are known and whose folders are open.
 pub(crate) struct OpenRoutes {
     access_log: AccessLogFormat,
+    request_ids: Option<RequestIdRule>,
     slashes: Slashes,
-    upstreams: HashMap<String, Upstreams>,
+    upstreams: HashMap<String, OpenUpstream>,
     routes: Vec<OpenRoute>,
     /// The paths of each host, each with the routes that are asked in turn.
     hosts: Vec<(String, PathPlan)>,
-    /// Checks the servers until another configuration is in use.
-    _maintenance: Vec<Maintenance>,
 }
 
 struct OpenRoute {
     route: Route,
     rate: Option<RateLimit>,
+    sticky: Option<StickyCookie>,
     guards: Guards,
     files: Option<Files>,
-    error_pages: Vec<(StatusCode, Bytes)>,
+    error_pages: Vec<(ErrorStatuses, ErrorPage)>,
 }
 
 /// The middleware of a route that all loops share.
@@ -56,12 +59,14 @@ struct Guards {
     rate: Option<RateLimit>,
     concurrency: Option<ConcurrencyLimit>,
     cache: Option<Cache>,
+    passwords: Option<Passwords>,
 }
 
 impl Guards {
-    fn new(route: &Route) -> Result<Self, Box<dyn Error>> {
+    /// Those of a route. What `before` has counted and stored is kept, as far as its settings are the same.
+    fn new(route: &Route, before: Option<&OpenRoute>) -> Result<Self, Box<dyn Error>> {
         let rules = &route.guards;
-        let trusted = TrustedProxies::new(networks(&route.proxying.trusted));
+        let trusted = trusted(route);
         let has_networks = rules.allow.is_some() || !rules.deny.is_empty();
         let networks = has_networks.then(|| {
             let denied = NetworkRules::new().trusted(trusted.clone()).deny(networks(&rules.deny));
@@ -70,15 +75,57 @@ impl Guards {
                 None => denied,
             }
         });
-        let rate = |rate| RateLimit::new(rate).key(rules.rate_by.clone()).trusted(trusted.clone());
-        let cache = if rules.cache { Some(Cache::builder().build()?) } else { None };
-        let concurrency = rules.concurrency.map(ConcurrencyLimit::new);
-        Ok(Self { networks, rate: rules.rate.map(rate), concurrency, cache })
+        let before = before.map(|before| (&before.route, &before.guards));
+        let kept_rate = before.filter(|(other, _)| {
+            let settings = |route: &Route| (route.guards.rate, route.guards.rate_by.clone());
+            settings(other) == settings(route) && other.proxying.trusted == route.proxying.trusted
+        });
+        let new_rate = || Some(RateLimit::new(rules.rate?).key(rules.rate_by.clone()).trusted(trusted.clone()));
+        let rate = kept_rate.map_or_else(new_rate, |(_, guards)| guards.rate.clone());
+        let kept_concurrency = before.filter(|(other, _)| other.guards.concurrency == rules.concurrency);
+        let new_concurrency = || rules.concurrency.map(ConcurrencyLimit::new);
+        let concurrency = kept_concurrency.map_or_else(new_concurrency, |(_, guards)| guards.concurrency.clone());
+        let kept_cache =
+            before.filter(|(other, _)| stores_the_same(other, route)).and_then(|(_, guards)| guards.cache.clone());
+        let cache = match (kept_cache, &rules.cache) {
+            (Some(cache), _) => Some(cache),
+            (None, rule) => rule.as_ref().map(CacheRule::open).transpose()?,
+        };
+        let hashes = |route: &Route| route.basic_auth.as_ref().map(|auth| (auth.hashes.clone(), auth.guesses));
+        let kept_passwords = before
+            .filter(|(other, _)| hashes(other) == hashes(route) && other.proxying.trusted == route.proxying.trusted);
+        let passwords = match kept_passwords {
+            Some((_, guards)) => guards.passwords.clone(),
+            None => passwords(route, &trusted)?,
+        };
+        Ok(Self { networks, rate, concurrency, cache, passwords })
     }
 }
 
+/// Users whose passwords are hashes, if the route has some.
+fn passwords(route: &Route, trusted: &TrustedProxies) -> Result<Option<Passwords>, PasswordsError> {
+    let Some(auth) = route.basic_auth.as_ref().filter(|auth| !auth.hashes.is_empty()) else { return Ok(None) };
+    let guesses = auth.guesses.unwrap_or_else(|| ConnectionRate::per_second(1).burst(20));
+    let guesses = RateLimit::new(guesses).trusted(trusted.clone());
+    Ok(Some(Passwords::parse(&auth.hashes)?.guesses(guesses)))
+}
+
+/// Whether a cache has the same responses for both routes, as far as their settings go.
+fn stores_the_same(one: &Route, other: &Route) -> bool {
+    let upstream = |route: &Route| match &route.action {
+        Some(Action::Upstream(name)) => Some(name.value.clone()),
+        _ => None,
+    };
+    one.guards.cache == other.guards.cache && upstream(one) == upstream(other) && one.proxying == other.proxying
+}
+
+/// The proxies in front of a route.
+pub(super) fn trusted(route: &Route) -> TrustedProxies {
+    TrustedProxies::new(networks(&route.proxying.trusted))
+}
+
 /// Networks as a set.
-fn networks(networks: &[IpNet]) -> Networks {
+pub(super) fn networks(networks: &[IpNet]) -> Networks {
     networks.iter().fold(Networks::default(), |all, one| all.and(one.addr(), one.prefix_len()))
 }
 
@@ -102,9 +149,34 @@ impl RouteTable {
     /// The upstreams in use, for metrics and the live page.
     pub(crate) fn snapshot(&self) -> Vec<UpstreamGroup> {
         let routes = self.lock().clone();
-        let mut groups: Vec<_> = routes.upstreams.iter().map(|(name, set)| set.snapshot(name)).collect();
+        let mut groups: Vec<_> = routes.upstreams.iter().map(|(name, open)| open.set.snapshot(name)).collect();
         groups.sort_unstable_by(|one, other| one.name.cmp(&other.name));
         groups
+    }
+
+    /// The routes in use.
+    pub(crate) fn current(&self) -> Arc<OpenRoutes> {
+        self.lock().clone()
+    }
+
+    /// The caches in use, each with the hosts and the path of its route.
+    pub(crate) fn caches(&self) -> Vec<(String, Cache)> {
+        let routes = self.lock().clone();
+        let mut caches: Vec<(String, Cache)> = Vec::new();
+        for open in &routes.routes {
+            let Some(cache) = &open.guards.cache else { continue };
+            let name = open.route.name();
+            let others = caches.iter().filter(|(other, _)| *other == name || other.starts_with(&format!("{name} #")));
+            let number = others.count() + 1;
+            caches.push((if number > 1 { format!("{name} #{number}") } else { name }, cache.clone()));
+        }
+        caches
+    }
+
+    /// The router of a listener that has one function for all requests.
+    pub(crate) fn router_of<M>(&self, function: impl RequestFunction<(), M>) -> Router {
+        let routes = self.lock().clone();
+        routes.with_log(Router::new().fallback(function), &self.access_log)
     }
 
     /// The router of one loop.
@@ -120,40 +192,58 @@ impl RouteTable {
 
 impl OpenRoutes {
     /// Opens folders, reads pages and finds upstreams. Checks of the upstreams begin with [`maintain`](Self::maintain).
-    pub(crate) fn open(config: &Config) -> Result<Self, Box<dyn Error>> {
+    ///
+    /// Upstreams of `before` whose settings are the same are kept with their health, and so are the counts and the stored
+    /// responses of routes.
+    pub(crate) fn open(config: &Config, before: Option<&Self>) -> Result<Self, Box<dyn Error>> {
         let mut sets = HashMap::new();
         for group in &config.upstreams {
-            sets.insert(group.name.value.clone(), upstreams::build(group)?);
+            let kept = before.and_then(|before| before.upstreams.get(&group.name.value));
+            let opened = match kept.filter(|kept| kept.is_of(group)) {
+                Some(kept) => kept.clone(),
+                None => OpenUpstream::open(group)?,
+            };
+            sets.insert(group.name.value.clone(), opened);
         }
-        let routes = config.routes.iter().map(OpenRoute::open).collect::<Result<_, _>>()?;
+        let mut known: HashMap<String, VecDeque<&OpenRoute>> = HashMap::new();
+        for open in before.iter().flat_map(|before| &before.routes) {
+            known.entry(identity(&open.route)).or_default().push_back(open);
+        }
+        let mut open = |route| {
+            let before = known.get_mut(&identity(route)).and_then(VecDeque::pop_front);
+            OpenRoute::open(route, before)
+        };
+        let routes = config.routes.iter().map(&mut open).collect::<Result<_, _>>()?;
         Ok(Self {
             access_log: config.access_log.clone(),
+            request_ids: config.request_ids.clone(),
             slashes: config.slashes.slashes(),
             upstreams: sets,
             routes,
             hosts: host_plan(&config.routes),
-            _maintenance: Vec::new(),
         })
     }
 
     /// Checks the upstreams from now on, until these routes are dropped.
     pub(crate) fn maintain(mut self) -> std::io::Result<Self> {
-        let started = self.upstreams.values().map(Upstreams::maintain_on_thread);
-        self._maintenance = started.collect::<Result<_, _>>()?;
+        for open in self.upstreams.values_mut().filter(|open| open.maintenance.is_none()) {
+            open.maintenance = Some(Arc::new(open.set.maintain_on_thread()?));
+        }
         Ok(self)
     }
 
     fn router(&self, access_log: &LineLog) -> Router {
         // The routes of a loop share the idle connections of each upstream.
         let proxies: HashMap<_, _> =
-            self.upstreams.iter().map(|(name, set)| (name.as_str(), Proxy::new(set))).collect();
+            self.upstreams.iter().map(|(name, open)| (name.as_str(), Proxy::new(&open.set))).collect();
         let mut all = None;
         let mut named = Vec::new();
         for (host, paths) in &self.hosts {
             let mut router = Router::new().slashes(self.slashes);
             for (path, numbers) in paths {
-                router =
-                    numbers.iter().fold(router, |router, number| self.routes[*number].add_to(router, path, &proxies));
+                router = numbers
+                    .iter()
+                    .fold(router, |router, number| self.routes[*number].add_to(router, path, self, &proxies));
                 if let Some(allow) = self.allow(numbers)
                     && !is_below(path, paths)
                 {
@@ -162,8 +252,9 @@ impl OpenRoutes {
                     router = if path.is_empty() { router.fallback(refused) } else { router.any(path, refused) };
                 }
             }
-            if let Some(log) = self.access_log.access_log(access_log) {
-                router = router.with(log);
+            router = self.with_log(router, access_log);
+            if paths.iter().flat_map(|(_, numbers)| numbers).any(|number| reads_tls(&self.routes[*number].route)) {
+                router = router.with(TlsInfos::new());
             }
             if host.is_empty() {
                 all = Some(router);
@@ -171,8 +262,20 @@ impl OpenRoutes {
                 named.push((host, router));
             }
         }
-        let all = all.unwrap_or_else(|| Router::new().fallback(|| StatusCode::MISDIRECTED_REQUEST));
+        let misdirected = || self.with_log(Router::new().fallback(|| StatusCode::MISDIRECTED_REQUEST), access_log);
+        let all = all.unwrap_or_else(misdirected);
         named.into_iter().fold(all, |all, (host, router)| all.host(host, router))
+    }
+
+    /// A router whose requests have numbers and are logged, if the file says so.
+    fn with_log(&self, mut router: Router, access_log: &LineLog) -> Router {
+        if let Some(ids) = self.request_ids.as_ref().and_then(|rule| rule.ids().ok()) {
+            router = router.with(ids);
+        }
+        match self.access_log.access_log(access_log) {
+            Some(log) => router.with(log),
+            None => router,
+        }
     }
 
     /// The methods of the routes of one path, if they are all that decides.
@@ -196,8 +299,45 @@ fn is_below(path: &str, paths: &PathPlan) -> bool {
     !path.is_empty() && has("")
 }
 
+/// An upstream of the file, and its upkeep.
+#[derive(Clone)]
+struct OpenUpstream {
+    group: Upstream,
+    set: Upstreams,
+    /// Checks the servers, and finds their addresses again, until no routes in use have them.
+    maintenance: Option<Arc<Maintenance>>,
+}
+
+impl OpenUpstream {
+    fn open(group: &Upstream) -> Result<Self, Box<dyn Error>> {
+        Ok(Self { group: group.clone(), set: upstreams::build(group)?, maintenance: None })
+    }
+
+    /// Whether it has these settings. The file of `ca` may have changed.
+    fn is_of(&self, group: &Upstream) -> bool {
+        group.ca.is_none() && self.group == *group
+    }
+}
+
+/// What tells a route apart from others: its hosts, its path and its conditions.
+fn identity(route: &Route) -> String {
+    let hosts: Vec<_> = route.hosts.iter().map(|host| &host.value).collect();
+    format!("{hosts:?} {:?} {:?}", route.path.value, route.conditions)
+}
+
+/// Whether a value of the route has parameters of TLS connections.
+fn reads_tls(route: &Route) -> bool {
+    let edits = route.proxying.request_edits.iter().chain(&route.proxying.response_edits);
+    let template = match &route.action {
+        Some(Action::Redirect(redirect)) => redirect.template.as_ref(),
+        _ => None,
+    };
+    edits.into_iter().any(Edit::reads_tls) || template.is_some_and(Template::reads_tls)
+}
+
 impl OpenRoute {
-    fn open(route: &Route) -> Result<Self, Box<dyn Error>> {
+    /// A route whose place `before` had.
+    fn open(route: &Route, before: Option<&Self>) -> Result<Self, Box<dyn Error>> {
         let files = match &route.action {
             Some(Action::Folder(folder)) => {
                 let opened = || Files::new(&folder.value)?.follow_symlinks(route.files.symlinks);
@@ -210,19 +350,28 @@ impl OpenRoute {
         for page in &route.error_pages {
             let path = &page.path.value;
             let body = std::fs::read(path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
-            error_pages.push((page.status, body.into()));
+            let is_json = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"));
+            let page_body = if is_json { ErrorPage::json(body) } else { ErrorPage::html(body) };
+            error_pages.push((page.statuses, page_body));
         }
-        let rate = route.proxying.rate_per_address.map(RateLimit::new);
-        Ok(Self { route: route.clone(), rate, guards: Guards::new(route)?, files, error_pages })
+        let per_address = route.proxying.rate_per_address;
+        let kept_rate = before.filter(|before| before.route.proxying.rate_per_address == per_address);
+        let rate = kept_rate.map_or_else(|| per_address.map(RateLimit::new), |before| before.rate.clone());
+        let kept_sticky = before.filter(|before| before.route.guards.sticky == route.guards.sticky);
+        let sticky = match (kept_sticky, &route.guards.sticky) {
+            (Some(before), _) => before.sticky.clone(),
+            (None, rule) => rule.as_ref().map(StickyRule::cookie).transpose()?,
+        };
+        Ok(Self { route: route.clone(), rate, sticky, guards: Guards::new(route, before)?, files, error_pages })
     }
 
     /// Adds the route for one path, or for all that have no route.
-    fn add_to(&self, router: Router, path: &str, proxies: &HashMap<&str, Proxy>) -> Router {
+    fn add_to(&self, router: Router, path: &str, routes: &OpenRoutes, proxies: &HashMap<&str, Proxy>) -> Router {
         let half_close = self.route.proxying.half_close;
         match (&self.route.action, &self.files) {
             (Some(Action::Upstream(name)), _) => match proxies.get(name.value.as_str()) {
                 Some(proxy) => {
-                    let function = http::half_close(half_close, self.proxy(proxy));
+                    let function = http::half_close(half_close, self.proxy(proxy, routes));
                     match &self.guards.cache {
                         Some(cache) => self.add(router, path, cache.wrap(function)),
                         None => self.add(router, path, function),
@@ -254,11 +403,20 @@ impl OpenRoute {
             function = function.with(ResponseCompression::new());
         }
         if !self.error_pages.is_empty() {
-            let pages = self.error_pages.iter().cloned();
-            function = function.with(pages.fold(ErrorPages::new(), |all, (status, page)| all.page(status, page)));
+            let pages =
+                self.error_pages.iter().cloned().fold(ErrorPages::new(), |all, (statuses, page)| match statuses {
+                    ErrorStatuses::One(status) => all.page(status, page),
+                    ErrorStatuses::OfClients => all.client_errors(page),
+                    ErrorStatuses::OfServers => all.server_errors(page),
+                });
+            function = function.with(if self.route.intercepts_errors { pages.forwarded() } else { pages });
         }
         if self.route.guards.security_headers {
             function = function.with(SecurityFields::new());
+        }
+        let cors = self.route.cors.as_ref().and_then(|rule| rule.cors.clone());
+        if let Some(cors) = &cors {
+            function = function.with(cors.clone());
         }
         if let Some(networks) = &self.guards.networks {
             function = function.with(networks.clone());
@@ -269,22 +427,39 @@ impl OpenRoute {
         if let Some(concurrency) = &self.guards.concurrency {
             function = function.with(concurrency.clone());
         }
-        if let Some(auth) = &self.route.basic_auth {
+        if let (Some(passwords), Some(auth)) = (&self.guards.passwords, &self.route.basic_auth) {
+            function = function.wrap(passwords.require(&auth.realm));
+        } else if let Some(auth) = &self.route.basic_auth {
             let users = auth.users.iter();
             let auth = users.fold(BasicAuth::new(&auth.realm), |all, (name, password)| all.user(name, password));
             function = function.with(auth);
         }
-        let conditions = conditions::of(&self.route.conditions);
-        match (path.is_empty(), conditions.is_empty()) {
-            (true, true) => router.fallback(function),
-            (true, false) => router.fallback_if(conditions, function),
-            (false, true) => router.any(path, function),
-            (false, false) => router.any_if(path, conditions, function),
+        let mut router = router;
+        if let Some(cors) = cors
+            && let Some(conditions) = conditions::of_preflight(&self.route)
+        {
+            let permission = with_middleware(|| StatusCode::NO_CONTENT).with(cors);
+            router = register(router, path, conditions, permission);
         }
+        let conditions = conditions::of(&self.route);
+        let is_proxy = matches!(self.route.action, Some(Action::Upstream(_)));
+        // A proxy bounds the body itself, so that its response passes the middleware of the route.
+        let body_bytes = self.route.guards.body_bytes.filter(|_| !is_proxy);
+        if self.route.guards.timeout.is_none() && body_bytes.is_none() {
+            return register(router, path, conditions, function);
+        }
+        let mut limited = http::route(function);
+        if let Some(timeout) = self.route.guards.timeout {
+            limited = limited.timeout(timeout);
+        }
+        if let Some(bytes) = body_bytes {
+            limited = limited.body_bytes_max(bytes.into());
+        }
+        register(router, path, conditions, limited)
     }
 
     /// The proxy of the route, on one loop.
-    fn proxy(&self, upstream: &Proxy) -> Proxy {
+    fn proxy(&self, upstream: &Proxy, routes: &OpenRoutes) -> Proxy {
         let rules = &self.route.proxying;
         let mut forwarding = Forwarding::default();
         forwarding.x_forwarded = rules.x_forwarded;
@@ -299,6 +474,17 @@ impl OpenRoute {
         if let Some(prefix) = self.route.path.value.prefix().filter(|prefix| rules.strip_path && !prefix.is_empty()) {
             proxy = proxy.strip_prefix(prefix);
         }
+        // They were checked when the file was read.
+        let rewrites = rules.rewrites.iter().filter_map(|rule| rule.rewrite().ok());
+        proxy = rewrites.fold(proxy, Proxy::rewrite);
+        if let Some(mirror) = &rules.mirror
+            && let Some(copies) = routes.upstreams.get(&mirror.upstream.value)
+        {
+            proxy = proxy.mirror(mirror.mirror(&copies.set));
+        }
+        if let Some(bytes) = self.route.guards.body_bytes {
+            proxy = proxy.request_body_bytes_max(bytes.into());
+        }
         if let Some(timeout) = rules.response_timeout {
             proxy = proxy.response_timeout(timeout);
         }
@@ -310,13 +496,28 @@ impl OpenRoute {
         if rules.connect {
             proxy = proxy.pass_connect();
         }
-        if let Some(cookie) = &self.route.guards.sticky {
+        if let Some(cookie) = &self.sticky {
             proxy = proxy.sticky(cookie.clone());
         }
         match &self.rate {
             Some(rate) => proxy.rate_limit(rate),
             None => proxy,
         }
+    }
+}
+
+/// Adds a function for the requests of a path that meet conditions; of a fallback the path is empty.
+fn register<M>(
+    router: Router,
+    path: &str,
+    conditions: Vec<Condition>,
+    function: impl RequestFunction<(), M>,
+) -> Router {
+    match (path.is_empty(), conditions.is_empty()) {
+        (true, true) => router.fallback(function),
+        (true, false) => router.fallback_if(conditions, function),
+        (false, true) => router.any(path, function),
+        (false, false) => router.any_if(path, conditions, function),
     }
 }
 
