@@ -44,7 +44,7 @@
 //! | `cookie_value.rs` | one cookie of a request |
 //! | `counting.rs` | counts the requests of a loop |
 //! | `exchange_note.rs` | `ExchangeNote`: facts of a gateway or a cache for the access log |
-//! | `tls_info.rs` | `TlsInfo`: the parameters of a request's TLS connection; `TlsInfos` |
+//! | `tls_info.rs` | `TlsInfo`: the parameters of a request's TLS connection |
 //! | `request.rs` | `Request` |
 //! | `response.rs` | `Response`, `IntoResponse` |
 //! | `redirect.rs` | `Redirect`, `FixedResponse` |
@@ -149,7 +149,7 @@ pub use middleware::{
     AccessLog, AsyncMiddleware, BasicAuth, ConcurrencyLimit, Cors, CorsBuilder, CorsError, ErrorPage, ErrorPages,
     LogFormat, LogTemplate, LogTemplateError, Middleware, NetworkRules, Next, NextResponse, PageText, RateKey,
     RateLimit, RefusedRequest, RequestId, RequestIds, RequestInfo, ResponseFields, SecurityFields, SharedWrapper,
-    TraceContext, TraceContexts, Wrapper,
+    TlsInfos, TraceContext, TraceContexts, Wrapper,
 };
 #[cfg(feature = "passwords")]
 pub use middleware::{Passwords, PasswordsError, UserName};
@@ -166,7 +166,7 @@ pub use template::{InvalidTemplate, Template, TemplateValues};
 #[doc(inline)]
 pub use tidegate_http_message::{Body, BodyError, BodyWriter, Data, Encoding, Upgrade, preferred_encoding};
 pub use tidegate_http1::{ContentType, Fields, InvalidField, Trailers};
-pub use tls_info::{TlsInfo, TlsInfos};
+pub use tls_info::TlsInfo;
 #[cfg(feature = "websocket")]
 pub use websocket::WebSocketUpgrade;
 pub use with_middleware::{InMiddleware, WithMiddleware, with_middleware};

@@ -1,12 +1,10 @@
-//! `TlsInfo`: the parameters that a TLS handshake has agreed on, for logs and functions; `TlsInfos` gives them to requests.
+//! `TlsInfo`: the parameters that a TLS handshake has agreed on, for logs and functions.
 
 use std::sync::Arc;
 
-use crate::middleware::Middleware;
-
 /// The parameters of a request's TLS connection. Functions and middleware find it among the request's
 /// [`extensions`](crate::Request::extensions), if middleware of the outermost router or of the router of the host
-/// [reads](crate::Middleware::reads_tls) it, as [`TlsInfos`] does.
+/// [reads](crate::Middleware::reads_tls) it, as [`TlsInfos`](crate::TlsInfos) does.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsInfo(Arc<TlsParameters>);
 
@@ -86,36 +84,5 @@ impl TlsInfo {
         let client_certificate = tls.peer_certificates().and_then(|chain| chain.first()).map(|own| own.as_ref().into());
         let server_name = tls.server_name().map(Into::into);
         Self(Arc::new(TlsParameters { version, cipher, server_name, client_certificate }))
-    }
-}
-
-/// Gives each request on a TLS connection its [`TlsInfo`], among its [`extensions`](crate::Request::extensions): for functions,
-/// and for the placeholders `{tls.…}` of a [`Template`](crate::Template). It belongs to the outermost router, or to the router of
-/// a host.
-///
-/// ```
-/// use tidegate::http::{Request, Router, TlsInfo, TlsInfos};
-///
-/// let greet = |request: Request| {
-///     let subject = request.extensions().get::<TlsInfo>().and_then(TlsInfo::client_subject);
-///     format!("Hello, {}!", subject.unwrap_or_default())
-/// };
-/// let router = Router::new().get("/", greet).with(TlsInfos::new());
-/// # drop(router);
-/// ```
-#[derive(Debug, Clone, Copy, Default)]
-pub struct TlsInfos(());
-
-impl TlsInfos {
-    /// The middleware.
-    #[must_use]
-    pub const fn new() -> Self {
-        Self(())
-    }
-}
-
-impl Middleware for TlsInfos {
-    fn reads_tls(&self) -> bool {
-        true
     }
 }

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use tidegate::http::cache::{Cache, CacheLimits};
 
 use super::keys::{Key, Keys, Kind};
+use super::literal::is_field_name;
 use super::mistakes::{Located, Mistakes};
-use super::proxying::is_field_name;
 
 /// Where responses are kept, and how many bytes of them.
 #[derive(Debug, Clone, Default, PartialEq)]

@@ -21,6 +21,11 @@ pub(crate) fn refuse_host(name: &str) -> Option<String> {
     (!name_without_dot.split('.').all(is_label)).then(|| format!("`{name}` is not the name of a host"))
 }
 
+/// Whether requests and responses can have a field of this name. A pattern has none, although `*` may stand in a name.
+pub(super) fn is_field_name(name: &str) -> bool {
+    !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'+-.^_`|~".contains(&byte))
+}
+
 /// The name by which a host is compared.
 pub(crate) fn host_key(name: &str) -> String {
     name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase()

@@ -4,7 +4,7 @@ use tidegate::http::proxy::{Edit, HashKey};
 use tidegate::http::{EditValue, InvalidField};
 
 use super::keys::{Key, Keys, Kind, info};
-use super::literal::placeholders;
+use super::literal::{is_field_name, placeholders};
 use super::mirror::MirrorRule;
 use super::mistakes::Place;
 use super::model::{HostRule, Owner, Route};
@@ -274,11 +274,6 @@ impl Edits {
             }
         }
     }
-}
-
-/// Whether requests and responses can have a field of this name. A pattern has none, although `*` may stand in a name.
-pub(super) fn is_field_name(name: &str) -> bool {
-    !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'+-.^_`|~".contains(&byte))
 }
 
 /// The longest `response-timeout`, in seconds.

@@ -5,7 +5,7 @@ use tidegate::http::{self, Response, StatusCode};
 use super::cors::CorsRule;
 use super::files::error_pages;
 use super::keys::{Key, Keys, Kind, info};
-use super::literal::{placeholders, refuse_host};
+use super::literal::{is_field_name, placeholders, refuse_host};
 use super::mistakes::{Located, Mistakes, Place};
 use super::model::{Action, BasicAuthRule, ErrorPage, FixedResponse, Owner, Redirect, Route, Wanted};
 use super::path_rule::PathRule;
@@ -40,7 +40,7 @@ impl Keys for Route {
         Key::<Self>::new("headers", Kind::Map(&Kind::Either(&[Kind::Text, Kind::Boolean])), "Fields that the request has: a value, `true` for any, `false` for none.", |to, value, reader| {
             to.conditions.headers = wanted(value, reader);
             for (name, _) in reader.entries(value) {
-                if !super::proxying::is_field_name(&name.text) {
+                if !is_field_name(&name.text) {
                     reader.mistake(name.place, format!("`{}` is not the name of a field", name.text.escape_debug()));
                 }
             }

@@ -12,6 +12,7 @@ mod rate_limit;
 mod request_id;
 mod response_fields;
 mod security_fields;
+mod tls_infos;
 mod trace_context;
 mod wrap;
 
@@ -36,6 +37,7 @@ pub use self::rate_limit::{RateKey, RateLimit, address_key};
 pub use self::request_id::{RequestId, RequestIds};
 pub use self::response_fields::ResponseFields;
 pub use self::security_fields::SecurityFields;
+pub use self::tls_infos::TlsInfos;
 pub use self::trace_context::{TraceContext, TraceContexts};
 pub use self::wrap::{AsyncMiddleware, Next, NextResponse, SharedWrapper, Wrapper};
 
