@@ -23,6 +23,7 @@ pub(crate) fn others() -> Vec<NamedStep> {
     vec![
         in_long("large bodies behind nginx and HAProxy", &[], "proxies.py --mib 256 --seconds 20"),
         in_long("in front of Python and nginx", &[], "gateway.py"),
+        in_long("everyday set-ups beside nginx", &[], "setups.py"),
         in_long("a million requests during rolling restarts behind HAProxy", &[], "rolling.py --requests 1000000"),
         in_long("HTTP/2 with Python, Go, Node and a browser", &[tools::HTTPX], "http2_peers.py"),
         in_long("gRPC by the interop client", &[tools::GRPC_INTEROP], "grpc_interop.py"),

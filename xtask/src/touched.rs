@@ -167,6 +167,7 @@ const TABLE: &[Row] = &[
     row("interop/container.py", Of(&[])).long(&["the image in namespaces"]),
     row("interop/dashboard.py", Of(&[])).long(&["the live page in a browser"]),
     row("interop/gateway.py", Of(&[])).long(&["in front of Python and nginx"]),
+    row("interop/setups.py", Of(&[])).long(&["everyday set-ups beside nginx"]),
     row("interop/grpc.py", Of(&[GRPC])),
     row("interop/grpc_conformance.py", Of(&[])).long(&["gRPC by connectconformance"]),
     row("interop/grpc_conformance.yaml", Of(&[])).long(&["gRPC by connectconformance"]),

@@ -58,7 +58,7 @@ use tidegate_http_cache::Cache;
 use tidegate_metrics::{HttpMetrics, MetricsText, UpstreamGroup};
 use tidegate_sys::{Address, ListenOptions};
 
-use crate::figures::{Figures, ReadUpstreams, ReadyCondition, WriteMetrics};
+use crate::figures::{Figures, ReadCaches, ReadServer, ReadUpstreams, ReadyCondition, WriteMetrics};
 use crate::guard::Guard;
 use crate::reload::ReloadFunction;
 
@@ -80,12 +80,13 @@ pub use crate::reload::ReloadError;
 /// ```
 #[must_use = "nothing is served until it is started"]
 pub struct Admin {
-    server: ServerHandle,
+    server: ReadServer,
     requests: HttpMetrics,
     upstreams: Option<ReadUpstreams>,
     more: Vec<WriteMetrics>,
     ready: Vec<ReadyCondition>,
     caches: Vec<Cache>,
+    read_caches: Option<ReadCaches>,
     hosts: Vec<String>,
     allows_remote: bool,
     shares_address: bool,
@@ -101,13 +102,22 @@ impl fmt::Debug for Admin {
 impl Admin {
     /// For this server.
     pub fn new(server: &ServerHandle) -> Self {
+        let server = server.clone();
+        Self::following(move || server.clone())
+    }
+
+    /// For a server that another one of the same process may replace, by
+    /// [`Server::replaces`](tidegate_engine::Server::replaces): `read` returns the current one, on the thread of the
+    /// administrative server, which stays at its address.
+    pub fn following(read: impl Fn() -> ServerHandle + Send + Sync + 'static) -> Self {
         Self {
-            server: server.clone(),
+            server: Arc::new(read),
             requests: HttpMetrics::new(),
             upstreams: None,
             more: Vec::new(),
             ready: Vec::new(),
             caches: Vec::new(),
+            read_caches: None,
             hosts: Vec::new(),
             allows_remote: false,
             shares_address: false,
@@ -217,6 +227,13 @@ impl Admin {
         self
     }
 
+    /// The same for caches that a reload replaces: `read` returns those in use. While there are none, the path is answered
+    /// with 404.
+    pub fn caches(mut self, read: impl Fn() -> Vec<Cache> + Send + Sync + 'static) -> Self {
+        self.read_caches = Some(Arc::new(read));
+        self
+    }
+
     /// Responds to requests for a host of this name, too. Without it requests must name an IP address or `localhost`,
     /// which stops pages of other sites that have their name resolve to the address of this server (DNS rebinding).
     pub fn host(mut self, name: &str) -> Self {
@@ -272,6 +289,11 @@ impl Admin {
         limits.body_bytes_max = 0;
         let guard = Guard::new(self.hosts);
         let (caches, reload) = (self.caches, self.reload);
+        let caches: Option<ReadCaches> = match self.read_caches {
+            None if caches.is_empty() => None,
+            None => Some(Arc::new(move || caches.clone())),
+            Some(read) => Some(Arc::new(move || read().into_iter().chain(caches.iter().cloned()).collect())),
+        };
         let figures = Figures {
             server: self.server,
             requests: self.requests,
@@ -279,7 +301,7 @@ impl Admin {
             more: self.more,
             ready: self.ready,
         };
-        let router = move || routes::router(&figures, &caches, reload.as_ref(), guard.clone());
+        let router = move || routes::router(&figures, caches.as_ref(), reload.as_ref(), guard.clone());
         // `nc -N` and the like end their side and wait, and a response does not take long.
         let admin = Server::at(address.clone()).loops(1).limits(limits).server_name("").half_close(true);
         let options =

@@ -4,6 +4,8 @@ use serde::{Deserialize, Serialize};
 use tidegate_http::{IntoResponse, Json, Query, Response, Router, StatusCode};
 use tidegate_http_cache::Cache;
 
+use crate::figures::ReadCaches;
+
 /// The query of a purge: one of these.
 #[derive(Debug, Deserialize)]
 struct Purge {
@@ -19,13 +21,13 @@ struct Purged {
     removed: usize,
 }
 
-/// Adds the path, if there is a cache.
-pub(crate) fn with_purge<S: 'static>(router: Router<S>, caches: &[Cache]) -> Router<S> {
-    if caches.is_empty() {
-        return router;
-    }
-    let caches = caches.to_vec();
-    router.post("/cache/purge", move |Query(purge): Query<Purge>| purge_all(&caches, &purge))
+/// Adds the path, if there may be a cache.
+pub(crate) fn with_purge<S: 'static>(router: Router<S>, caches: Option<&ReadCaches>) -> Router<S> {
+    let Some(caches) = caches.cloned() else { return router };
+    router.post("/cache/purge", move |Query(purge): Query<Purge>| match &caches()[..] {
+        [] => StatusCode::NOT_FOUND.into_response(),
+        caches => purge_all(caches, &purge),
+    })
 }
 
 fn purge_all(caches: &[Cache], purge: &Purge) -> Response {

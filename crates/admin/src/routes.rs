@@ -8,11 +8,10 @@ use bytes::Bytes;
 use serde::Deserialize;
 use tidegate_engine::{blocking, task};
 use tidegate_http::{ContentType, Event, IntoResponse, Json, Query, Request, Response, Router, Sse, State, StatusCode};
-use tidegate_http_cache::Cache;
 use tidegate_metrics::{Format, Kind, MetricsText, write_process, write_server, write_upstreams};
 
 use crate::connections::{self, Listing};
-use crate::figures::Figures;
+use crate::figures::{Figures, ReadCaches};
 use crate::guard::Guard;
 use crate::page;
 use crate::purge::with_purge;
@@ -33,7 +32,7 @@ pub(crate) struct AdminState {
 
 pub(crate) fn router(
     figures: &Figures,
-    caches: &[Cache],
+    caches: Option<&ReadCaches>,
     reload: Option<&ReloadFunction>,
     guard: Guard,
 ) -> Router<AdminState> {
@@ -58,7 +57,7 @@ pub(crate) fn router(
         .get("/dashboard/snapshot", |State(shared): State<AdminState>| json(shared.snapshot()))
         .get("/dashboard/events", events)
         .get("/dashboard/connections", async |State(shared): State<AdminState>, Query(listing): Query<Listing>| {
-            match connections::list(&shared.figures.server, &shared.lists, listing).await {
+            match connections::list(&shared.figures.server(), &shared.lists, listing).await {
                 Some(listed) => Json(listed).into_response(),
                 None => busy(),
             }
@@ -70,13 +69,14 @@ pub(crate) fn router(
 impl AdminState {
     fn metrics(&self, format: Format) -> Bytes {
         self.recent(format as usize, || {
-            let Figures { server, requests, upstreams, more, ready: _ } = &self.figures;
+            let Figures { requests, upstreams, more, .. } = &self.figures;
+            let server = self.figures.server();
             let mut text = MetricsText::new(format);
             text.family("tidegate_build_info", Kind::Gauge, "The version of the server.");
             text.sample(&[("version", env!("CARGO_PKG_VERSION")), ("backend", server.backend())], 1);
             text.family("tidegate_draining", Kind::Gauge, "Whether the server drains.");
             text.sample(&[], u8::from(server.is_draining()));
-            write_server(server, &mut text);
+            write_server(&server, &mut text);
             requests.write(&mut text);
             if upstreams.is_some() {
                 write_upstreams(&self.figures.groups(), &mut text);
@@ -128,7 +128,7 @@ fn metrics(shared: &AdminState, accept: &[u8]) -> Response {
 }
 
 fn health(State(shared): State<AdminState>) -> (StatusCode, &'static str) {
-    let server = &shared.figures.server;
+    let server = shared.figures.server();
     match () {
         () if server.counts().iter().any(|counts| counts.is_stalled) => {
             (StatusCode::SERVICE_UNAVAILABLE, "an event loop hangs\n")
@@ -139,7 +139,7 @@ fn health(State(shared): State<AdminState>) -> (StatusCode, &'static str) {
 }
 
 fn ready(State(shared): State<AdminState>) -> (StatusCode, String) {
-    let server = &shared.figures.server;
+    let server = shared.figures.server();
     let unmet = || shared.figures.ready.iter().find(|(_, is_ready)| !is_ready());
     let otherwise = match () {
         () if server.is_draining() => "draining",
@@ -178,7 +178,7 @@ struct NamedConnection {
 }
 
 async fn close(State(shared): State<AdminState>, Query(named): Query<NamedConnection>) -> StatusCode {
-    if shared.figures.server.close_connection(named.event_loop, named.id).await {
+    if shared.figures.server().close_connection(named.event_loop, named.id).await {
         StatusCode::NO_CONTENT
     } else {
         StatusCode::NOT_FOUND
@@ -237,8 +237,14 @@ mod tests {
     fn a_page_that_stays_open_takes_no_more_memory_than_in_its_first_minutes() {
         let server = Server::bind("127.0.0.1:0").unwrap().loops(1).start(|| Router::new().get("/", || "")).unwrap();
         let requests = HttpMetrics::new();
-        let figures = Figures { server: server.clone(), requests, upstreams: None, more: Vec::new() };
-        let router = router(&figures, &[], None, Guard::new(Vec::new()));
+        let served = server.clone();
+        let figures = Figures {
+            server: std::sync::Arc::new(move || served.clone()),
+            requests,
+            upstreams: None,
+            more: Vec::new(),
+        };
+        let router = router(&figures, None, None, Guard::new(Vec::new()));
         let (codec, handler) = Config::new().connections(router)();
         let mut page = Embedded::new(codec, handler);
         page.receive(ASKING);

@@ -113,7 +113,8 @@ struct QueueRow {
 
 impl Snapshot {
     pub(crate) fn of(figures: &Figures, at: Duration) -> Self {
-        let Figures { server, requests, upstreams, .. } = figures;
+        let Figures { requests, upstreams, .. } = figures;
+        let server = figures.server();
         let counts = server.counts();
         let mut closed = BTreeMap::new();
         for (cause, count) in counts.iter().flat_map(closed_by_cause) {

@@ -2,12 +2,11 @@
 
 use std::error::Error;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use clap::Args;
+use tidegate::Address;
 use tidegate::admin::{Admin, AdminError, AdminHandle};
 use tidegate::metrics::HttpMetrics;
-use tidegate::{Address, ServerHandle};
 
 use crate::log;
 
@@ -47,16 +46,16 @@ impl AdminOptions {
 pub(crate) struct RunningAdmin(Arc<Mutex<Option<AdminHandle>>>);
 
 impl RunningAdmin {
-    /// Starts the administrative server of a running server, if the flags ask for one, in place of the one that runs.
+    /// Starts the administrative server, if the flags ask for one.
     pub(crate) fn start(
         &self,
         options: &AdminOptions,
-        server: &ServerHandle,
+        admin: Admin,
         metrics: Option<&HttpMetrics>,
         extend: impl FnOnce(Admin) -> Admin,
     ) -> Result<(), Box<dyn Error>> {
         let Some(address) = &options.admin else { return Ok(()) };
-        let mut admin = options.admin_host.iter().fold(Admin::new(server), |admin, name| admin.host(name));
+        let mut admin = options.admin_host.iter().fold(admin, |admin, name| admin.host(name));
         admin = admin.metrics(log::write_metrics);
         if let Some(metrics) = metrics {
             admin = admin.requests(metrics);
@@ -64,8 +63,7 @@ impl RunningAdmin {
         if options.admin_open {
             admin = admin.allow_remote();
         }
-        let at = self.lock().as_ref().map_or_else(|| address.clone(), |running| running.address().clone());
-        let started = match extend(admin).start(&at) {
+        let started = match extend(admin).start(address) {
             Ok(started) => started,
             Err(AdminError::Remote(address)) => {
                 return Err(format!(
@@ -76,11 +74,7 @@ impl RunningAdmin {
             }
             Err(error) => return Err(format!("--admin {address}: {error}").into()),
         };
-        if let Some(before) = self.lock().replace(started) {
-            // On a thread of its own: one of its requests may wait for this call.
-            let drain = move || before.drain(DRAIN_DEADLINE);
-            std::thread::Builder::new().name("tidegate-admin".into()).spawn(drain)?;
-        }
+        *self.lock() = Some(started);
         Ok(())
     }
 
@@ -103,6 +97,3 @@ impl RunningAdmin {
         drop(ended);
     }
 }
-
-/// How long requests of a replaced administrative server may take.
-const DRAIN_DEADLINE: Duration = Duration::from_secs(5);

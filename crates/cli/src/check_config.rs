@@ -16,6 +16,10 @@ pub(crate) struct CheckOptions {
     /// The file, in TOML
     #[arg(value_name = "FILE")]
     file: PathBuf,
+    /// Accept a file without [[listen]], which `serve --config` and `proxy --config` run at the addresses of their flags, and
+    /// `run` refuses
+    #[arg(long)]
+    listen_by_flags: bool,
 }
 
 /// Reads the file as the server would, opens the folders of its routes and reads the certificates that it names. It
@@ -23,6 +27,11 @@ pub(crate) struct CheckOptions {
 pub(crate) fn run(options: &CheckOptions) -> Result<bool, Box<dyn Error>> {
     let (config, mistakes) = Config::read(&options.file);
     let checked = match config {
+        Some(config) if config.listen.is_empty() && !options.listen_by_flags => {
+            let text = "there is no [[listen]]: `run` refuses the file, and with `serve --config` or `proxy --config` the flags \
+                        say where to listen (--listen-by-flags)";
+            Err(vec![format!("{}: {text}", options.file.display())])
+        }
         Some(config) => {
             for line in mistakes.warning_lines() {
                 complain(format_args!("warning: {line}"));

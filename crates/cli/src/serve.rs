@@ -68,7 +68,7 @@ pub(crate) fn run(options: ServeOptions) -> Result<(), Box<dyn Error>> {
             None => admin,
         }
     };
-    admin.start(&process.admin, &server, metrics.as_ref(), extend)?;
+    admin.start(&process.admin, Admin::new(&server), metrics.as_ref(), extend)?;
     announce(&server, &[tls.is_some()]);
     admin.announce();
 

@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, SyncSender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -350,7 +351,12 @@ pub(crate) fn supervise(
     };
     std::thread::Builder::new().name("tidegate-takeover".into()).spawn(on_takeover).map_err(StartError::System)?;
     let (signaled, on_signal) = (servers.clone(), shutdown.clone());
-    let on_signal = move || handle_signals(signals, &signaled, &on_signal, on_hangup);
+    // A reload may wait for names and files for long, and a signal ends the server in the meantime. One that comes during a
+    // reload has another one follow; further ones are that same one.
+    let (reloads, reload_requests) = mpsc::sync_channel(1);
+    let reload = move || reload_requests.iter().for_each(|()| on_hangup());
+    std::thread::Builder::new().name("tidegate-reload".into()).spawn(reload).map_err(StartError::System)?;
+    let on_signal = move || handle_signals(signals, &signaled, &on_signal, &reloads);
     std::thread::Builder::new().name("tidegate-signals".into()).spawn(on_signal).map_err(StartError::System)?;
     loop {
         let (number, server) = servers.numbered();
@@ -381,9 +387,9 @@ struct Shutdown {
     is_cut_short: AtomicBool,
 }
 
-/// SIGUSR1 prints the counts and opens the access log again, SIGHUP reads files again. The first other signal drains the server, and the second closes its
-/// connections. The third exits, which helps if a loop is stuck.
-fn handle_signals(mut signals: Signals, servers: &CurrentServer, shutdown: &Shutdown, on_hangup: impl Fn()) {
+/// SIGUSR1 prints the counts and opens the access log again, SIGHUP has another thread read files again. The first other signal
+/// drains the server, and the second closes its connections. The third exits, which helps if a loop is stuck.
+fn handle_signals(mut signals: Signals, servers: &CurrentServer, shutdown: &Shutdown, reloads: &SyncSender<()>) {
     let mut requests = 0;
     for signal in signals.forever() {
         if signal == SIGUSR1 {
@@ -392,7 +398,8 @@ fn handle_signals(mut signals: Signals, servers: &CurrentServer, shutdown: &Shut
             continue;
         }
         if signal == SIGHUP {
-            on_hangup();
+            // Where one waits already, it reads the files as they are now.
+            let _ = reloads.try_send(());
             continue;
         }
         requests += 1;

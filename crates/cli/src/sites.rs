@@ -98,6 +98,7 @@ impl SitesOptions {
         }
         let slashes = SlashRule::Keep;
         Ok(Config {
+            request_ids: None,
             access_log: self.access_log.clone(),
             slashes,
             listen: vec![listen.clone()],

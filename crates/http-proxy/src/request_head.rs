@@ -129,17 +129,18 @@ impl ForwardPlan {
         let head = request.head();
         let is_trusted = options.forwarding.trusts(request);
         // That of the middleware, which the upstream gets in place of the client's.
-        let id = request.id().filter(|_| !options.request_edits.iter().any(|edit| edit.replaces(REQUEST_ID)));
+        let id = request.id();
+        let id = id.filter(|id| !options.request_edits.iter().any(|edit| edit.replaces(id.field().as_bytes())));
         let mut fields = fields::end_to_end_fields(self.present, head.headers(), &options.request_edits, |name| {
             options.forwarding.drops(name, is_trusted)
-                || (id.is_some() && fields::is_same(REQUEST_ID, name))
+                || id.is_some_and(|id| fields::is_same(id.field().as_bytes(), name))
                 || (self.max_forwards.is_some() && fields::is_same(b"max-forwards", name))
                 || ((self.handshake.is_some() || is_http2) && self.upgrade.is_some() && Handshake::has(name))
         });
         options.forwarding.add(&mut fields, request, host, is_trusted);
         options.pseudonym.add(&mut fields, request, self.present.via);
         if let Some(id) = id {
-            fields::push(&mut fields, b"X-Request-Id", id.as_str().as_bytes());
+            fields::push(&mut fields, id.field().as_bytes(), id.as_str().as_bytes());
         }
         if let Some(left) = self.max_forwards {
             fields::push(&mut fields, b"Max-Forwards", left.to_string().as_bytes());

@@ -85,7 +85,8 @@ impl Rewrite {
     /// more than linear time.
     ///
     /// In the replacement `$1`, `${1}` and `${name}` are groups, and `$$` is a dollar sign. The query of the request stays; if
-    /// the replacement has a `?`, the query follows behind an `&`. A path that is none then is answered with 400.
+    /// the replacement has a `?`, the query follows behind an `&`, and `&`, `=`, `+` and `;` of a group are percent-encoded
+    /// there. A path that is none then is answered with 400.
     ///
     /// # Errors
     /// [`InvalidRewrite`]: a malformed pattern, one that needs too much memory, or a group that it does not have.
@@ -118,17 +119,23 @@ impl Rewrite {
 fn replaced(path: &[u8], groups: &Captures<'_>, parts: &[ReplacementPart], query: &mut Vec<u8>) -> Option<Vec<u8>> {
     let whole = groups.get(0)?;
     let mut target = path[..whole.start()].to_vec();
+    // A part of the path adds no parameter to the query: its `&` is data.
+    let mut is_query = false;
     for part in parts {
-        let bytes = match part {
-            ReplacementPart::Text(text) => text.as_bytes(),
-            ReplacementPart::Group(number) => groups.get(*number).map_or(&b""[..], |group| group.as_bytes()),
-        };
-        target.extend_from_slice(bytes);
+        match part {
+            ReplacementPart::Text(text) => {
+                target.extend_from_slice(text.as_bytes());
+                is_query |= text.contains('?');
+            }
+            ReplacementPart::Group(number) => {
+                push_part(&mut target, groups.get(*number).map_or(&b""[..], |group| group.as_bytes()), is_query);
+            }
+        }
         if target.len() > TARGET_BYTES_MAX {
             return None;
         }
     }
-    target.extend_from_slice(&path[whole.end()..]);
+    push_part(&mut target, &path[whole.end()..], is_query);
     if let Some(at) = target.iter().position(|byte| *byte == b'?') {
         let mut own = target.split_off(at);
         if query.len() > 1 {
@@ -139,6 +146,16 @@ fn replaced(path: &[u8], groups: &Captures<'_>, parts: &[ReplacementPart], query
     }
     let is_target = target.starts_with(b"/") && is_path(&target) && is_path(query) && !has_dot_segment(&target);
     is_target.then_some(target)
+}
+
+/// Adds a part of a normal path. In a query, what separates parameters or stands for a space is escaped; an escape stays one.
+fn push_part(target: &mut Vec<u8>, part: &[u8], is_query: bool) {
+    for byte in part {
+        match byte {
+            b'&' | b'=' | b'+' | b';' if is_query => target.extend_from_slice(format!("%{byte:02X}").as_bytes()),
+            _ => target.push(*byte),
+        }
+    }
 }
 
 /// Whether all bytes may be sent in a path or a query.
@@ -209,6 +226,10 @@ mod tests {
             ("^/(a)(b)?$", "/${2}x$1", "/a", "?q=1", "/xa?q=1"),
             ("/item/([0-9]+)", "/i?n=$1", "/item/7", "?q=1", "/i?n=7&q=1"),
             ("b", "c", "/abab", "", "/acab"),
+            ("^/item/(.*)$", "/i?id=$1", "/item/7%26admin%3d1", "", "/i?id=7%26admin%3D1"),
+            ("^/item/(.*)$", "/i?id=$1", "/item/7&a=b+c;d%2Fe%25", "?q=1", "/i?id=7%26a%3Db%2Bc%3Bd%2Fe%25&q=1"),
+            ("^/item/(.*)$", "/i/$1", "/item/a&b=c+d", "", "/i/a&b=c+d"),
+            ("^/item", "/i?rest=", "/item/a&b", "", "/i?rest=/a%26b"),
         ] {
             assert_eq!(rewritten(pattern, replacement, path, query).as_deref(), Some(expected), "{pattern} {path}");
         }

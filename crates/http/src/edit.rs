@@ -125,6 +125,18 @@ impl Edit {
         matches!(&self.value, Some(EditValue(ValueSource::Template(template))) if template.needs_response())
     }
 
+    /// Whether two requests for one URL may get different values; see [`Template::reads_client`].
+    #[must_use]
+    pub fn reads_client(&self) -> bool {
+        matches!(&self.value, Some(EditValue(ValueSource::Template(template))) if template.reads_client())
+    }
+
+    /// Whether the value has parameters of the TLS connection; see [`Template::reads_tls`].
+    #[must_use]
+    pub fn reads_tls(&self) -> bool {
+        matches!(&self.value, Some(EditValue(ValueSource::Template(template))) if template.reads_tls())
+    }
+
     /// Whether it is about the fields of this name.
     #[doc(hidden)]
     #[must_use]

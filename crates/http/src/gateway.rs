@@ -17,7 +17,7 @@ pub use crate::field_names::{has_prefix, is_of_connection, is_same};
 pub use crate::middleware::address_key;
 pub use crate::normal_path::{normal_path_of, strip_prefix};
 pub use crate::serving::order::PipelineSlot;
-use crate::{BoxResponseFuture, Endpoint, Request, Response};
+use crate::{BoxResponseFuture, Endpoint, Request, Response, TlsInfo};
 
 /// A function that passes requests on to other servers, and their interim responses back. Paths reach it as they were sent.
 ///
@@ -173,13 +173,17 @@ pub fn forwarded(mut response: Response) -> Response {
     response
 }
 
-/// A copy of a request without its body, and without the values that middleware has added but its id.
+/// A copy of a request without its body, and without the values that middleware has added but its id and the parameters of its
+/// TLS connection.
 #[must_use]
 pub fn copy_of_head(request: &Request) -> Request {
     let head = request.head().clone().detach();
     let mut copy = Request::new(head, request.peer().clone(), request.is_secure(), request.route_parts());
     if let Some(id) = request.id() {
         copy.set_id(id.clone());
+    }
+    if let Some(tls) = request.extensions().get::<TlsInfo>() {
+        copy.extensions_mut().insert(tls.clone());
     }
     copy
 }

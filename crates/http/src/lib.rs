@@ -153,7 +153,7 @@ pub use middleware::{
     AccessLog, AsyncMiddleware, BasicAuth, ConcurrencyLimit, Cors, CorsBuilder, CorsError, ErrorPage, ErrorPages,
     LogFormat, LogTemplate, LogTemplateError, Middleware, NetworkRules, Next, NextResponse, OfRateLimit, PageText,
     RateGrant, RateKey, RateLimit, RateStore, RefusedRequest, RequestId, RequestIds, RequestInfo, ResponseFields,
-    SecurityFields, SharedRateLimit, SharedWrapper, TakeTokens, TraceContext, TraceContexts, Wrapper,
+    SecurityFields, SharedRateLimit, SharedWrapper, TakeTokens, TlsInfos, TraceContext, TraceContexts, Wrapper,
 };
 #[cfg(feature = "passwords")]
 pub use middleware::{Passwords, PasswordsError, UserName};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 /// The parameters of a request's TLS connection. Functions and middleware find it among the request's
 /// [`extensions`](crate::Request::extensions), if middleware of the outermost router or of the router of the host
-/// [reads](crate::Middleware::reads_tls) it.
+/// [reads](crate::Middleware::reads_tls) it, as [`TlsInfos`](crate::TlsInfos) does.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsInfo(Arc<TlsParameters>);
 
@@ -13,6 +13,8 @@ struct TlsParameters {
     version: &'static str,
     cipher: &'static str,
     server_name: Option<Box<str>>,
+    /// In DER, its own first.
+    client_certificate: Option<Box<[u8]>>,
 }
 
 impl TlsInfo {
@@ -34,6 +36,37 @@ impl TlsInfo {
         self.0.server_name.as_deref()
     }
 
+    /// The certificate of the client, in DER, if the server has [requested](crate::Config::tls) one. The handshake has
+    /// verified it.
+    #[must_use]
+    pub fn client_certificate(&self) -> Option<&[u8]> {
+        self.0.client_certificate.as_deref()
+    }
+
+    /// The subject of the client's certificate as RFC 4514 writes it: `CN=ebb,O=Harbour`. It is read for this call.
+    #[must_use]
+    pub fn client_subject(&self) -> Option<String> {
+        self.client_names().map(|(subject, _)| subject)
+    }
+
+    /// The alternative names of the client's certificate that are hosts and URIs: `DNS:ebb.example,URI:spiffe://sea/ebb`. They
+    /// are read for this call.
+    #[must_use]
+    pub fn client_alternative_names(&self) -> Option<String> {
+        self.client_names().map(|(_, alternatives)| alternatives)
+    }
+
+    #[cfg(feature = "tls")]
+    fn client_names(&self) -> Option<(String, String)> {
+        let names = tidegate_tls::CertificateNames::of(&self.client_certificate()?.into())?;
+        Some((names.subject().to_owned(), names.alternatives()))
+    }
+
+    #[cfg(not(feature = "tls"))]
+    fn client_names(&self) -> Option<(String, String)> {
+        None
+    }
+
     #[cfg(feature = "tls")]
     pub(crate) fn of(tls: &tidegate_tls::Tls) -> Self {
         let version = match tls.version().and_then(|version| version.as_str()) {
@@ -48,6 +81,8 @@ impl TlsInfo {
             "TLS13_CHACHA20_POLY1305_SHA256" => "TLS_CHACHA20_POLY1305_SHA256",
             other => other,
         };
-        Self(Arc::new(TlsParameters { version, cipher, server_name: tls.server_name().map(Into::into) }))
+        let client_certificate = tls.peer_certificates().and_then(|chain| chain.first()).map(|own| own.as_ref().into());
+        let server_name = tls.server_name().map(Into::into);
+        Self(Arc::new(TlsParameters { version, cipher, server_name, client_certificate }))
     }
 }

@@ -65,11 +65,11 @@ pub struct InMiddleware<M>(M);
 impl<S, M, F: RequestFunction<S, M>> RequestFunction<S, InMiddleware<M>> for WithMiddleware<F> {
     fn into_endpoint(self, state: Rc<S>) -> Endpoint {
         let endpoint = self.function.into_endpoint(state);
-        let endpoint = self.wrappers.iter().rev().fold(endpoint, |inner, wrapper| wrapper.around(Rc::new(inner)));
+        let wrapped = self.wrappers.iter().rev().fold(endpoint, |inner, wrapper| wrapper.around(Rc::new(inner)));
         if self.middleware.is_empty() {
-            return endpoint;
+            return wrapped;
         }
-        middleware::around(Rc::new(endpoint), self.middleware.into())
+        middleware::around(Rc::new(wrapped), self.middleware.into())
     }
 }
 

@@ -15,6 +15,7 @@
 //! | `server.rs` | the configuration of servers, and certificates of clients |
 //! | `client.rs` | the configuration of clients, verification, and whose roots they trust |
 //! | `certificates.rs` | certificates by name, and their reload |
+//! | `certificate_names.rs` | `CertificateNames`: the subject and the alternative names, as texts |
 //! | `authorities.rs` | `ClientAuthorities`: roots that vouch for clients, and their reload |
 //! | `watch.rs` | `Watch`: a reload when files change |
 //! | `tickets.rs` | keys of session tickets, replaced by a clock; the binding of a ticket |
@@ -25,6 +26,7 @@
 #![forbid(unsafe_code)]
 
 mod authorities;
+mod certificate_names;
 mod certificates;
 mod client;
 mod error;
@@ -38,6 +40,7 @@ mod tickets;
 mod watch;
 
 pub use authorities::ClientAuthorities;
+pub use certificate_names::CertificateNames;
 pub use certificates::Certificates;
 pub use client::{ClientBuilder, ClientConfig};
 pub use error::{ConfigError, Error};

@@ -2,6 +2,7 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -390,4 +391,30 @@ fn a_purge_removes_stored_responses_if_a_cache_is_given() {
     }
     assert_eq!(purge(&without, "all=true", true).0, 404);
     server.drain(Duration::ZERO);
+}
+
+#[test]
+fn a_purge_is_for_the_caches_and_a_state_for_the_server_that_are_in_use() {
+    let caches = Arc::<Mutex<Vec<Cache>>>::default();
+    let start = || Server::bind("127.0.0.1:0").expect("an address").loops(1).start(Router::new).expect("it starts");
+    let current = Arc::new(Mutex::new(start()));
+    let (read_caches, read_server) = (caches.clone(), current.clone());
+    let admin = Admin::following(move || read_server.lock().unwrap().clone());
+    let admin = admin.caches(move || read_caches.lock().unwrap().clone());
+    let admin = admin.start(&"127.0.0.1:0".parse().expect("an address")).expect("it starts");
+    let address = admin.address();
+    let purge = format!(
+        "POST /cache/purge?all=true HTTP/1.1\r\nHost: {address}\r\nOrigin: http://{address}\r\nContent-Length: 0\r\n\r\n"
+    );
+    assert_eq!(send(address, &purge).0, 404);
+    caches.lock().unwrap().push(Cache::new());
+    assert_eq!(send(address, &purge).0, 200);
+    // The server before drains, and another one is ready.
+    let ready = format!("GET /ready HTTP/1.1\r\nHost: {address}\r\n\r\n");
+    let before = std::mem::replace(&mut *current.lock().unwrap(), start());
+    before.drain(Duration::ZERO);
+    assert_eq!(send(address, &ready).0, 200);
+    let last = current.lock().unwrap().clone();
+    last.drain(Duration::ZERO);
+    assert_eq!(send(address, &ready).0, 503);
 }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::mistakes::{Mistakes, Place};
 use super::model::{Action, Conditions, Route};
+use super::reach;
 use super::{Config, PathRule, RedirectHttps, host_key};
 
 impl Config {
@@ -18,13 +19,15 @@ impl Config {
         self.check_hosts(mistakes);
         self.check_paths(mistakes);
         self.check_caches(mistakes);
+        self.check_folders(mistakes);
+        reach::check_listeners(self, mistakes);
     }
 
     /// A cache is shared, and behind authentication: a response for one user would be that of the next one.
     fn check_caches(&self, mistakes: &mut Mistakes) {
         let has_users =
             |route: &&Route| route.jwt.is_some() || route.forward_auth.is_some() || route.basic_auth.is_some();
-        for route in self.routes.iter().filter(|route| route.guards.cache).filter(has_users) {
+        for route in self.routes.iter().filter(|route| route.guards.cache.is_some()).filter(has_users) {
             mistakes.warn(
                 route.place,
                 "the users of this route share its `cache`: its upstream has to mark what is for one user as `private`",
@@ -32,8 +35,22 @@ impl Config {
         }
     }
 
+    /// Two caches in one folder would remove each other's files.
+    fn check_folders(&self, mistakes: &mut Mistakes) {
+        let mut folders = HashSet::new();
+        let folder = |route: &Route| route.guards.cache.as_ref().and_then(|cache| cache.folder.clone());
+        for folder in self.routes.iter().filter_map(folder) {
+            // A route of a site may be there several times, each with its own hosts; a folder that is not there has one name.
+            let identity = folder.value.canonicalize().unwrap_or_else(|_| folder.value.clone());
+            if !folders.insert(identity) {
+                let text = format!("another cache keeps its responses in `{}`", folder.value.display());
+                mistakes.add(folder.place, text);
+            }
+        }
+    }
+
     /// Whether each listener redirects to https, so that no route is needed.
-    fn redirects_all(&self) -> bool {
+    pub(super) fn redirects_all(&self) -> bool {
         !self.listen.is_empty() && self.listen.iter().all(|listen| listen.redirect_https.is_some())
     }
 
@@ -45,8 +62,15 @@ impl Config {
                 mistakes.add(name.place, format!("a second upstream with the name `{}`", name.value));
             }
         }
-        for route in &self.routes {
-            let Some(Action::Upstream(wanted)) = &route.action else { continue };
+        let of_action = |route: &'_ Route| match &route.action {
+            Some(Action::Upstream(wanted)) => Some(wanted.clone()),
+            _ => None,
+        };
+        let of_mirror = |route: &Route| route.proxying.mirror.as_ref().map(|mirror| mirror.upstream.clone());
+        for wanted in self.routes.iter().flat_map(|route| of_action(route).into_iter().chain(of_mirror(route))) {
+            if wanted.value.is_empty() {
+                continue;
+            }
             match names.get_mut(&*wanted.value) {
                 Some(is_used) => *is_used = true,
                 None => {
@@ -112,16 +136,15 @@ impl Config {
     fn check_paths(&self, mistakes: &mut Mistakes) {
         for (_, routes) in by_host(&self.routes) {
             let mut patterns = matchit::Router::new();
-            // The conditions of the routes before, without a search: a path may have thousands.
-            let mut places: HashMap<&PathRule, HashSet<&Conditions>> = HashMap::new();
+            let mut places: HashMap<&PathRule, ConditionsBefore<'_>> = HashMap::new();
             for &number in &routes {
                 let route = &self.routes[number];
                 let others = places.entry(&route.path.value).or_default();
-                if others.contains(&Conditions::default()) {
+                if others.all.contains(&Conditions::default()) {
                     if route.conditions.is_empty() {
                         mistakes.add(route.place, "a second route for the same host and path");
                     }
-                } else if others.is_empty() {
+                } else if others.all.is_empty() {
                     // As a router will have it.
                     let pattern = match &route.path.value {
                         PathRule::Exact(pattern) => pattern.clone(),
@@ -133,14 +156,37 @@ impl Config {
                         mistakes.add(route.path.place, format!("`{pattern}`: {error}"));
                     }
                 }
-                if !others.insert(&route.conditions) && !route.conditions.is_empty() {
-                    mistakes
-                        .warn(route.place, "nothing reaches this route: another one before it has the same conditions");
+                let conditions = &route.conditions;
+                let is_covered = !conditions.is_empty()
+                    && (others.all.contains(conditions) || others.first.iter().any(|other| reach::covers(other, conditions)));
+                if is_covered {
+                    let text = "nothing reaches this route: one before it, for the same path, takes all its requests";
+                    mistakes.warn(route.place, text);
                 }
+                others.add(conditions);
             }
         }
     }
 }
+
+/// The conditions of the routes before one, for the same path. A path may have thousands.
+#[derive(Default)]
+struct ConditionsBefore<'a> {
+    all: HashSet<&'a Conditions>,
+    /// The first ones that are not empty, which are compared one by one.
+    first: Vec<&'a Conditions>,
+}
+
+impl<'a> ConditionsBefore<'a> {
+    fn add(&mut self, conditions: &'a Conditions) {
+        if self.all.insert(conditions) && !conditions.is_empty() && self.first.len() < COMPARED_MAX {
+            self.first.push(conditions);
+        }
+    }
+}
+
+/// Conditions of one path that are compared with those of each route behind them.
+const COMPARED_MAX: usize = 100;
 
 /// The routes of each host, by its key; that of the routes without hosts is empty.
 fn by_host(routes: &[Route]) -> BTreeMap<String, Vec<usize>> {

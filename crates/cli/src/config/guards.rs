@@ -2,12 +2,15 @@
 //! responses.
 
 use tidegate::http::RateKey;
-use tidegate::http::proxy::StickyCookie;
 
+use super::caching::CacheRule;
+use super::cors::CorsRule;
 use super::keys::{Key, Kind, info};
 use super::literal::is_field_name;
 use super::model::{Owner, Route};
 use super::rate::RateRule;
+use super::sticky::StickyRule;
+use super::value::Data;
 
 pub(super) const ALLOW: Key<Route> = Key::<Route>::new(
     "allow",
@@ -70,14 +73,42 @@ pub(super) const SECURITY_HEADERS: Key<Route> = Key::<Route>::new(
 )
 .default("false");
 
+pub(super) const CORS: Key<Route> = Key::<Route>::new(
+    "cors",
+    Kind::Table(info::<CorsRule>),
+    "Let scripts of other sites read responses.",
+    |to, value, reader| to.cors = Some(reader.table(value)),
+)
+.known_as(&["access-control"]);
+
+pub(super) const TIMEOUT: Key<Route> = Key::<Route>::new(
+    "timeout",
+    Kind::Seconds { min: 1, max: 86_400 },
+    "From the whole request to the head of the response, `basic-auth` and waiting for a server included; then a 503. None, unless \
+     set; `response-timeout` is that of a server.",
+    |to, value, reader| to.guards.timeout = Some(reader.seconds(value)),
+)
+.known_as(&["request-timeout"]);
+
+pub(super) const BODY_BYTES: Key<Route> = Key::<Route>::new(
+    "body-bytes",
+    Kind::Integer { min: 0, max: u32::MAX as i64 },
+    "Bytes of a request's body; a longer one gets a 413. The limit of the listener counts as well.",
+    |to, value, reader| to.guards.body_bytes = Some(reader.count(value)),
+)
+.known_as(&["client-max-body-size", "max-body", "max-body-size", "body-limit", "request-body"]);
+
 pub(super) const CACHE: Key<Route> = Key::<Route>::new(
     "cache",
-    Kind::Boolean,
-    "Keep responses in memory (RFC 9111), 64 MiB at most, and answer from there; a reload begins without any. Each response says \
-     so in `Cache-Status`.",
+    Kind::Either(&[Kind::Boolean, Kind::Table(info::<CacheRule>)]),
+    "Keep responses (RFC 9111), in memory with `true`, and answer from there. A reload keeps them if it changes nothing between \
+     cache and upstream. Each response says so in `Cache-Status`.",
     |to, value, reader| {
         to.used.push(("cache", value.place, Owner::Upstream));
-        to.guards.cache = reader.boolean(value);
+        to.guards.cache = match &value.data {
+            Data::Table(_) => Some(reader.table(value)),
+            _ => reader.boolean(value).then(CacheRule::default),
+        };
     },
 )
 .default("false");
@@ -96,15 +127,12 @@ pub(super) const COMPRESS: Key<Route> = Key::<Route>::new(
 
 pub(super) const STICKY_COOKIE: Key<Route> = Key::<Route>::new(
     "sticky-cookie",
-    Kind::Text,
-    "The name of a cookie that keeps a client at the server that it had first. A reload chooses anew.",
+    Kind::Either(&[Kind::Text, Kind::Table(info::<StickyRule>)]),
+    "A cookie that keeps a client at the server that it had first: its name, or a table. `hash-key` with a cookie of the \
+     application does without one.",
     |to, value, reader| {
         to.used.push(("sticky-cookie", value.place, Owner::Upstream));
-        let name = reader.text(value);
-        match StickyCookie::new(&name) {
-            Ok(cookie) => to.guards.sticky = Some(cookie),
-            Err(error) => reader.mistake(value.place, format!("`{}`: {error}", name.escape_debug())),
-        }
+        to.guards.sticky = Some(StickyRule::read(value, reader));
     },
 )
 .known_as(&["sticky"]);

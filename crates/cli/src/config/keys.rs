@@ -69,6 +69,8 @@ pub(crate) enum Kind {
         min: i64,
         max: i64,
     },
+    /// 0 to 100, with a fraction or without.
+    Percent,
     Choice(&'static [&'static str]),
     List(&'static Kind),
     /// One value, or a list.
@@ -134,6 +136,7 @@ impl Kind {
             Self::Integer { min, max } => format!("a number from {min} to {max}"),
             Self::Seconds { min, max } if max == i64::MAX => format!("seconds, from {min}"),
             Self::Seconds { min, max } => format!("seconds, from {min} to {max}"),
+            Self::Percent => "a number from 0 to 100".into(),
             Self::Choice(names) => names.iter().map(|name| format!("`\"{name}\"`")).collect::<Vec<_>>().join(", "),
             Self::List(Self::Table(_)) => "a list of tables".into(),
             Self::List(kind) => format!("a list: {}", kind.name()),

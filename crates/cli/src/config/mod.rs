@@ -3,14 +3,17 @@
 //! `source.rs` reads the files and their includes, `value.rs` and `environment.rs` make values of them. `keys.rs` says
 //! how a table describes its keys; `reader.rs` reads by these descriptions, and `schema.rs` and `reference.rs` write the
 //! JSON schema and the table for readers from them. The tables: `listen.rs`, `upstream.rs`, `route.rs` with
-//! `proxying.rs`, `guards.rs`, `rate.rs`, `auth.rs` and `files.rs`, and here the file itself; `model.rs` and `path_rule.rs` have the
-//! types of a route.
-//! `check.rs` has the rules between tables. `mistakes.rs` collects all mistakes. `gateway/` runs a configuration.
+//! `proxying.rs`, `mirror.rs`, `rewriting.rs`, `guards.rs`, `rate.rs`, `cors.rs`, `caching.rs`, `sticky.rs`, `auth.rs` and
+//! `files.rs`, and here the file itself with `request_ids.rs`; `model.rs` and `path_rule.rs` have the types of a route.
+//! `check.rs` has the rules between tables, `reach.rs` warnings about parts that nothing reaches. `mistakes.rs` collects all
+//! mistakes. `gateway/` runs a configuration.
 //!
 //! A new key is one entry in the `KEYS` of its table.
 
 mod auth;
+mod caching;
 mod check;
+mod cors;
 mod environment;
 mod files;
 mod globs;
@@ -18,17 +21,22 @@ mod guards;
 mod keys;
 mod listen;
 mod literal;
+mod mirror;
 mod mistakes;
 mod model;
 mod path_rule;
 mod proxying;
 mod rate;
+mod reach;
 mod reader;
 #[cfg(test)]
 mod reference;
+mod request_ids;
+mod rewriting;
 mod route;
 mod schema;
 mod source;
+mod sticky;
 mod upstream;
 mod value;
 
@@ -39,21 +47,25 @@ use tidegate::http::Slashes;
 use crate::access_log::AccessLogFormat;
 
 pub(crate) use self::auth::JwtRule;
+pub(crate) use self::caching::CacheRule;
 pub(crate) use self::check::{PathPlan, host_plan};
 use self::keys::{Key, Keys, Kind, info};
 pub(crate) use self::listen::{CertificateFiles, HeaderMode, Listen, ListenLimits, RedirectHttps};
 pub(crate) use self::literal::{host_key, refuse_variable};
 pub(crate) use self::mistakes::{Located, Mistakes, Place};
 pub(crate) use self::model::{
-    Action, BasicAuthRule, Conditions, ErrorPage, FileRules, FixedResponse, HostRule, Redirect, Route, Wanted,
+    Action, BasicAuthRule, Conditions, ErrorPage, ErrorStatuses, FileRules, FixedResponse, HostRule, Redirect, Route,
+    Wanted,
 };
 pub(crate) use self::path_rule::PathRule;
 pub(crate) use self::proxying::RESPONSE_TIMEOUT_MAX;
 pub(crate) use self::rate::RateRule;
 use self::reader::Reader;
+pub(crate) use self::request_ids::RequestIdRule;
 use self::route::Site;
 pub(crate) use self::schema::schema;
 use self::source::read_all;
+pub(crate) use self::sticky::StickyRule;
 pub(crate) use self::upstream::{Check, Upstream, UpstreamLimitRules, UpstreamServer};
 use self::value::Data;
 
@@ -61,6 +73,7 @@ use self::value::Data;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Config {
     pub(crate) access_log: AccessLogFormat,
+    pub(crate) request_ids: Option<RequestIdRule>,
     pub(crate) slashes: SlashRule,
     pub(crate) listen: Vec<Listen>,
     pub(crate) upstreams: Vec<Upstream>,
@@ -92,6 +105,10 @@ impl Keys for Config {
             }
         })
         .default("\"off\""),
+        Key::<Self>::new("request-id", Kind::Either(&[Kind::Boolean, Kind::Table(info::<RequestIdRule>)]), "Give each request a number, in a field of its response and for the upstream.", |to, value, reader| {
+            to.request_ids = RequestIdRule::read(value, reader);
+        })
+        .default("false"),
         Key::<Self>::new("slashes", Kind::Choice(&["merge", "keep", "refuse"]), "How routes to upstreams match `//`, `%2F`, `%5C` and a backslash, which servers read in different ways: as one slash, as they were sent, or with a 400. Paths are passed on as they came.", |to, value, reader| {
             let values = [("keep", SlashRule::Keep), ("refuse", SlashRule::Refuse)];
             to.slashes = reader.choice(value, &values, SlashRule::Merge);
@@ -127,7 +144,7 @@ impl Config {
         for table in read_all(path, &mut mistakes) {
             let Data::Table(entries) = &table.data else { continue };
             for (name, value) in entries {
-                if matches!(&*name.text, "access-log" | "slashes") {
+                if matches!(&*name.text, "access-log" | "request-id" | "slashes") {
                     if scalars.iter().any(|(other, _)| *other == name.text) {
                         mistakes.add(name.place, format!("another file has `{}` already", name.text));
                     }

@@ -4,14 +4,19 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use tidegate::http::proxy::{Edit, HashKey, StickyCookie};
+use tidegate::http::proxy::{Edit, HashKey};
 use tidegate::http::{RateKey, StatusCode, Template};
 use tidegate::{ConnectionRate, IpNet};
 
 use super::auth::{ForwardAuthRule, JwtRule};
+use super::caching::CacheRule;
+use super::cors::CorsRule;
+use super::mirror::MirrorRule;
 use super::mistakes::{Located, Place};
 use super::path_rule::PathRule;
 use super::rate::RateRule;
+use super::rewriting::RewriteRule;
+use super::sticky::StickyRule;
 
 /// Requests, and the action that they get.
 #[derive(Debug, Clone)]
@@ -25,6 +30,9 @@ pub(crate) struct Route {
     pub(crate) proxying: ProxyRules,
     pub(crate) files: FileRules,
     pub(crate) error_pages: Vec<ErrorPage>,
+    /// Pages replace the errors of upstreams too.
+    pub(crate) intercepts_errors: bool,
+    pub(crate) cors: Option<CorsRule>,
     pub(crate) basic_auth: Option<BasicAuthRule>,
     pub(crate) forward_auth: Option<ForwardAuthRule>,
     pub(crate) jwt: Option<JwtRule>,
@@ -79,6 +87,18 @@ impl Conditions {
     }
 }
 
+impl Route {
+    /// Its hosts and its path, for people: `sea.example /api/*`.
+    pub(crate) fn name(&self) -> String {
+        let hosts: Vec<_> = self.hosts.iter().map(|host| host.value.as_str()).collect();
+        let path = match &self.path.value {
+            PathRule::Exact(path) => path.clone(),
+            PathRule::Prefix(prefix) => format!("{prefix}/*"),
+        };
+        format!("{} {path}", hosts.join(",")).trim_start().to_owned()
+    }
+}
+
 impl Default for Route {
     fn default() -> Self {
         Self {
@@ -91,6 +111,8 @@ impl Default for Route {
             proxying: ProxyRules::default(),
             files: FileRules::default(),
             error_pages: Vec::new(),
+            intercepts_errors: false,
+            cors: None,
             basic_auth: None,
             forward_auth: None,
             jwt: None,
@@ -138,15 +160,20 @@ pub(crate) struct GuardRules {
     pub(crate) rate_by: RateKey,
     pub(crate) concurrency: Option<u32>,
     pub(crate) security_headers: bool,
-    pub(crate) cache: bool,
+    /// From the whole request to the head of the response.
+    pub(crate) timeout: Option<Duration>,
+    /// Bytes of a request's body.
+    pub(crate) body_bytes: Option<u32>,
+    pub(crate) cache: Option<CacheRule>,
     pub(crate) compress: bool,
-    pub(crate) sticky: Option<StickyCookie>,
+    pub(crate) sticky: Option<StickyRule>,
 }
 
 /// Changes of a proxy on the way.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ProxyRules {
     pub(crate) strip_path: bool,
+    pub(crate) rewrites: Vec<RewriteRule>,
     pub(crate) host: HostRule,
     pub(crate) response_timeout: Option<Duration>,
     pub(crate) request_edits: Vec<Edit>,
@@ -159,6 +186,7 @@ pub(crate) struct ProxyRules {
     pub(crate) upgrades: Option<Vec<String>>,
     pub(crate) connect: bool,
     pub(crate) half_close: Option<bool>,
+    pub(crate) mirror: Option<MirrorRule>,
 }
 
 /// The host that the upstream gets.
@@ -173,6 +201,7 @@ impl Default for ProxyRules {
     fn default() -> Self {
         Self {
             strip_path: false,
+            rewrites: Vec::new(),
             host: HostRule::Keep,
             response_timeout: None,
             request_edits: Vec::new(),
@@ -185,6 +214,7 @@ impl Default for ProxyRules {
             upgrades: None,
             connect: false,
             half_close: None,
+            mirror: None,
         }
     }
 }
@@ -215,24 +245,40 @@ impl Default for FileRules {
     }
 }
 
-/// The body of the responses with a status.
+/// The body of the responses with a status, or with those of a class.
 #[derive(Debug, Clone)]
 pub(crate) struct ErrorPage {
-    pub(crate) status: StatusCode,
+    pub(crate) statuses: ErrorStatuses,
     pub(crate) path: Located<PathBuf>,
+}
+
+/// The errors that a page is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ErrorStatuses {
+    One(StatusCode),
+    /// 400 to 499.
+    OfClients,
+    /// 500 to 599.
+    OfServers,
 }
 
 impl ErrorPage {
     /// A page for a status. A mistake has its text, and whether the status has it.
     pub(crate) fn new(status: &str, path: Located<PathBuf>) -> Result<Self, (String, bool)> {
-        let code = status.parse::<u16>().ok().filter(|code| (400..600).contains(code));
-        let Some(status) = code.and_then(|code| StatusCode::from_u16(code).ok()) else {
-            return Err((format!("`{}` is not the status of an error, 400 to 599", status.escape_debug()), true));
+        let code = || status.parse::<u16>().ok().filter(|code| (400..600).contains(code));
+        let statuses = match status {
+            "4xx" => Some(ErrorStatuses::OfClients),
+            "5xx" => Some(ErrorStatuses::OfServers),
+            _ => code().and_then(|code| StatusCode::from_u16(code).ok()).map(ErrorStatuses::One),
+        };
+        let Some(statuses) = statuses else {
+            let text = format!("`{}` is not the status of an error: 400 to 599, 4xx, 5xx", status.escape_debug());
+            return Err((text, true));
         };
         let shown = path.value.display();
         match std::fs::metadata(&path.value).map(|metadata| metadata.len()) {
             Ok(length) if length > ERROR_PAGE_BYTES_MAX => Err((format!("`{shown}` is larger than 1 MiB"), false)),
-            Ok(_) => Ok(Self { status, path }),
+            Ok(_) => Ok(Self { statuses, path }),
             Err(error) => Err((format!("`{shown}`: {error}"), false)),
         }
     }
@@ -243,13 +289,18 @@ impl ErrorPage {
 pub(crate) struct BasicAuthRule {
     pub(super) place: Place,
     pub(crate) realm: String,
+    /// With passwords in the clear.
     pub(crate) users: Vec<(String, String)>,
+    /// Lines with hashes, `NAME:HASH`; empty if there are none.
+    pub(crate) hashes: String,
+    /// Wrong pairs of one client.
+    pub(crate) guesses: Option<ConnectionRate>,
 }
 
 impl BasicAuthRule {
     /// With users of flags.
     pub(crate) fn of_users(users: Vec<(String, String)>) -> Self {
-        Self { place: Place::FLAG, realm: REALM.into(), users }
+        Self { place: Place::FLAG, realm: REALM.into(), users, ..Self::default() }
     }
 }
 

@@ -5,9 +5,11 @@ use tidegate::http::{EditValue, InvalidField};
 
 use super::keys::{Key, Keys, Kind, info};
 use super::literal::{is_field_name, placeholders};
+use super::mirror::MirrorRule;
 use super::mistakes::Place;
 use super::model::{HostRule, Owner, Route};
 use super::reader::Reader;
+use super::rewriting::RewriteRule;
 use super::upstream::literal;
 use super::value::Value;
 
@@ -43,6 +45,24 @@ proxy_key!(
     }
 );
 proxy_key!(
+    REWRITE,
+    "rewrite",
+    Kind::OneOrMore(&Kind::Table(info::<RewriteRule>)),
+    "",
+    "Another path for the upstream: one change, or several.",
+    &["replace-path", "uri"],
+    |to, value, reader| to.rewrites = reader.tables(value)
+);
+proxy_key!(
+    MIRROR,
+    "mirror",
+    Kind::Table(info::<MirrorRule>),
+    "",
+    "Copies of a share of the requests for another upstream.",
+    &["shadow"],
+    |to, value, reader| to.mirror = Some(reader.table(value))
+);
+proxy_key!(
     HOST,
     "host",
     Kind::Text,
@@ -68,8 +88,8 @@ proxy_key!(
     "response-timeout",
     Kind::Seconds { min: 1, max: RESPONSE_TIMEOUT_MAX as i64 },
     "",
-    "Until the head of the response; as the upstream has it, unless set.",
-    &["timeout"],
+    "Until the head of the response; as the upstream has it, unless set. Then a 504.",
+    &["proxy-read-timeout"],
     |to, value, reader| to.response_timeout = Some(reader.seconds(value))
 );
 proxy_key!(
@@ -147,15 +167,14 @@ proxy_key!(
 proxy_key!(FORWARDED, "forwarded", Kind::Boolean, "false", "Add `Forwarded` (RFC 7239).", &[], |to, value, reader| {
     to.forwarded = reader.boolean(value);
 });
-proxy_key!(
-    TRUSTED,
+pub(super) const TRUSTED: Key<Route> = Key::<Route>::new(
     "trusted",
     Kind::OneOrMore(&Kind::Text),
-    "[]",
-    "Networks of proxies in front, whose fields about the client count.",
-    &["trusted-proxies"],
-    |to, value, reader| to.trusted = reader.networks(value)
-);
+    "Networks of proxies in front, whose fields about the client count: for `client`, `allow`, `deny`, `rate` and `{client.ip}`.",
+    |to, value, reader| to.proxying.trusted = reader.networks(value),
+)
+.default("[]")
+.known_as(&["trusted-proxies"]);
 proxy_key!(
     UPGRADES,
     "upgrades",

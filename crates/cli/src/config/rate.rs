@@ -10,7 +10,7 @@ use super::value::{Data, Value};
 use crate::admission::parse_rate;
 
 /// How often a client may ask.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct RateRule {
     pub(crate) rate: Option<ConnectionRate>,
     /// The URL of the Redis server, if gateways share the counts.

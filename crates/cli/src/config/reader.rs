@@ -86,6 +86,7 @@ impl Reader<'_> {
             (Kind::Integer { min, max } | Kind::Seconds { min, max }, _) => {
                 integer(value).is_some_and(|number| (min..=max).contains(&number))
             }
+            (Kind::Percent, _) => percent(value).is_some_and(|number| (0.0..=100.0).contains(&number)),
             (Kind::Choice(names), Data::Text { text, .. }) => {
                 if names.contains(&&**text) {
                     return true;
@@ -188,6 +189,11 @@ impl Reader<'_> {
         integer(value).unwrap_or_default()
     }
 
+    /// A share in percent.
+    pub(crate) fn percent(&mut self, value: &Value) -> f64 {
+        percent(value).unwrap_or_default()
+    }
+
     /// A number that its kind bounds.
     pub(crate) fn count(&mut self, value: &Value) -> u32 {
         u32::try_from(self.integer(value)).unwrap_or(u32::MAX)
@@ -252,6 +258,7 @@ fn is_alike(kind: Kind, value: &Value) -> bool {
         (Kind::Integer { min, max } | Kind::Seconds { min, max }, _) => {
             integer(value).is_some_and(|number| (min..=max).contains(&number))
         }
+        (Kind::Percent, _) => percent(value).is_some_and(|number| (0.0..=100.0).contains(&number)),
         (Kind::List(kind), Data::List(items)) => items.iter().all(|item| is_alike(*kind, item)),
         (Kind::Table(_) | Kind::Map(_), Data::Table(_)) => true,
         _ => false,
@@ -264,6 +271,15 @@ fn integer(value: &Value) -> Option<i64> {
         Data::Integer(number) => Some(*number),
         Data::Text { text, has_variables: true } => text.parse().ok(),
         _ => None,
+    }
+}
+
+/// A number with a fraction or without, or a text that a variable made one.
+fn percent(value: &Value) -> Option<f64> {
+    match &value.data {
+        Data::Fraction(number) => Some(*number),
+        Data::Text { text, has_variables: true } => text.parse().ok(),
+        _ => integer(value).map(|number| number as f64),
     }
 }
 

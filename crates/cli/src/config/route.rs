@@ -3,9 +3,10 @@
 use tidegate::http::{self, Response, StatusCode};
 
 use super::auth::{ForwardAuthRule, JwtRule};
+use super::cors::CorsRule;
 use super::files::error_pages;
 use super::keys::{Key, Keys, Kind, info};
-use super::literal::{placeholders, refuse_host};
+use super::literal::{is_field_name, placeholders, refuse_host};
 use super::mistakes::{Located, Mistakes, Place};
 use super::model::{Action, BasicAuthRule, ErrorPage, FixedResponse, Owner, Redirect, Route, Wanted};
 use super::path_rule::PathRule;
@@ -40,7 +41,7 @@ impl Keys for Route {
         Key::<Self>::new("headers", Kind::Map(&Kind::Either(&[Kind::Text, Kind::Boolean])), "Fields that the request has: a value, `true` for any, `false` for none.", |to, value, reader| {
             to.conditions.headers = wanted(value, reader);
             for (name, _) in reader.entries(value) {
-                if !super::literal::is_field_name(&name.text) {
+                if !is_field_name(&name.text) {
                     reader.mistake(name.place, format!("`{}` is not the name of a field", name.text.escape_debug()));
                 }
             }
@@ -48,7 +49,7 @@ impl Keys for Route {
         Key::<Self>::new("query", Kind::Map(&Kind::Either(&[Kind::Text, Kind::Boolean])), "Parameters that the query has, decoded: a value, `true` for any, `false` for none.", |to, value, reader| {
             to.conditions.query = wanted(value, reader);
         }),
-        Key::<Self>::new("client", Kind::OneOrMore(&Kind::Text), "Networks of the peer's address, such as `10.0.0.0/8`; all, unless set. Behind a proxy in front, `allow` and `trusted` are right.", |to, value, reader| {
+        Key::<Self>::new("client", Kind::OneOrMore(&Kind::Text), "Networks of the client, such as `10.0.0.0/8`; all, unless set. Behind proxies of `trusted`, the client is the one that these name.", |to, value, reader| {
             to.conditions.client = reader.networks(value);
         }),
         Key::<Self>::new("upstream", Kind::Text, "Pass requests on to the `[[upstream]]` of this name.", |to, value, reader| {
@@ -73,9 +74,10 @@ impl Keys for Route {
             to.act(Action::Respond(response), value.place, reader.mistakes);
         })
         .known_as(&["return"]),
-        Key::<Self>::new("error-pages", Kind::Map(&Kind::Path), "Files with the bodies of errors, by status: `{ 404 = \"404.html\" }`.", |to, value, reader| {
+        Key::<Self>::new("error-pages", Kind::Map(&Kind::Path), "Files with the bodies of errors, by status or class: `{ 404 = \"404.html\", 5xx = \"sorry.html\" }`. They replace errors of the server itself, such as 502 to 504; `intercept-errors` has those of upstreams replaced too. A name that ends with `.json` is JSON, any other HTML.", |to, value, reader| {
             to.error_pages = error_pages(value, reader);
         }),
+        super::files::INTERCEPT_ERRORS,
         Key::<Self>::new("basic-auth", Kind::Table(info::<BasicAuthRule>), "Ask for a name and a password.", |to, value, reader| {
             to.basic_auth = Some(reader.table(value));
         }),
@@ -92,11 +94,16 @@ impl Keys for Route {
         super::guards::RATE,
         super::guards::RATE_BY,
         super::guards::CONCURRENCY,
+        super::guards::TIMEOUT,
+        super::guards::BODY_BYTES,
+        super::guards::CORS,
         super::guards::SECURITY_HEADERS,
         super::guards::CACHE,
         super::guards::COMPRESS,
         super::guards::STICKY_COOKIE,
         super::proxying::STRIP_PATH,
+        super::proxying::REWRITE,
+        super::proxying::MIRROR,
         super::proxying::HOST,
         super::proxying::RESPONSE_TIMEOUT,
         super::proxying::REQUEST_HEADERS,
@@ -136,12 +143,7 @@ impl Keys for Route {
                 mistakes.add(*place, format!("`{name}` is for routes with `{of}`"));
             }
         }
-        if self.guards.cache && self.guards.sticky.is_some() {
-            mistakes.add(
-                self.place,
-                "a route has `cache` or `sticky-cookie`: a stored response would have the cookie of another client",
-            );
-        }
+        self.check_cache(mistakes);
         let is_exact = self.path.value.prefix().is_none();
         if is_exact && matches!(action, Action::Folder(_)) {
             mistakes.add(self.path.place, "the path of a folder ends with `/*`, or is left out");
@@ -156,6 +158,26 @@ impl Keys for Route {
 }
 
 impl Route {
+    /// A stored response is given to each client: no part of it may be that of one client.
+    fn check_cache(&self, mistakes: &mut Mistakes) {
+        if self.guards.cache.is_none() {
+            return;
+        }
+        if self.guards.sticky.is_some() {
+            mistakes.add(
+                self.place,
+                "a route has `cache` or `sticky-cookie`: a stored response would have the cookie of another client",
+            );
+        }
+        for edit in self.proxying.response_edits.iter().filter(|edit| edit.reads_client()) {
+            let text = format!(
+                "`{}` of `response-headers` has a part of the request, and a stored response would have that of another client",
+                edit.name().escape_debug()
+            );
+            mistakes.add(self.place, text);
+        }
+    }
+
     fn act(&mut self, action: Action, place: Place, mistakes: &mut Mistakes) {
         if self.action.replace(action).is_some() {
             mistakes.add(place, "a route has one of `upstream`, `folder`, `redirect` and `respond`");
@@ -258,6 +280,7 @@ pub(crate) struct Site {
     hosts: Vec<Located<String>>,
     routes: Vec<Route>,
     error_pages: Vec<ErrorPage>,
+    cors: Option<CorsRule>,
     basic_auth: Option<BasicAuthRule>,
     forward_auth: Option<ForwardAuthRule>,
     jwt: Option<JwtRule>,
@@ -285,6 +308,14 @@ impl Keys for Site {
             Kind::Map(&Kind::Path),
             "Those of its routes without any of their own.",
             |to, value, reader| to.error_pages = error_pages(value, reader),
+        ),
+        Key::<Self>::new(
+            "cors",
+            Kind::Table(info::<CorsRule>),
+            "That of its routes without one of their own.",
+            |to, value, reader| {
+                to.cors = Some(reader.table(value));
+            },
         ),
         Key::<Self>::new(
             "basic-auth",
@@ -328,12 +359,13 @@ impl Keys for Site {
 impl Site {
     /// Its routes, with its hosts.
     pub(super) fn into_routes(self) -> impl Iterator<Item = Route> {
-        let Self { hosts, routes, error_pages, basic_auth, forward_auth, jwt, .. } = self;
+        let Self { hosts, routes, error_pages, cors, basic_auth, forward_auth, jwt, .. } = self;
         routes.into_iter().map(move |mut route| {
             route.hosts.clone_from(&hosts);
             if route.error_pages.is_empty() {
                 route.error_pages.clone_from(&error_pages);
             }
+            route.cors = route.cors.or_else(|| cors.clone());
             route.basic_auth = route.basic_auth.or_else(|| basic_auth.clone());
             route.forward_auth = route.forward_auth.or_else(|| forward_auth.clone());
             route.jwt = route.jwt.or_else(|| jwt.clone());

@@ -66,6 +66,10 @@ fn of_kind(kind: Kind, tables: &mut BTreeMap<String, Value>) -> Value {
             { "type": "integer", "minimum": min, "maximum": max },
             { "type": "string", "pattern": VARIABLE },
         ] }),
+        Kind::Percent => json!({ "anyOf": [
+            { "type": "number", "minimum": 0, "maximum": 100 },
+            { "type": "string", "pattern": VARIABLE },
+        ] }),
         Kind::Choice(names) => json!({ "anyOf": [{ "enum": names }, { "type": "string", "pattern": VARIABLE }] }),
         Kind::List(inner) => json!({ "type": "array", "items": of_kind(*inner, tables) }),
         Kind::OneOrMore(inner) => {

@@ -103,12 +103,17 @@ fn includes_of(table: &Value) -> Vec<(String, Place)> {
 
 /// A file in which a value is a secret, or a page: without a newline at its end.
 pub(super) fn read_secret(path: &Path) -> io::Result<String> {
+    Ok(read_text(path, SECRET_BYTES_MAX)?.trim_end_matches(['\r', '\n']).to_owned())
+}
+
+/// A file of a bounded length.
+pub(super) fn read_text(path: &Path, bytes_max: u64) -> io::Result<String> {
     let mut text = String::new();
-    File::open(path)?.take(SECRET_BYTES_MAX + 1).read_to_string(&mut text)?;
-    if text.len() as u64 > SECRET_BYTES_MAX {
-        return Err(io::Error::other("the secret is longer than 64 KiB"));
+    File::open(path)?.take(bytes_max + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > bytes_max {
+        return Err(io::Error::other(format!("the file is longer than {} KiB", bytes_max >> 10)));
     }
-    Ok(text.trim_end_matches(['\r', '\n']).to_owned())
+    Ok(text)
 }
 
 /// All files together. Ten thousand routes take two.

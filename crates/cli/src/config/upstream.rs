@@ -11,9 +11,8 @@ use super::mistakes::{Located, Mistakes, Place};
 use super::value::{Data, Value};
 
 /// Servers that can answer the same requests.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Upstream {
-    pub(crate) place: Place,
     pub(crate) name: Located<String>,
     pub(crate) servers: Vec<UpstreamServer>,
     pub(crate) balance: Balance,
@@ -27,7 +26,7 @@ pub(crate) struct Upstream {
 }
 
 /// A server, and its share of the requests.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct UpstreamServer {
     pub(crate) url: UpstreamUrl,
     pub(crate) weight: u32,
@@ -101,10 +100,6 @@ impl Keys for Upstream {
             to.limits = reader.table(value);
         }),
     ];
-
-    fn at(&mut self, place: Place) {
-        self.place = place;
-    }
 
     fn check(&mut self, mistakes: &mut Mistakes) {
         if let Some(ca) = &self.ca
@@ -212,7 +207,7 @@ numbers! {
 }
 
 /// Requests that check the servers.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Check {
     pub(crate) path: Option<String>,
     pub(crate) host: Option<String>,

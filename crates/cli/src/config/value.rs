@@ -20,12 +20,14 @@ pub(crate) enum Data {
         has_variables: bool,
     },
     Integer(i64),
+    /// A number with a fraction.
+    Fraction(f64),
     Boolean(bool),
     List(Vec<Value>),
     Table(Vec<(Name, Value)>),
     /// A text with a variable that is not set, which was reported.
     Unset,
-    /// A number with a fraction or a date: no key has one.
+    /// A date, or a number that is too large: no key has one.
     Other(&'static str),
 }
 
@@ -53,7 +55,9 @@ impl Value {
                 Err(_) => Data::Other("a number that is too large"),
             },
             DeValue::Boolean(is_set) => Data::Boolean(*is_set),
-            DeValue::Float(_) => Data::Other("a number with a fraction"),
+            DeValue::Float(number) => {
+                number.as_str().parse().map_or(Data::Other("a number with a fraction"), Data::Fraction)
+            }
             DeValue::Datetime(_) => Data::Other("a date"),
             DeValue::Array(items) => Data::List(items.iter().map(|item| Self::new(item, file, mistakes)).collect()),
             DeValue::Table(table) => {
@@ -75,6 +79,7 @@ impl Value {
         match &self.data {
             Data::Text { .. } | Data::Unset => "a text",
             Data::Integer(_) => "a number",
+            Data::Fraction(_) => "a number with a fraction",
             Data::Boolean(_) => "true or false",
             Data::List(_) => "a list",
             Data::Table(_) => "a table",

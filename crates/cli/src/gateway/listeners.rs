@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::engine::{RunningListener, ServedListener};
-use tidegate::http::{self, IntoResponse, Request, Response, Router, StatusCode};
+use tidegate::http::{self, IntoResponse, Request, Response, StatusCode};
 use tidegate::metrics::HttpMetrics;
 use tidegate::{Address, Admission, ListenOptions, Listener, Server, ServerHandle};
 
@@ -80,8 +80,8 @@ impl ListenPlan {
     ) -> ServedListener {
         match listen.redirect_https {
             Some(rule) => {
-                let port = self.https_port(rule);
-                config.serve(listener, move || Router::new().fallback(move |request: Request| to_https(&request, port)))
+                let (port, table) = (self.https_port(rule), parts.table.clone());
+                config.serve(listener, move || table.router_of(move |request: Request| to_https(&request, port)))
             }
             None => {
                 let table = parts.table.clone();

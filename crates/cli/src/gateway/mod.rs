@@ -17,8 +17,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use clap::Args;
 use signal_hook::consts::SIGHUP;
-use tidegate::admin::ReloadError;
-use tidegate::metrics::HttpMetrics;
+use tidegate::admin::{Admin, ReloadError};
+use tidegate::http::cache::CacheCounts;
+use tidegate::metrics::{HttpMetrics, MetricsText};
 use tidegate::{Server, StartError};
 
 use self::listeners::{ListenPlan, ServerParts};
@@ -77,7 +78,7 @@ pub(crate) fn run(source: Source, process: ProcessOptions) -> Result<(), Box<dyn
     let access_log = process.access_log.open()?;
     let metrics = process.admin.metrics();
     let gateway = Arc::new(Gateway::start(source, process, access_log, metrics, inherited)?);
-    gateway.start_admin(None)?;
+    gateway.start_admin()?;
     gateway.announce();
     gateway.admin.announce();
     let on_hangup = {
@@ -96,7 +97,7 @@ pub(crate) fn run(source: Source, process: ProcessOptions) -> Result<(), Box<dyn
 /// Checks a configuration as a server would read it: opens folders, reads certificates. It listens nowhere and asks no
 /// upstream.
 pub(crate) fn check(config: &Config) -> Result<String, Box<dyn Error>> {
-    OpenRoutes::open(config)?;
+    OpenRoutes::open(config, None)?;
     for listen in &config.listen {
         Tls::of(listen, None)?;
     }
@@ -112,6 +113,8 @@ struct Gateway {
     metrics: Option<HttpMetrics>,
     servers: CurrentServer,
     admin: RunningAdmin,
+    /// The table in use, which can be read during a reload.
+    table: Mutex<Arc<RouteTable>>,
     /// Held as long as a reload takes.
     current: Mutex<Running>,
 }
@@ -133,29 +136,43 @@ impl Gateway {
     ) -> Result<Self, Box<dyn Error>> {
         let config = source.read()?;
         let plan = ListenPlan::new(&config);
-        let table = Arc::new(RouteTable::new(OpenRoutes::open(&config)?.maintain()?, access_log.lines()));
+        let table = Arc::new(RouteTable::new(OpenRoutes::open(&config, None)?.maintain()?, access_log.lines()));
         let tls = plan.tls(&process)?;
         let parts = ServerParts { process: &process, metrics: metrics.as_ref(), table: &table };
         let server = plan.start(&parts, &tls, inherited, None)?;
+        let in_use = Mutex::new(table.clone());
         let current = Mutex::new(Running { plan, tls, table });
-        let servers = CurrentServer::new(server);
-        Ok(Self { source, process, access_log, metrics, servers, admin: RunningAdmin::default(), current })
+        let (servers, admin) = (CurrentServer::new(server), RunningAdmin::default());
+        Ok(Self { source, process, access_log, metrics, servers, admin, table: in_use, current })
     }
 
-    /// Starts the administrative server of the current server, in place of another one.
-    fn start_admin(self: &Arc<Self>, table: Option<Arc<RouteTable>>) -> Result<(), Box<dyn Error>> {
-        let table = table.unwrap_or_else(|| self.lock().table.clone());
+    /// Starts the administrative server, which follows the server and its routes through reloads.
+    fn start_admin(self: &Arc<Self>) -> Result<(), Box<dyn Error>> {
         // The administrative server does not keep the gateway.
         let gateway = Arc::downgrade(self);
         let reload = move || match gateway.upgrade() {
             Some(gateway) => gateway.reload_unless_busy(),
             None => Err(ReloadError::Busy),
         };
-        let server = self.servers.get();
-        self.admin.start(&self.process.admin, &server, self.metrics.as_ref(), |admin| {
-            let admin = admin.upstreams(move || table.snapshot()).share_address();
+        let gateway = Arc::downgrade(self);
+        let table = move || gateway.upgrade().map(|gateway| gateway.table());
+        let (of_caches, of_metrics) = (table.clone(), table.clone());
+        let caches = move || of_caches().map_or_else(Vec::new, |table| table.caches());
+        let servers = self.servers.clone();
+        let admin = Admin::following(move || servers.get());
+        self.admin.start(&self.process.admin, admin, self.metrics.as_ref(), |admin| {
+            let admin = admin
+                .upstreams(move || table().map_or_else(Vec::new, |table| table.snapshot()))
+                .metrics(move |text| write_caches(of_metrics().as_deref(), text))
+                .caches(move || caches().into_iter().map(|(_, cache)| cache).collect());
+            let admin = if self.process.has_takeover() { admin.share_address() } else { admin };
             if self.process.admin.allows_reload() { admin.reload(reload) } else { admin }
         })
+    }
+
+    /// The table of routes in use.
+    fn table(&self) -> Arc<RouteTable> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn announce(&self) {
@@ -202,7 +219,7 @@ impl Gateway {
         let plan = ListenPlan::new(&config);
         // Before anything changes: certificates that cannot be used refuse the configuration.
         let tls = plan.tls(&self.process)?;
-        let routes = OpenRoutes::open(&config)?.maintain()?;
+        let routes = OpenRoutes::open(&config, Some(&running.table.current()))?.maintain()?;
         let summary = format!("{} listeners, {} routes", config.listen.len(), config.routes.len());
         if plan == running.plan {
             running.table.replace(routes);
@@ -213,14 +230,21 @@ impl Gateway {
         let parts = ServerParts { process: &self.process, metrics: self.metrics.as_ref(), table: &table };
         let is_https: Vec<_> = plan.listens.iter().map(|listen| listen.is_https).collect();
         self.servers.replace(|old| plan.start(&parts, &tls, None, Some(old)))?;
-        *running = Running { plan, tls, table: table.clone() };
+        *self.table.lock().unwrap_or_else(PoisonError::into_inner) = table.clone();
+        *running = Running { plan, tls, table };
         let server = self.servers.get();
         tracing::info!(subsystem = "config", addresses = ?listeners::addresses(&server), "listeners changed");
         announce(&server, &is_https);
-        if let Err(error) = self.start_admin(Some(table)) {
-            tracing::error!(subsystem = "admin", %error, "the administrative server was not started anew");
-        }
         Ok(summary)
+    }
+}
+
+/// Writes the figures of the caches in use.
+fn write_caches(table: Option<&RouteTable>, text: &mut MetricsText) {
+    let caches = table.map_or_else(Vec::new, RouteTable::caches);
+    if !caches.is_empty() {
+        let named: Vec<_> = caches.iter().map(|(name, cache)| (name.as_str(), cache)).collect();
+        CacheCounts::write_metrics(&named, text);
     }
 }
 

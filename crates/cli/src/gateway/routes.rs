@@ -3,22 +3,26 @@
 //! All loops share `OpenRoutes`: servers, open folders, pages. `RouteTable` has the one in use, and gives each
 //! loop its router, again after a reload.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::error::Error;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tidegate::Bytes;
-use tidegate::http::proxy::{Forwarding, Maintenance, Proxy, RateLimit, Upstreams};
+use tidegate::http::cache::Cache;
+use tidegate::http::proxy::{Edit, Forwarding, Maintenance, Proxy, RateLimit, StickyCookie, Upstreams};
 use tidegate::http::{
-    self, ContentType, ErrorPages, Files, IntoResponse, InvalidField, LineLog, Reload, Request, RequestFunction,
-    Response, ResponseCompression, Router, Slashes, StatusCode, Wrapper, with_middleware,
+    self, Condition, ContentType, ErrorPage, ErrorPages, Files, IntoResponse, InvalidField, LineLog, Reload, Request,
+    RequestFunction, Response, ResponseCompression, Router, Slashes, StatusCode, Template, TlsInfos, Wrapper,
+    with_middleware,
 };
 use tidegate::metrics::UpstreamGroup;
 
 use super::guards::{Guards, RateStores, networks};
 use super::{conditions, upstreams};
 use crate::access_log::AccessLogFormat;
-use crate::config::{Action, Conditions, Config, FixedResponse, HostRule, PathPlan, Redirect, Route, host_plan};
+use crate::config::{
+    Action, Conditions, Config, ErrorStatuses, FixedResponse, HostRule, PathPlan, Redirect, RequestIdRule, Route,
+    StickyRule, Upstream, host_plan,
+};
 
 /// The routes in use, and the way to others.
 pub(crate) struct RouteTable {
@@ -30,31 +34,33 @@ pub(crate) struct RouteTable {
 /// Routes whose servers are known and whose folders are open.
 pub(crate) struct OpenRoutes {
     access_log: AccessLogFormat,
+    request_ids: Option<RequestIdRule>,
     slashes: Slashes,
-    upstreams: HashMap<String, Upstreams>,
+    upstreams: HashMap<String, OpenUpstream>,
     routes: Vec<OpenRoute>,
     /// The paths of each host, each with the routes that are asked in turn.
     hosts: Vec<(String, PathPlan)>,
-    /// Checks the servers until another configuration is in use.
-    _maintenance: Vec<Maintenance>,
 }
 
 /// The parts that the routes of one loop share.
 struct LoopParts<'r> {
+    upstreams: &'r HashMap<String, OpenUpstream>,
     /// By the name of the upstream.
     proxies: HashMap<&'r str, Proxy>,
     /// Async middleware, by the number of the route.
     wrappers: Vec<Vec<Wrapper>>,
 }
 
-struct OpenRoute {
+/// A route, with the parts that all loops share.
+pub(super) struct OpenRoute {
     /// Its place among the routes.
     number: usize,
-    route: Route,
+    pub(super) route: Route,
     rate: Option<RateLimit>,
-    guards: Guards,
+    sticky: Option<StickyCookie>,
+    pub(super) guards: Guards,
     files: Option<Files>,
-    error_pages: Vec<(StatusCode, Bytes)>,
+    error_pages: Vec<(ErrorStatuses, ErrorPage)>,
 }
 
 impl RouteTable {
@@ -80,9 +86,34 @@ impl RouteTable {
     /// The upstreams in use, for metrics and the live page.
     pub(crate) fn snapshot(&self) -> Vec<UpstreamGroup> {
         let routes = self.lock().clone();
-        let mut groups: Vec<_> = routes.upstreams.iter().map(|(name, set)| set.snapshot(name)).collect();
+        let mut groups: Vec<_> = routes.upstreams.iter().map(|(name, open)| open.set.snapshot(name)).collect();
         groups.sort_unstable_by(|one, other| one.name.cmp(&other.name));
         groups
+    }
+
+    /// The routes in use.
+    pub(crate) fn current(&self) -> Arc<OpenRoutes> {
+        self.lock().clone()
+    }
+
+    /// The caches in use, each with the hosts and the path of its route.
+    pub(crate) fn caches(&self) -> Vec<(String, Cache)> {
+        let routes = self.lock().clone();
+        let mut caches: Vec<(String, Cache)> = Vec::new();
+        for open in &routes.routes {
+            let Some(cache) = &open.guards.cache else { continue };
+            let name = open.route.name();
+            let others = caches.iter().filter(|(other, _)| *other == name || other.starts_with(&format!("{name} #")));
+            let number = others.count() + 1;
+            caches.push((if number > 1 { format!("{name} #{number}") } else { name }, cache.clone()));
+        }
+        caches
+    }
+
+    /// The router of a listener that has one function for all requests.
+    pub(crate) fn router_of<M>(&self, function: impl RequestFunction<(), M>) -> Router {
+        let routes = self.lock().clone();
+        routes.with_log(Router::new().fallback(function), &self.access_log)
     }
 
     /// The router of one loop.
@@ -98,21 +129,36 @@ impl RouteTable {
 
 impl OpenRoutes {
     /// Opens folders, reads pages and finds upstreams. Checks of the upstreams begin with [`maintain`](Self::maintain).
-    pub(crate) fn open(config: &Config) -> Result<Self, Box<dyn Error>> {
+    ///
+    /// Upstreams of `before` whose settings are the same are kept with their health, and so are the counts and the stored
+    /// responses of routes.
+    pub(crate) fn open(config: &Config, before: Option<&Self>) -> Result<Self, Box<dyn Error>> {
         let mut sets = HashMap::new();
         for group in &config.upstreams {
-            sets.insert(group.name.value.clone(), upstreams::build(group)?);
+            let kept = before.and_then(|before| before.upstreams.get(&group.name.value));
+            let opened = match kept.filter(|kept| kept.is_of(group)) {
+                Some(kept) => kept.clone(),
+                None => OpenUpstream::open(group)?,
+            };
+            sets.insert(group.name.value.clone(), opened);
+        }
+        let mut known: HashMap<String, VecDeque<&OpenRoute>> = HashMap::new();
+        for open in before.iter().flat_map(|before| &before.routes) {
+            known.entry(identity(&open.route)).or_default().push_back(open);
         }
         let mut stores = RateStores::default();
-        let open = |(number, route)| OpenRoute::open(number, route, &mut stores);
-        let routes = config.routes.iter().enumerate().map(open).collect::<Result<_, _>>()?;
+        let mut open = |(number, route)| {
+            let before = known.get_mut(&identity(route)).and_then(VecDeque::pop_front);
+            OpenRoute::open(number, route, before, &mut stores)
+        };
+        let routes = config.routes.iter().enumerate().map(&mut open).collect::<Result<_, _>>()?;
         Ok(Self {
             access_log: config.access_log.clone(),
+            request_ids: config.request_ids.clone(),
             slashes: config.slashes.slashes(),
             upstreams: sets,
             routes,
             hosts: host_plan(&config.routes),
-            _maintenance: Vec::new(),
         })
     }
 
@@ -125,16 +171,18 @@ impl OpenRoutes {
 
     /// Checks the upstreams from now on, until these routes are dropped.
     pub(crate) fn maintain(mut self) -> std::io::Result<Self> {
-        let started = self.upstreams.values().map(Upstreams::maintain_on_thread);
-        self._maintenance = started.collect::<Result<_, _>>()?;
+        for open in self.upstreams.values_mut().filter(|open| open.maintenance.is_none()) {
+            open.maintenance = Some(Arc::new(open.set.maintain_on_thread()?));
+        }
         Ok(self)
     }
 
     fn router(&self, access_log: &LineLog) -> Router {
         // The routes of a loop share the idle connections of each upstream.
-        let proxies = self.upstreams.iter().map(|(name, set)| (name.as_str(), Proxy::new(set))).collect();
+        let upstreams = &self.upstreams;
+        let proxies = upstreams.iter().map(|(name, open)| (name.as_str(), Proxy::new(&open.set))).collect();
         let wrappers = self.routes.iter().map(|route| route.guards.of_loop()).collect();
-        let of_loop = LoopParts { proxies, wrappers };
+        let of_loop = LoopParts { upstreams, proxies, wrappers };
         let mut all = None;
         let mut named = Vec::new();
         for (host, paths) in &self.hosts {
@@ -150,8 +198,9 @@ impl OpenRoutes {
                     router = if path.is_empty() { router.fallback(refused) } else { router.any(path, refused) };
                 }
             }
-            if let Some(log) = self.access_log.access_log(access_log) {
-                router = router.with(log);
+            router = self.with_log(router, access_log);
+            if paths.iter().flat_map(|(_, numbers)| numbers).any(|number| reads_tls(&self.routes[*number].route)) {
+                router = router.with(TlsInfos::new());
             }
             if host.is_empty() {
                 all = Some(router);
@@ -159,8 +208,20 @@ impl OpenRoutes {
                 named.push((host, router));
             }
         }
-        let all = all.unwrap_or_else(|| Router::new().fallback(|| StatusCode::MISDIRECTED_REQUEST));
+        let misdirected = || self.with_log(Router::new().fallback(|| StatusCode::MISDIRECTED_REQUEST), access_log);
+        let all = all.unwrap_or_else(misdirected);
         named.into_iter().fold(all, |all, (host, router)| all.host(host, router))
+    }
+
+    /// A router whose requests have numbers and are logged, if the file says so.
+    fn with_log(&self, mut router: Router, access_log: &LineLog) -> Router {
+        if let Some(ids) = self.request_ids.as_ref().and_then(|rule| rule.ids().ok()) {
+            router = router.with(ids);
+        }
+        match self.access_log.access_log(access_log) {
+            Some(log) => router.with(log),
+            None => router,
+        }
     }
 
     /// The methods of the routes of one path, if they are all that decides.
@@ -184,8 +245,50 @@ fn is_below(path: &str, paths: &PathPlan) -> bool {
     !path.is_empty() && has("")
 }
 
+/// An upstream of the file, and its upkeep.
+#[derive(Clone)]
+struct OpenUpstream {
+    group: Upstream,
+    set: Upstreams,
+    /// Checks the servers, and finds their addresses again, until no routes in use have them.
+    maintenance: Option<Arc<Maintenance>>,
+}
+
+impl OpenUpstream {
+    fn open(group: &Upstream) -> Result<Self, Box<dyn Error>> {
+        Ok(Self { group: group.clone(), set: upstreams::build(group)?, maintenance: None })
+    }
+
+    /// Whether it has these settings. The file of `ca` may have changed.
+    fn is_of(&self, group: &Upstream) -> bool {
+        group.ca.is_none() && self.group == *group
+    }
+}
+
+/// What tells a route apart from others: its hosts, its path and its conditions.
+fn identity(route: &Route) -> String {
+    let hosts: Vec<_> = route.hosts.iter().map(|host| &host.value).collect();
+    format!("{hosts:?} {:?} {:?}", route.path.value, route.conditions)
+}
+
+/// Whether a value of the route has parameters of TLS connections.
+fn reads_tls(route: &Route) -> bool {
+    let edits = route.proxying.request_edits.iter().chain(&route.proxying.response_edits);
+    let template = match &route.action {
+        Some(Action::Redirect(redirect)) => redirect.template.as_ref(),
+        _ => None,
+    };
+    edits.into_iter().any(Edit::reads_tls) || template.is_some_and(Template::reads_tls)
+}
+
 impl OpenRoute {
-    fn open(number: usize, route: &Route, stores: &mut RateStores) -> Result<Self, Box<dyn Error>> {
+    /// A route whose place `before` had.
+    fn open(
+        number: usize,
+        route: &Route,
+        before: Option<&Self>,
+        stores: &mut RateStores,
+    ) -> Result<Self, Box<dyn Error>> {
         let files = match &route.action {
             Some(Action::Folder(folder)) => {
                 let opened = || Files::new(&folder.value)?.follow_symlinks(route.files.symlinks);
@@ -198,10 +301,20 @@ impl OpenRoute {
         for page in &route.error_pages {
             let path = &page.path.value;
             let body = std::fs::read(path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
-            error_pages.push((page.status, body.into()));
+            let is_json = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"));
+            let page_body = if is_json { ErrorPage::json(body) } else { ErrorPage::html(body) };
+            error_pages.push((page.statuses, page_body));
         }
-        let rate = route.proxying.rate_per_address.map(RateLimit::new);
-        Ok(Self { number, route: route.clone(), rate, guards: Guards::new(route, stores)?, files, error_pages })
+        let per_address = route.proxying.rate_per_address;
+        let kept_rate = before.filter(|before| before.route.proxying.rate_per_address == per_address);
+        let rate = kept_rate.map_or_else(|| per_address.map(RateLimit::new), |before| before.rate.clone());
+        let kept_sticky = before.filter(|before| before.route.guards.sticky == route.guards.sticky);
+        let sticky = match (kept_sticky, &route.guards.sticky) {
+            (Some(before), _) => before.sticky.clone(),
+            (None, rule) => rule.as_ref().map(StickyRule::cookie).transpose()?,
+        };
+        let guards = Guards::new(route, before, stores)?;
+        Ok(Self { number, route: route.clone(), rate, sticky, guards, files, error_pages })
     }
 
     /// Adds the route for one path, or for all that have no route.
@@ -211,7 +324,7 @@ impl OpenRoute {
         match (&self.route.action, &self.files) {
             (Some(Action::Upstream(name)), _) => match proxies.get(name.value.as_str()) {
                 Some(proxy) => {
-                    let function = http::half_close(half_close, self.proxy(proxy));
+                    let function = http::half_close(half_close, self.proxy(proxy, of_loop));
                     match &self.guards.cache {
                         Some(cache) => self.add(router, path, wrappers, cache.wrap(function)),
                         None => self.add(router, path, wrappers, function),
@@ -224,8 +337,7 @@ impl OpenRoute {
                 let code = StatusCode::from_u16(status).unwrap_or(StatusCode::PERMANENT_REDIRECT);
                 match template.and_then(|template| http::Redirect::new(code, template).ok()) {
                     Some(redirect) => self.add(router, path, wrappers, redirect),
-                    None => self
-                        .add(router, path, wrappers, move |request: Request| redirected(&to, status, request.query())),
+                    None => self.add(router, path, wrappers, move |request: Request| redirected(&to, status, request.query())),
                 }
             }
             (Some(Action::Respond(response)), _) => {
@@ -250,21 +362,41 @@ impl OpenRoute {
             function = function.with(ResponseCompression::new());
         }
         if !self.error_pages.is_empty() {
-            let pages = self.error_pages.iter().cloned();
-            function = function.with(pages.fold(ErrorPages::new(), |all, (status, page)| all.page(status, page)));
+            let pages =
+                self.error_pages.iter().cloned().fold(ErrorPages::new(), |all, (statuses, page)| match statuses {
+                    ErrorStatuses::One(status) => all.page(status, page),
+                    ErrorStatuses::OfClients => all.client_errors(page),
+                    ErrorStatuses::OfServers => all.server_errors(page),
+                });
+            function = function.with(if self.route.intercepts_errors { pages.forwarded() } else { pages });
         }
         let function = self.guards.around(function, &self.route, wrappers);
-        let conditions = conditions::of(&self.route.conditions);
-        match (path.is_empty(), conditions.is_empty()) {
-            (true, true) => router.fallback(function),
-            (true, false) => router.fallback_if(conditions, function),
-            (false, true) => router.any(path, function),
-            (false, false) => router.any_if(path, conditions, function),
+        let mut router = router;
+        if let Some(cors) = self.route.cors.as_ref().and_then(|rule| rule.cors.clone())
+            && let Some(conditions) = conditions::of_preflight(&self.route)
+        {
+            let permission = with_middleware(|| StatusCode::NO_CONTENT).with(cors);
+            router = register(router, path, conditions, permission);
         }
+        let conditions = conditions::of(&self.route);
+        let is_proxy = matches!(self.route.action, Some(Action::Upstream(_)));
+        // A proxy bounds the body itself, so that its response passes the middleware of the route.
+        let body_bytes = self.route.guards.body_bytes.filter(|_| !is_proxy);
+        if self.route.guards.timeout.is_none() && body_bytes.is_none() {
+            return register(router, path, conditions, function);
+        }
+        let mut limited = http::route(function);
+        if let Some(timeout) = self.route.guards.timeout {
+            limited = limited.timeout(timeout);
+        }
+        if let Some(bytes) = body_bytes {
+            limited = limited.body_bytes_max(bytes.into());
+        }
+        register(router, path, conditions, limited)
     }
 
     /// The proxy of the route, on one loop.
-    fn proxy(&self, upstream: &Proxy) -> Proxy {
+    fn proxy(&self, upstream: &Proxy, of_loop: &LoopParts<'_>) -> Proxy {
         let rules = &self.route.proxying;
         let mut forwarding = Forwarding::default();
         forwarding.x_forwarded = rules.x_forwarded;
@@ -279,6 +411,17 @@ impl OpenRoute {
         if let Some(prefix) = self.route.path.value.prefix().filter(|prefix| rules.strip_path && !prefix.is_empty()) {
             proxy = proxy.strip_prefix(prefix);
         }
+        // They were checked when the file was read.
+        let rewrites = rules.rewrites.iter().filter_map(|rule| rule.rewrite().ok());
+        proxy = rewrites.fold(proxy, Proxy::rewrite);
+        if let Some(mirror) = &rules.mirror
+            && let Some(copies) = of_loop.upstreams.get(&mirror.upstream.value)
+        {
+            proxy = proxy.mirror(mirror.mirror(&copies.set));
+        }
+        if let Some(bytes) = self.route.guards.body_bytes {
+            proxy = proxy.request_body_bytes_max(bytes.into());
+        }
         if let Some(timeout) = rules.response_timeout {
             proxy = proxy.response_timeout(timeout);
         }
@@ -290,13 +433,28 @@ impl OpenRoute {
         if rules.connect {
             proxy = proxy.pass_connect();
         }
-        if let Some(cookie) = &self.route.guards.sticky {
+        if let Some(cookie) = &self.sticky {
             proxy = proxy.sticky(cookie.clone());
         }
         match &self.rate {
             Some(rate) => proxy.rate_limit(rate),
             None => proxy,
         }
+    }
+}
+
+/// Adds a function for the requests of a path that meet conditions; of a fallback the path is empty.
+fn register<M>(
+    router: Router,
+    path: &str,
+    conditions: Vec<Condition>,
+    function: impl RequestFunction<(), M>,
+) -> Router {
+    match (path.is_empty(), conditions.is_empty()) {
+        (true, true) => router.fallback(function),
+        (true, false) => router.fallback_if(conditions, function),
+        (false, true) => router.any(path, function),
+        (false, false) => router.any_if(path, conditions, function),
     }
 }
 

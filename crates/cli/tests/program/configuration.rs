@@ -11,32 +11,32 @@ use crate::support::program::{Directory, Program, run, tidegate, until};
 use crate::takeover::Load;
 
 /// A folder with a configuration.
-struct Files(Directory);
+pub(crate) struct Files(Directory);
 
 impl Files {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(Directory::new())
     }
 
-    fn path(&self, name: &str) -> String {
+    pub(crate) fn path(&self, name: &str) -> String {
         self.0.path(name)
     }
 
-    fn write(&self, name: &str, text: &str) {
+    pub(crate) fn write(&self, name: &str, text: &str) {
         fs::write(self.path(name), text).unwrap();
     }
 
     /// A running program with the file of that name.
-    fn start(&self, name: &str, flags: &[&str]) -> Program {
+    pub(crate) fn start(&self, name: &str, flags: &[&str]) -> Program {
         let mut command = tidegate(&["run", "--loops", "2", "--config", &self.path(name)]);
         command.args(flags);
         Program::start(command).unwrap_or_else(|stderr| panic!("it did not start: {stderr:?}"))
     }
 
     /// The exit code of `check-config`, its output, and its mistakes without the folder.
-    fn check(&self, text: &str) -> (Option<i32>, Vec<String>, Vec<String>) {
+    pub(crate) fn check(&self, text: &str) -> (Option<i32>, Vec<String>, Vec<String>) {
         self.write("gateway.toml", text);
-        let (code, lines, errors) = run(&["check-config", &self.path("gateway.toml")]);
+        let (code, lines, errors) = run(&["check-config", "--listen-by-flags", &self.path("gateway.toml")]);
         let folder = format!("tidegate: {}", self.path(""));
         let folder = folder.trim_end_matches('/').to_owned() + "/";
         (code, lines, errors.into_iter().map(|line| line.replace(&folder, "")).collect())
@@ -44,11 +44,11 @@ impl Files {
 }
 
 /// A request for a host, on a connection of its own.
-fn ask(program: &Program, host: &str, target: &str, fields: &str) -> Reply {
+pub(crate) fn ask(program: &Program, host: &str, target: &str, fields: &str) -> Reply {
     request(program, "GET", host, target, fields)
 }
 
-fn request(program: &Program, method: &str, host: &str, target: &str, fields: &str) -> Reply {
+pub(crate) fn request(program: &Program, method: &str, host: &str, target: &str, fields: &str) -> Reply {
     let head = format!("{method} {target} HTTP/1.1\r\nHost: {host}\r\n{fields}Connection: close\r\n\r\n");
     Peer::connect(program).exchange(head)
 }
@@ -480,19 +480,19 @@ fn a_file_without_listeners_does_not_run() {
 }
 
 /// The listeners in the output, in order.
-fn listeners(program: &Program) -> Vec<String> {
+pub(crate) fn listeners(program: &Program) -> Vec<String> {
     let address = |line: &String| Some(line.split("http://").nth(1)?.split(' ').next()?.to_owned());
     program.output().iter().filter(|line| line.contains("listening on")).filter_map(address).collect()
 }
 
 /// The address of the administrative server.
-fn admin(program: &Program) -> SocketAddr {
+pub(crate) fn admin(program: &Program) -> SocketAddr {
     let address = |line: &String| Some(line.split("admin at http://").nth(1)?.split(' ').next()?.to_owned());
     until("the line of the administrative server", || program.output().iter().any(|line| address(line).is_some()));
     program.output().iter().find_map(address).expect("it was there").parse().unwrap()
 }
 
-fn reload_request(admin: SocketAddr) -> String {
+pub(crate) fn reload_request(admin: SocketAddr) -> String {
     format!("POST /reload HTTP/1.1\r\nHost: {admin}\r\nOrigin: http://{admin}\r\nContent-Length: 0\r\n\r\n")
 }
 
@@ -577,14 +577,16 @@ fn the_administrative_server_reloads_only_if_it_may() {
     assert_eq!(reply.status, 404);
 }
 
-/// With certificates, a folder and a password in the places of the real ones.
+/// With certificates, a folder and secrets in the places of the real ones.
 #[test]
 fn the_files_of_deploy_are_accepted() {
     let files = Files::new();
-    let made = rcgen::generate_simple_self_signed(["sea.example".to_owned()]).unwrap();
+    let made = rcgen::generate_simple_self_signed(["sea.example".to_owned(), "www.sea.example".to_owned()]).unwrap();
     files.write("chain.pem", &made.cert.pem());
     files.write("key.pem", &made.signing_key.serialize_pem());
-    files.write("admin", "flow\n");
+    files.write("users", "admin:$2b$04$hFqqjJtkBGZQKeSiSyjQ3etF8dY3otUfeC.D.zA.DTbaUzKcEb3HG\n");
+    files.write("cookie", "a secret of sixteen bytes or more\n");
+    files.write("sorry.html", "<p>later</p>");
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/config");
     let mut count = 0;
     for entry in fs::read_dir(folder).unwrap() {
@@ -593,14 +595,20 @@ fn the_files_of_deploy_are_accepted() {
             continue;
         }
         let mut command = tidegate(&["check-config"]);
-        let place = files.path("");
-        command.arg(&path).envs([("TLS", &place), ("SITE", &place), ("SECRETS", &place)]);
+        let (place, cache) = (files.path(""), files.path("cache"));
+        command.arg(&path).envs([
+            ("TLS", &place),
+            ("SITE", &place),
+            ("SECRETS", &place),
+            ("PAGES", &place),
+            ("CACHE", &cache),
+        ]);
         let output = command.output().unwrap();
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success() && errors.is_empty(), "{}: {errors}", path.display());
         count += 1;
     }
-    assert_eq!(count, 5);
+    assert_eq!(count, 6);
 }
 
 /// A secret that is a FIFO holds up the reload that reads it.

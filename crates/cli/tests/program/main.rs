@@ -21,6 +21,8 @@ mod crowds;
 mod experiment;
 mod faults;
 mod faults_on_uring;
+mod gateway_keys;
+mod gateway_reloads;
 mod guide;
 mod limits;
 mod load;

@@ -73,7 +73,7 @@ impl Files {
 
 const CURL: [&str; 6] = ["--silent", "--show-error", "--noproxy", "*", "--max-time", "60"];
 
-fn curl(arguments: &[&str]) -> Option<String> {
+pub(crate) fn curl(arguments: &[&str]) -> Option<String> {
     client("curl", &[&CURL[..], arguments].concat(), "")
 }
 

@@ -13,6 +13,7 @@ mod request_id;
 mod response_fields;
 mod security_fields;
 mod shared_rate_limit;
+mod tls_infos;
 mod trace_context;
 mod wrap;
 
@@ -38,6 +39,7 @@ pub use self::request_id::{RequestId, RequestIds};
 pub use self::response_fields::ResponseFields;
 pub use self::security_fields::SecurityFields;
 pub use self::shared_rate_limit::{OfRateLimit, RateGrant, RateStore, SharedRateLimit, TakeTokens};
+pub use self::tls_infos::TlsInfos;
 pub use self::trace_context::{TraceContext, TraceContexts};
 pub use self::wrap::{AsyncMiddleware, Next, NextResponse, SharedWrapper, Wrapper};
 

@@ -5,9 +5,11 @@ use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
+use tidegate_http1::{Fields, InvalidField};
 use tidegate_proxy_protocol::Networks;
 
 use super::{Middleware, RequestInfo};
+use crate::field_names::is_of_connection;
 use crate::request::Request;
 use crate::response::Response;
 
@@ -19,6 +21,8 @@ use crate::response::Response;
 /// A value of a peer is taken if it is 1 to 128 letters, digits, `-`, `_`, `.`, `:`, `/`, `+` or `=`. Behind proxies of
 /// your own, use [`trusting`](Self::trusting); behind none, [`ignoring_peers`](Self::ignoring_peers).
 pub struct RequestIds {
+    /// `None` for `X-Request-Id`.
+    field: Option<Arc<str>>,
     trusted: Trusted,
     seed: RandomState,
     next: Cell<u64>,
@@ -34,22 +38,31 @@ enum Trusted {
 
 /// The id of a request.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct RequestId(Arc<str>);
+pub struct RequestId {
+    id: Arc<str>,
+    field: Option<Arc<str>>,
+}
 
 impl RequestId {
     /// The field that carries an id.
     pub(crate) const FIELD: &str = FIELD;
 
-    /// The id, as the field `X-Request-Id` has it.
+    /// The id, as its field has it.
     #[must_use]
     pub fn as_str(&self) -> &str {
-        &self.0
+        &self.id
+    }
+
+    /// The name of the field that carries it: `X-Request-Id`, or the one of [`RequestIds::field`].
+    #[must_use]
+    pub fn field(&self) -> &str {
+        self.field.as_deref().unwrap_or(FIELD)
     }
 }
 
 impl fmt::Display for RequestId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.id)
     }
 }
 
@@ -57,13 +70,33 @@ impl RequestIds {
     /// Takes the ids of peers.
     #[must_use]
     pub fn new() -> Self {
-        Self { trusted: Trusted::All, seed: RandomState::new(), next: Cell::new(0) }
+        Self { field: None, trusted: Trusted::All, seed: RandomState::new(), next: Cell::new(0) }
     }
 
     /// Gives each request a new id, whatever the peer has sent.
     #[must_use]
     pub fn ignoring_peers(self) -> Self {
         Self { trusted: Trusted::None, ..self }
+    }
+
+    /// The name of the field, in place of `X-Request-Id`.
+    ///
+    /// ```
+    /// use tidegate::http::{RequestIds, Router};
+    ///
+    /// let router = Router::new().get("/", || "hello").with(RequestIds::new().field("X-Correlation-Id")?);
+    /// # drop(router);
+    /// # Ok::<(), tidegate::http::InvalidField>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`InvalidField`] if it is no name of a field, or one that the codec writes.
+    pub fn field(self, name: &str) -> Result<Self, InvalidField> {
+        if is_of_connection(name.as_bytes()) {
+            return Err(InvalidField::Reserved);
+        }
+        Fields::new().push(name, "")?;
+        Ok(Self { field: Some(name.into()), ..self })
     }
 
     /// Takes the ids of peers in these networks alone, and gives the requests of all others new ones.
@@ -99,7 +132,11 @@ impl RequestIds {
             digits[..8].copy_from_slice(&hex((hash >> 32) as u32));
             digits[8..].copy_from_slice(&hex(hash as u32));
         }
-        RequestId(std::str::from_utf8(&id).expect("hexadecimal digits").into())
+        self.named(std::str::from_utf8(&id).expect("hexadecimal digits"))
+    }
+
+    fn named(&self, id: &str) -> RequestId {
+        RequestId { id: id.into(), field: self.field.clone() }
     }
 }
 
@@ -111,18 +148,19 @@ impl Default for RequestIds {
 
 impl Middleware for RequestIds {
     fn before(&self, request: &mut Request) -> Result<(), Response> {
-        let given = if self.trusts(request) { request.header_str(FIELD).filter(|id| is_id(id)) } else { None };
-        let id = given.map_or_else(|| self.generate(), |id| RequestId(id.into()));
+        let name = self.field.as_deref().unwrap_or(FIELD);
+        let given = if self.trusts(request) { request.header_str(name).filter(|id| is_id(id)) } else { None };
+        let id = given.map_or_else(|| self.generate(), |id| self.named(id));
         request.set_id(id);
         Ok(())
     }
 
     fn after(&self, info: &RequestInfo, response: &mut Response) {
         if let Some(id) = info.request().id()
-            && response.field(FIELD).is_none()
+            && response.field(id.field()).is_none()
         {
             // It was checked, or made here.
-            response.fields.push_valid(FIELD, id.as_str().as_bytes());
+            response.fields.push_valid(id.field(), id.as_str().as_bytes());
         }
     }
 }

@@ -63,4 +63,8 @@ impl Middleware for ResponseFields {
             });
         }
     }
+
+    fn reads_tls(&self) -> bool {
+        self.edits.iter().any(Edit::reads_tls)
+    }
 }

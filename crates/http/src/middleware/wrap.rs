@@ -185,6 +185,13 @@ impl<S> AsyncMiddleware<S, SharedWrapper> for Wrapper {
 impl Wrapper {
     /// Middleware that is no async function.
     pub(super) fn new(body: BodyUse, call: impl Fn(Request, Next) -> BoxResponseFuture + 'static) -> Self {
+        let call = move |request: Request, next: Next, cx: &mut Context<'_>| {
+            let mut responding = call(request, next);
+            match responding.as_mut().poll(cx) {
+                Poll::Ready(response) => Ok(response),
+                Poll::Pending => Err(responding),
+            }
+        };
         Self { call: Rc::new(call), body }
     }
 

@@ -29,8 +29,11 @@ pub use self::values::TemplateValues;
 /// | `{request.id}` | the [`RequestId`](crate::RequestId) |
 /// | `{upstream.address}` | in responses: the upstream that has answered |
 /// | `{response.status}` | in responses: as `404` |
+/// | `{tls.version}`, `{tls.cipher}`, `{tls.sni}` | of the TLS connection, as `TLSv1.3`; the name that the client has requested |
+/// | `{tls.client.subject}`, `{tls.client.san}` | of the client's certificate: its [subject](crate::TlsInfo::client_subject), its [alternative names](crate::TlsInfo::client_alternative_names) |
 ///
-/// A value that a request does not have is empty. `{{` and `}}` stand for braces.
+/// A value that a request does not have is empty. `{{` and `}}` stand for braces. Those of TLS need
+/// [`TlsInfos`](crate::TlsInfos) in the router.
 ///
 /// ```
 /// use tidegate::http::Template;
@@ -119,6 +122,19 @@ impl Template {
         self.parts.iter().any(|part| matches!(part, TemplatePart::Value(value) if value.needs_response()))
     }
 
+    /// Whether two requests for one URL may have different texts: a placeholder is a part of the request beside its URL.
+    #[must_use]
+    pub fn reads_client(&self) -> bool {
+        let is_of_client = |value: &Placeholder| !value.is_of_url() && !value.needs_response();
+        self.parts.iter().any(|part| matches!(part, TemplatePart::Value(value) if is_of_client(value)))
+    }
+
+    /// Whether a placeholder is a parameter of the TLS connection, which [`TlsInfos`](crate::TlsInfos) has to read.
+    #[must_use]
+    pub fn reads_tls(&self) -> bool {
+        self.parts.iter().any(|part| matches!(part, TemplatePart::Value(value) if value.reads_tls()))
+    }
+
     /// The text for a request. No byte of a value is a control character.
     #[must_use]
     pub fn fill(&self, values: &TemplateValues<'_>) -> Vec<u8> {
@@ -196,6 +212,7 @@ mod tests {
             ("{request.id}", &id),
             ("<{upstream.address}>", "<10.0.0.1:80>"),
             ("{response.status}", "404"),
+            ("{tls.version}{tls.cipher}{tls.sni}{tls.client.subject}{tls.client.san}", ""),
             ("{{{request.method}}}", "{PUT}"),
             ("{{client.ip}}", "{client.ip}"),
         ] {

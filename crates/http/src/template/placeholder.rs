@@ -28,10 +28,15 @@ pub(crate) enum FixedPlaceholder {
     Id,
     Upstream,
     Status,
+    TlsVersion,
+    TlsCipher,
+    TlsServerName,
+    TlsClientSubject,
+    TlsClientNames,
 }
 
 impl FixedPlaceholder {
-    const ALL: [(&'static str, Self); 12] = [
+    const ALL: [(&'static str, Self); 17] = [
         ("client.ip", Self::ClientIp),
         ("client.port", Self::ClientPort),
         ("request.method", Self::Method),
@@ -44,6 +49,11 @@ impl FixedPlaceholder {
         ("request.id", Self::Id),
         ("upstream.address", Self::Upstream),
         ("response.status", Self::Status),
+        ("tls.version", Self::TlsVersion),
+        ("tls.cipher", Self::TlsCipher),
+        ("tls.sni", Self::TlsServerName),
+        ("tls.client.subject", Self::TlsClientSubject),
+        ("tls.client.san", Self::TlsClientNames),
     ];
 
     fn name(self) -> &'static str {
@@ -74,6 +84,17 @@ impl Placeholder {
             }
         }
         Err(TemplateFault::Unknown { name: name.into(), nearest: nearest(name) })
+    }
+
+    pub(super) fn reads_tls(&self) -> bool {
+        use FixedPlaceholder::{TlsCipher, TlsClientNames, TlsClientSubject, TlsServerName, TlsVersion};
+        matches!(self, Self::Fixed(TlsVersion | TlsCipher | TlsServerName | TlsClientSubject | TlsClientNames))
+    }
+
+    /// Whether the value is decided by the URL alone.
+    pub(super) fn is_of_url(&self) -> bool {
+        use FixedPlaceholder::{Host, Hostname, Path, Query, Scheme, Target};
+        matches!(self, Self::Parameter(_) | Self::Fixed(Scheme | Host | Hostname | Path | Query | Target))
     }
 
     pub(super) fn needs_response(&self) -> bool {

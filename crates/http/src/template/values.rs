@@ -11,6 +11,7 @@ use super::placeholder::{FixedPlaceholder, Placeholder};
 use crate::client_address::{ClientAddress, TrustedProxies, client_behind};
 use crate::cookie_value;
 use crate::request::Request;
+use crate::tls_info::TlsInfo;
 
 /// A request, and parts of its response if it has one: the values of a [`Template`].
 #[derive(Debug, Clone, Copy)]
@@ -103,11 +104,31 @@ impl<'a> TemplateValues<'a> {
                 }
             }
             FixedPlaceholder::Upstream => text.extend_from_slice(self.upstream.as_bytes()),
+            FixedPlaceholder::TlsVersion
+            | FixedPlaceholder::TlsCipher
+            | FixedPlaceholder::TlsServerName
+            | FixedPlaceholder::TlsClientSubject
+            | FixedPlaceholder::TlsClientNames => self.write_tls(placeholder, text),
             FixedPlaceholder::Status => {
                 if let Some(status) = self.status {
                     text.extend_from_slice(status.as_str().as_bytes());
                 }
             }
+        }
+    }
+
+    fn write_tls(&self, placeholder: FixedPlaceholder, text: &mut Vec<u8>) {
+        let Some(tls) = self.request.extensions().get::<TlsInfo>() else { return };
+        match placeholder {
+            FixedPlaceholder::TlsVersion => text.extend_from_slice(tls.version().as_bytes()),
+            FixedPlaceholder::TlsCipher => text.extend_from_slice(tls.cipher().as_bytes()),
+            FixedPlaceholder::TlsServerName => {
+                text.extend_from_slice(tls.server_name().unwrap_or_default().as_bytes());
+            }
+            FixedPlaceholder::TlsClientSubject => {
+                text.extend_from_slice(tls.client_subject().unwrap_or_default().as_bytes());
+            }
+            _ => text.extend_from_slice(tls.client_alternative_names().unwrap_or_default().as_bytes()),
         }
     }
 

@@ -1,5 +1,6 @@
 //! A line of JSON (RFC 8259): the members that are known with the head of the response, and then those of its end.
 
+use std::borrow::Cow;
 use std::io::Write as _;
 use std::time::Duration;
 
@@ -25,7 +26,7 @@ pub(super) fn begin(line: &mut Vec<u8>, exchange: &LoggedExchange<'_>) {
     line.push(b'"');
     let mut object = Object { line };
     object.plain(",\"method\":\"", request.head().method_text().as_bytes());
-    object.bytes(",\"target\":\"", request.target_bytes());
+    object.bytes(",\"target\":\"", target(request.target_bytes()).as_bytes());
     object.bytes(",\"host\":\"", named.host);
     object.plain(",\"version\":\"", text::version(request.version()).as_bytes());
     object.number(",\"status\":", u64::from(*status));
@@ -57,6 +58,12 @@ pub(super) fn begin(line: &mut Vec<u8>, exchange: &LoggedExchange<'_>) {
             object.bytes(",\"tls_cipher\":\"", tls.cipher().as_bytes());
             if let Some(name) = tls.server_name() {
                 object.bytes(",\"server_name\":\"", name.as_bytes());
+            }
+            let subject = (",\"tls_client_subject\":\"", tls.client_subject());
+            for (name, value) in [subject, (",\"tls_client_san\":\"", tls.client_alternative_names())] {
+                if let Some(value) = value.filter(|value| !value.is_empty()) {
+                    object.bytes(name, value.as_bytes());
+                }
             }
         }
     }
@@ -134,6 +141,23 @@ pub(super) fn refused(request: &RefusedRequest) -> Vec<u8> {
     line
 }
 
+/// A target as text: bytes that are not UTF-8 are percent-encoded, as a client should have sent them (RFC 3986 §2.1).
+fn target(bytes: &[u8]) -> Cow<'_, str> {
+    use std::fmt::Write as _;
+
+    if let Ok(text) = std::str::from_utf8(bytes) {
+        return text.into();
+    }
+    let mut text = String::with_capacity(bytes.len() + 16);
+    for chunk in bytes.utf8_chunks() {
+        text.push_str(chunk.valid());
+        for byte in chunk.invalid() {
+            let _ = write!(text, "%{byte:02X}");
+        }
+    }
+    text.into()
+}
+
 fn micros(took: Duration) -> u64 {
     u64::try_from(took.as_micros()).unwrap_or(u64::MAX)
 }
@@ -193,6 +217,12 @@ const LINE_BYTES: usize = 768;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_byte_that_is_not_utf_8_does_not_end_the_target() {
+        assert_eq!(target(b"/a?b=\xff\xfec"), "/a?b=%FF%FEc");
+        assert_eq!(target("/ü".as_bytes()), "/ü");
+    }
 
     #[test]
     fn text_of_a_peer_cannot_end_its_string_or_the_line() {

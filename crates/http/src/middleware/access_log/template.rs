@@ -30,7 +30,8 @@ use crate::tls_info::TlsInfo;
 /// | `upstream.address`, `upstream.status`, `upstream.error` | the last upstream that was tried |
 /// | `upstream.head_time`, `upstream.total_time` | seconds from its choice to the head and to the end of its response |
 /// | `upstream.retries` | attempts beyond the first |
-/// | `tls.version`, `tls.cipher`, `tls.server_name` | of the connection |
+/// | `tls.version`, `tls.cipher`, `tls.server_name` or `tls.sni` | of the connection |
+/// | `tls.client.subject`, `tls.client.san` | of the client's certificate |
 /// | `cache` | the part of a cache |
 /// | `end` | `done`, or why the exchange ended: `client_left`, `refused`, `upstream_failed`, `timeout`, `shed`, `failed`, `drained` |
 ///
@@ -96,6 +97,8 @@ enum LogField {
     TlsVersion,
     TlsCipher,
     TlsServerName,
+    TlsClientSubject,
+    TlsClientNames,
 }
 
 /// A field that is known at the end of the exchange.
@@ -113,7 +116,7 @@ pub(super) enum LateField {
     End,
 }
 
-const EARLY: [(&str, LogField); 21] = [
+const EARLY: [(&str, LogField); 24] = [
     ("time", LogField::Time),
     ("time.common", LogField::CommonTime),
     ("time.unix", LogField::UnixTime),
@@ -135,6 +138,9 @@ const EARLY: [(&str, LogField); 21] = [
     ("tls.version", LogField::TlsVersion),
     ("tls.cipher", LogField::TlsCipher),
     ("tls.server_name", LogField::TlsServerName),
+    ("tls.sni", LogField::TlsServerName),
+    ("tls.client.subject", LogField::TlsClientSubject),
+    ("tls.client.san", LogField::TlsClientNames),
 ];
 
 const LATE: [(&str, LateField); 10] = [
@@ -240,8 +246,11 @@ impl LogTemplate {
     }
 
     pub(super) fn reads_tls(&self) -> bool {
-        let tls = [LogField::TlsVersion, LogField::TlsCipher, LogField::TlsServerName];
-        self.0.iter().any(|part| matches!(part, Part::Early(field) if tls.contains(field)))
+        use LogField::{TlsCipher, TlsClientNames, TlsClientSubject, TlsServerName, TlsVersion};
+        let is_of_tls = |field: &LogField| {
+            matches!(field, TlsVersion | TlsCipher | TlsServerName | TlsClientSubject | TlsClientNames)
+        };
+        self.0.iter().any(|part| matches!(part, Part::Early(field) if is_of_tls(field)))
     }
 
     /// The line of an exchange that is over.
@@ -323,7 +332,7 @@ impl LogField {
             Self::Method => line.push_str(request.method().as_str()),
             Self::Target => text::quote(line, request.target_bytes()),
             Self::Path => text::quote(line, request.head().path_bytes()),
-            Self::Query => push_bytes(line, request.query().map(str::as_bytes)),
+            Self::Query => push_bytes(line, request.head().query_bytes()),
             Self::Version => line.push_str(text::version(request.version())),
             Self::Host => push_bytes(line, Some(request.host().as_bytes())),
             Self::RequestId => {
@@ -344,6 +353,12 @@ impl LogField {
             Self::TlsVersion => line.push_str(tls().map_or("-", TlsInfo::version)),
             Self::TlsCipher => line.push_str(tls().map_or("-", TlsInfo::cipher)),
             Self::TlsServerName => push_bytes(line, tls().and_then(TlsInfo::server_name).map(str::as_bytes)),
+            Self::TlsClientSubject => {
+                push_bytes(line, tls().and_then(TlsInfo::client_subject).as_deref().map(str::as_bytes));
+            }
+            Self::TlsClientNames => {
+                push_bytes(line, tls().and_then(TlsInfo::client_alternative_names).as_deref().map(str::as_bytes));
+            }
         }
     }
 }
