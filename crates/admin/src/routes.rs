@@ -243,6 +243,7 @@ mod tests {
             requests,
             upstreams: None,
             more: Vec::new(),
+            ready: Vec::new(),
         };
         let router = router(&figures, None, None, Guard::new(Vec::new()));
         let (codec, handler) = Config::new().connections(router)();

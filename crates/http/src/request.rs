@@ -17,8 +17,8 @@ use tidegate_http_message::body::{BodyKind, Decode};
 use tidegate_http1::{self as http1, Fields, InvalidField, RequestHead, Status};
 use tidegate_sys::Address;
 
-use crate::field_names::{is_of_connection, is_same};
 use crate::exchange_note::ExchangeNote;
+use crate::field_names::{is_of_connection, is_same};
 use crate::middleware::RequestId;
 use crate::normal_path::{self, NormalPath};
 use crate::response::Response;

@@ -307,8 +307,8 @@ fn an_address_that_other_machines_reach_has_to_be_allowed() {
 fn it_responds_while_every_loop_of_the_server_hangs() {
     let server = Server::bind("127.0.0.1:0").unwrap().loops(1);
     let (release, released) = std::sync::mpsc::channel::<()>();
-    let released = std::sync::Mutex::new(released);
-    let released = std::sync::Arc::new(released);
+    let released = Mutex::new(released);
+    let released = Arc::new(released);
     let router = move || {
         let released = released.clone();
         Router::new().get("/hang", move || {

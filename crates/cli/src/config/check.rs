@@ -158,7 +158,8 @@ impl Config {
                 }
                 let conditions = &route.conditions;
                 let is_covered = !conditions.is_empty()
-                    && (others.all.contains(conditions) || others.first.iter().any(|other| reach::covers(other, conditions)));
+                    && (others.all.contains(conditions)
+                        || others.first.iter().any(|other| reach::covers(other, conditions)));
                 if is_covered {
                     let text = "nothing reaches this route: one before it, for the same path, takes all its requests";
                     mistakes.warn(route.place, text);

@@ -337,7 +337,8 @@ impl OpenRoute {
                 let code = StatusCode::from_u16(status).unwrap_or(StatusCode::PERMANENT_REDIRECT);
                 match template.and_then(|template| http::Redirect::new(code, template).ok()) {
                     Some(redirect) => self.add(router, path, wrappers, redirect),
-                    None => self.add(router, path, wrappers, move |request: Request| redirected(&to, status, request.query())),
+                    None => self
+                        .add(router, path, wrappers, move |request: Request| redirected(&to, status, request.query())),
                 }
             }
             (Some(Action::Respond(response)), _) => {
