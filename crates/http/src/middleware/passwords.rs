@@ -29,7 +29,7 @@ use crate::response::Response;
 /// | limit | default | stops |
 /// |---|--:|---|
 /// | [`checks_max`](Self::checks_max) | 4 | guesses from taking all cores: a further check gets a 503 |
-/// | [`guesses`](Self::guesses) | 20 at once, then one a second, for each address | guessing: 429 |
+/// | [`guesses`](Self::guesses) | 20 at once, then one a second, for each address | guessing: 429, for a right pair as well |
 /// | [`COST_MAX`](Self::COST_MAX), [`MEMORY_BYTES_MAX`](Self::MEMORY_BYTES_MAX) | 2^14, 256 MiB | a hash that no server can check |
 ///
 /// ```
@@ -169,6 +169,8 @@ impl Passwords {
         let Some(pair) = request.header("authorization").and_then(credentials) else { return Ok(None) };
         let pair = String::from_utf8(pair).ok();
         let Some((name, password)) = pair.as_deref().and_then(|pair| pair.split_once(':')) else { return Ok(None) };
+        // Before the pair is compared: otherwise a right guess would still be told from a wrong one.
+        self.guesses.look(request)?;
         let now = task::now();
         if self.table.is_verified(name, password, now) {
             return Ok(Some(name.into()));
