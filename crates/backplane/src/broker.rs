@@ -16,7 +16,7 @@ pub type RoomName = Arc<str>;
 /// A broker's engine. One task calls it.
 pub trait Broker: 'static {
     /// Starts a request. Requests of one room are executed in the order of the calls.
-    fn request(&mut self, request: Request);
+    fn request(&mut self, request: BrokerRequest);
 
     /// The next event; `None` once the loop has ended.
     fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Option<BrokerEvent>>;
@@ -25,7 +25,7 @@ pub trait Broker: 'static {
 /// A request of a node. One with a ticket has an event with the same ticket, exactly once.
 #[derive(Debug)]
 #[non_exhaustive]
-pub enum Request {
+pub enum BrokerRequest {
     /// Messages of this room are wanted, until the room is unsubscribed.
     Subscribe(RoomName),
     /// Messages of this room are not wanted any more.

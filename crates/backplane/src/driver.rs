@@ -172,7 +172,7 @@ fn take_calls(
             }
             RoomCall::Detach(name) => node.detach(&name, now),
             RoomCall::PresenceChanged(name) => node.presence_changed(&name, now),
-            // The node counts what it refuses.
+            // The node counts the messages that it refuses.
             RoomCall::Publish(name, history, message) => drop(node.publish(&name, history, message, now)),
         }
     }
@@ -188,7 +188,7 @@ fn execute<B: Broker>(
     names_max: usize,
 ) -> bool {
     match output {
-        Output::Request(request) => broker.request(request),
+        Output::BrokerRequest(request) => broker.request(request),
         Output::Opened(name, position, messages) => with(rooms, &name, |room| room.opened(position, messages)),
         Output::Deliver(name, delivery) => return rooms.get(&name).is_none_or(|room| room.deliver(delivery)),
         Output::Gap(name, position) => with(rooms, &name, |room| room.gap(position)),

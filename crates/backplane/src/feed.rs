@@ -7,7 +7,7 @@
 //! | `Reading` | are buffered, until the history arrives |
 //! | `Live` | are delivered |
 //!
-//! Invariant: what the feed delivers between two gaps has offsets that grow by one, in one epoch.
+//! Invariant: the messages between two gaps have offsets that grow by one, in one epoch.
 //!
 //! A buffered message that came before the read was sent is in the history, or was trimmed from it, or is one that the broker
 //! has never given an offset: so it is dropped in any case. A message that came later continues the history.
@@ -31,7 +31,7 @@ pub(crate) struct Feed {
     is_open: bool,
     /// The position of the last message that was delivered or skipped.
     position: Option<Position>,
-    /// The sender of the last message, and its number there: whether a history continues what was delivered.
+    /// The sender of the last message, and its number there: whether a history continues the delivered messages.
     last: Option<(NodeId, u64)>,
     buffer: VecDeque<Incoming>,
     buffered_bytes: usize,
@@ -228,7 +228,7 @@ impl Feed {
         }
         let History { position, entries } = history;
         let entries: Vec<_> =
-            entries.into_iter().map(|entry| Entry::of(entry.offset, &entry.bytes, cx.counts)).collect();
+            entries.into_iter().map(|entry| FeedEntry::of(entry.offset, &entry.bytes, cx.counts)).collect();
         let was_open = std::mem::replace(&mut self.is_open, true);
         if was_open {
             self.continue_with(position, entries, cx);
@@ -245,7 +245,7 @@ impl Feed {
     }
 
     /// Continues after the last position with a history.
-    fn continue_with(&mut self, top: Option<Position>, entries: Vec<Entry>, cx: &mut FeedContext<'_>) {
+    fn continue_with(&mut self, top: Option<Position>, entries: Vec<FeedEntry>, cx: &mut FeedContext<'_>) {
         let Some(top) = top else {
             if self.position.is_some() {
                 self.gap(None, 0, cx);
@@ -287,7 +287,7 @@ impl Feed {
         self.position = Some(top);
     }
 
-    /// Delivers what came while the history was read.
+    /// Delivers the messages that came while the history was read.
     fn take_buffer(&mut self, cx: &mut FeedContext<'_>) {
         let (before, has_overflowed) = (self.before_read, self.has_overflowed);
         let mut buffer = std::mem::take(&mut self.buffer);
@@ -317,12 +317,12 @@ impl Feed {
 }
 
 /// A message of the history, without content if no node has sent it.
-struct Entry {
+struct FeedEntry {
     offset: u64,
     content: Option<Incoming>,
 }
 
-impl Entry {
+impl FeedEntry {
     fn of(offset: u64, bytes: &Bytes, counts: &mut BackplaneCounts) -> Self {
         let content = match Envelope::parse(bytes) {
             Ok(Envelope { origin, number, content: Content::Message(message) }) => {

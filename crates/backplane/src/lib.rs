@@ -48,7 +48,7 @@ mod presence_list;
 mod redis;
 
 pub use broker::{
-    Broker, BrokerEvent, History, HistoryBounds, HistoryEntry, Lease, OutgoingMessage, PresenceUpdate, Request,
+    Broker, BrokerEvent, BrokerRequest, History, HistoryBounds, HistoryEntry, Lease, OutgoingMessage, PresenceUpdate,
     RoomName,
 };
 pub use counts::{BackplaneCounts, BackplaneMetric};

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tidegate_engine::{NodeId, Position, task};
 
-use crate::broker::{Broker, BrokerEvent, History, HistoryEntry, Lease, PresenceUpdate, Request, RoomName};
+use crate::broker::{Broker, BrokerEvent, BrokerRequest, History, HistoryEntry, Lease, PresenceUpdate, RoomName};
 
 /// A broker in the memory of this process, for tests of applications with several nodes. Clones are the same broker.
 #[derive(Clone, Default)]
@@ -76,22 +76,22 @@ pub(crate) struct MemoryClient {
 }
 
 impl Broker for MemoryClient {
-    fn request(&mut self, request: Request) {
+    fn request(&mut self, request: BrokerRequest) {
         let mut state = self.broker.lock();
         let event = match request {
-            Request::Subscribe(room) => {
+            BrokerRequest::Subscribe(room) => {
                 if let Some(client) = state.clients.get_mut(&self.number) {
                     client.rooms.insert(room.clone());
                 }
                 BrokerEvent::Subscribed(room)
             }
-            Request::Unsubscribe(room) => {
+            BrokerRequest::Unsubscribe(room) => {
                 if let Some(client) = state.clients.get_mut(&self.number) {
                     client.rooms.remove(&room);
                 }
                 return;
             }
-            Request::Publish { ticket, room, history, epoch, messages } => {
+            BrokerRequest::Publish { ticket, room, history, epoch, messages } => {
                 for message in messages {
                     let bytes = message.bytes;
                     let mut position = None;
@@ -103,11 +103,11 @@ impl Broker for MemoryClient {
                 }
                 BrokerEvent::Published { ticket, is_confirmed: true }
             }
-            Request::ReadHistory { ticket, room, from } => {
+            BrokerRequest::ReadHistory { ticket, room, from } => {
                 let history = state.rooms.get(&room).map(|room| room.history(from)).unwrap_or_default();
                 BrokerEvent::History { ticket, history: Some(history) }
             }
-            Request::Presence { ticket, node, lease, rooms, reads } => {
+            BrokerRequest::Presence { ticket, node, lease, rooms, reads } => {
                 let leases = rooms.into_iter().map(|update| state.presence(node, lease, update)).collect();
                 BrokerEvent::Presence { ticket, leases: reads.then_some(leases) }
             }

@@ -45,6 +45,7 @@
 //! | `exchange_note.rs` | `ExchangeNote`: facts of a gateway or a cache for the access log |
 //! | `tls_info.rs` | `TlsInfo`: the parameters of a request's TLS connection |
 //! | `request.rs` | `Request` |
+//! | `request_id.rs` | `RequestId`, the id of a request |
 //! | `response.rs` | `Response`, `IntoResponse` |
 //! | `redirect.rs` | `Redirect`, `FixedResponse` |
 //! | `template/` | `Template`: a text with placeholders, parsed once; where their values come from |
@@ -101,6 +102,7 @@ mod middleware;
 mod normal_path;
 mod redirect;
 mod request;
+mod request_id;
 mod response;
 mod route;
 mod route_function;
@@ -152,14 +154,15 @@ pub use make_router::MakeRouter;
 pub use middleware::{
     AccessLog, AsyncMiddleware, BasicAuth, ConcurrencyLimit, Cors, CorsBuilder, CorsError, ErrorPage, ErrorPages,
     LogFormat, LogTemplate, LogTemplateError, Middleware, NetworkRules, Next, NextResponse, OfRateLimit, PageText,
-    RateGrant, RateKey, RateLimit, RateStore, RefusedRequest, RequestId, RequestIds, RequestInfo, ResponseFields,
-    SecurityFields, SharedRateLimit, SharedWrapper, TakeTokens, TlsInfos, TraceContext, TraceContexts, Wrapper,
+    RateGrant, RateKey, RateLimit, RateStore, RefusedRequest, RequestIds, RequestInfo, ResponseFields, SecurityFields,
+    SharedRateLimit, SharedWrapper, TakeTokens, TlsInfos, TraceContext, TraceContexts, Wrapper,
 };
 #[cfg(feature = "passwords")]
 pub use middleware::{Passwords, PasswordsError, UserName};
 pub use normal_path::normal_path;
 pub use redirect::{FixedResponse, InvalidRedirect, Redirect, ResponseFunction};
 pub use request::Request;
+pub use request_id::RequestId;
 pub use response::{IntoResponse, Response};
 pub use route_function::{RouteFunction, WithRouteLimits, route};
 pub use router::Router;

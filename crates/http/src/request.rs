@@ -19,8 +19,8 @@ use tidegate_sys::Address;
 
 use crate::exchange_note::ExchangeNote;
 use crate::field_names::{is_of_connection, is_same};
-use crate::middleware::RequestId;
 use crate::normal_path::{self, NormalPath};
+use crate::request_id::RequestId;
 use crate::response::Response;
 use crate::route::Route;
 

@@ -23,7 +23,7 @@ use tidegate_engine::{NodeId, NodePresence, Position, RoomDelivery};
 use self::presence::RoomPresence;
 use self::publishing::{PublishQueue, SentMessages};
 use self::timers::{Timer, Timers};
-use crate::broker::{BrokerEvent, History, HistoryBounds, Request, RoomName};
+use crate::broker::{BrokerEvent, BrokerRequest, History, HistoryBounds, RoomName};
 use crate::counts::BackplaneCounts;
 use crate::envelope::{Content, Envelope, NoEnvelope};
 use crate::feed::{Feed, FeedContext, FeedEvent};
@@ -34,12 +34,12 @@ use crate::limits::NodeLimits;
 /// ```
 /// use std::time::Instant;
 /// use tidegate::backplane::node::{Node, Output};
-/// use tidegate::backplane::{NodeLimits, Request};
+/// use tidegate::backplane::{NodeLimits, BrokerRequest};
 /// use tidegate::engine::NodeId;
 ///
 /// let mut node = Node::new(NodeId([7; 16]), NodeLimits::default());
 /// node.attach(&"tides".into(), None, Instant::now());
-/// assert!(matches!(node.poll_output(), Some(Output::Request(Request::Subscribe(room))) if &*room == "tides"));
+/// assert!(matches!(node.poll_output(), Some(Output::BrokerRequest(BrokerRequest::Subscribe(room))) if &*room == "tides"));
 /// ```
 #[derive(Debug)]
 pub struct Node {
@@ -85,7 +85,7 @@ enum Ticket {
 #[non_exhaustive]
 pub enum Output {
     /// A request to the broker.
-    Request(Request),
+    BrokerRequest(BrokerRequest),
     /// The room is subscribed, with this history.
     Opened(RoomName, Option<Position>, Vec<RoomDelivery>),
     /// A message of a room.
@@ -153,7 +153,7 @@ impl Node {
         if room.feed.is_none() {
             room.feed = Some(Feed::new(history.is_some()));
             room.presence.wants_read = true;
-            self.outputs.push_back(Output::Request(Request::Subscribe(name.clone())));
+            self.outputs.push_back(Output::BrokerRequest(BrokerRequest::Subscribe(name.clone())));
         }
         self.start_renewal(now);
     }
@@ -171,7 +171,7 @@ impl Node {
         let Some(room) = self.rooms.get_mut(name).filter(|room| !room.is_attached) else { return };
         if room.feed.take().is_some() {
             room.presence.end();
-            self.outputs.push_back(Output::Request(Request::Unsubscribe(name.clone())));
+            self.outputs.push_back(Output::BrokerRequest(BrokerRequest::Unsubscribe(name.clone())));
         }
         self.remove_if_unused(name);
     }
@@ -299,7 +299,7 @@ impl Node {
         self.reads += 1;
         self.counts.history_reads += 1;
         self.tickets.insert(ticket, Ticket::Read(name.clone()));
-        self.outputs.push_back(Output::Request(Request::ReadHistory { ticket, room: name, from }));
+        self.outputs.push_back(Output::BrokerRequest(BrokerRequest::ReadHistory { ticket, room: name, from }));
     }
 
     fn history_read(&mut self, name: &RoomName, ticket: u64, history: Option<History>, now: Instant) {

@@ -2,7 +2,7 @@
 //!
 //! Each node records its own members at the broker under its number, with a lease, and tells other nodes of changes. It renews
 //! the leases at a third of their time, with requests of 100 rooms, whose replies have the lists of all nodes: so a node learns
-//! what it has missed, and forgets nodes that have died.
+//! the changes that it has missed, and forgets nodes that have died.
 
 use std::collections::HashMap;
 use std::time::Instant;
@@ -12,7 +12,7 @@ use tidegate_engine::{NodeId, NodePresence};
 
 use super::timers::Timer;
 use super::{Node, Output, Ticket};
-use crate::broker::{Lease, PresenceUpdate, Request, RoomName};
+use crate::broker::{BrokerRequest, Lease, PresenceUpdate, RoomName};
 use crate::envelope::{Content, Envelope};
 use crate::presence_list::PresenceList;
 
@@ -150,7 +150,13 @@ impl Node {
         self.counts.presence_requests += 1;
         self.tickets.insert(ticket, Ticket::Presence(names, now));
         let (node, lease) = (self.id, self.limits.lease);
-        self.outputs.push_back(Output::Request(Request::Presence { ticket, node, lease, rooms: updates, reads }));
+        self.outputs.push_back(Output::BrokerRequest(BrokerRequest::Presence {
+            ticket,
+            node,
+            lease,
+            rooms: updates,
+            reads,
+        }));
     }
 
     /// The reply to a request. A node that it does not name has no members, unless it was heard since.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tidegate_engine::{BackplaneFull, RoomMessage};
 
 use super::{Node, Output, Ticket};
-use crate::broker::{HistoryBounds, OutgoingMessage, Request, RoomName};
+use crate::broker::{BrokerRequest, HistoryBounds, OutgoingMessage, RoomName};
 use crate::envelope::{Content, Envelope};
 
 /// The messages of a room that wait for the broker.
@@ -83,8 +83,8 @@ impl Node {
         self.last_ticket = ticket;
         self.tickets.insert(ticket, Ticket::Publish(name.clone(), count));
         let epoch = self.epoch(ticket);
-        let request = Request::Publish { ticket, room: name.clone(), history, epoch, messages };
-        self.outputs.push_back(Output::Request(request));
+        let request = BrokerRequest::Publish { ticket, room: name.clone(), history, epoch, messages };
+        self.outputs.push_back(Output::BrokerRequest(request));
     }
 
     /// A number that no other node and no other request has, as far as randomness goes.

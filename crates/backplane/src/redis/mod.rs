@@ -17,7 +17,7 @@ use tidegate_redis::{Client, ClientBuilder, ClientError, OwnedValue, Subscriber,
 
 use self::scripts::{PRESENCE, PUBLISH, READ};
 use crate::broker::{
-    Broker, BrokerEvent, History, HistoryBounds, HistoryEntry, Lease, OutgoingMessage, PresenceUpdate, Request,
+    Broker, BrokerEvent, BrokerRequest, History, HistoryBounds, HistoryEntry, Lease, OutgoingMessage, PresenceUpdate,
     RoomName,
 };
 
@@ -170,15 +170,17 @@ impl RedisBroker {
 }
 
 impl Broker for RedisBroker {
-    fn request(&mut self, request: Request) {
+    fn request(&mut self, request: BrokerRequest) {
         match request {
-            Request::Subscribe(room) => self.subscriber.subscribe(self.channel(&room)),
-            Request::Unsubscribe(room) => self.subscriber.unsubscribe(self.channel(&room)),
-            Request::Publish { ticket, room, history, epoch, messages } => {
+            BrokerRequest::Subscribe(room) => self.subscriber.subscribe(self.channel(&room)),
+            BrokerRequest::Unsubscribe(room) => self.subscriber.unsubscribe(self.channel(&room)),
+            BrokerRequest::Publish { ticket, room, history, epoch, messages } => {
                 self.publish(ticket, &room, (history, epoch), messages);
             }
-            Request::ReadHistory { ticket, room, from } => self.read(ticket, &room, from),
-            Request::Presence { ticket, node, lease, rooms, reads } => self.presence(ticket, node, lease, rooms, reads),
+            BrokerRequest::ReadHistory { ticket, room, from } => self.read(ticket, &room, from),
+            BrokerRequest::Presence { ticket, node, lease, rooms, reads } => {
+                self.presence(ticket, node, lease, rooms, reads)
+            }
         }
     }
 

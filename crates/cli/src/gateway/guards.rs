@@ -15,7 +15,6 @@ use tidegate::http::{
 use tidegate::proxy_protocol::Networks;
 use tidegate::{ConnectionRate, IpNet, redis};
 
-use super::routes::OpenRoute;
 use crate::config::{Action, CacheRule, JwtRule, RateRule, Route};
 
 /// The middleware of a route that all loops share.
@@ -34,15 +33,14 @@ pub(super) struct Guards {
 }
 
 impl Guards {
-    /// Those of a route. What `before` has counted and stored is kept, as far as its settings are the same.
+    /// Those of a route. They keep the counts and the stored responses of `before`, as far as its settings are the same.
     pub(super) fn new(
         route: &Route,
-        before: Option<&OpenRoute>,
+        before: Option<(&Route, &Self)>,
         stores: &mut RateStores,
     ) -> Result<Self, Box<dyn Error>> {
         let rules = &route.guards;
         let trusted = trusted(route);
-        let before = before.map(|before| (&before.route, &before.guards));
         let with_same_proxies = before.filter(|(other, _)| other.proxying.trusted == route.proxying.trusted);
         let (rate, shared_rate) = match with_same_proxies.filter(|(other, _)| counts_the_same(other, route)) {
             Some((_, guards)) => (guards.rate.clone(), guards.shared_rate.clone()),

@@ -52,13 +52,13 @@ struct LoopParts<'r> {
 }
 
 /// A route, with the parts that all loops share.
-pub(super) struct OpenRoute {
+struct OpenRoute {
     /// Its place among the routes.
     number: usize,
-    pub(super) route: Route,
+    route: Route,
     rate: Option<RateLimit>,
     sticky: Option<StickyCookie>,
-    pub(super) guards: Guards,
+    guards: Guards,
     files: Option<Files>,
     error_pages: Vec<(ErrorStatuses, ErrorPage)>,
 }
@@ -265,7 +265,7 @@ impl OpenUpstream {
     }
 }
 
-/// What tells a route apart from others: its hosts, its path and its conditions.
+/// The identity of a route: its hosts, its path and its conditions.
 fn identity(route: &Route) -> String {
     let hosts: Vec<_> = route.hosts.iter().map(|host| &host.value).collect();
     format!("{hosts:?} {:?} {:?}", route.path.value, route.conditions)
@@ -313,7 +313,7 @@ impl OpenRoute {
             (Some(before), _) => before.sticky.clone(),
             (None, rule) => rule.as_ref().map(StickyRule::cookie).transpose()?,
         };
-        let guards = Guards::new(route, before, stores)?;
+        let guards = Guards::new(route, before.map(|before| (&before.route, &before.guards)), stores)?;
         Ok(Self { number, route: route.clone(), rate, sticky, guards, files, error_pages })
     }
 

@@ -132,7 +132,7 @@ fn a_cache_that_users_share_is_a_warning() {
     let rule = "forward-auth = { url = \"http://127.0.0.1:1/\" }";
     fs::write(&path, format!("{upstream}[[site]]\n{rule}\n[[site.route]]\nupstream = \"app\"\ncache = true\n"))
         .unwrap();
-    let (code, _, errors) = run(&["check-config", &path]);
+    let (code, _, errors) = run(&["check-config", "--listen-by-flags", &path]);
     assert_eq!(code, Some(0), "{errors:?}");
     assert!(errors.iter().any(|line| line.contains("warning") && line.contains("share its `cache`")), "{errors:?}");
 }

@@ -17,7 +17,7 @@ use super::RoomLimits;
 /// The place of a message in an ordered room: an offset that grows by one with each message, in an epoch. The epoch changes
 /// when the broker has lost the room's data.
 ///
-/// Its text, `EPOCH-OFFSET`, is what clients keep and return: the ID of a server-sent event, for example.
+/// Its text, `EPOCH-OFFSET`, is kept by clients and returned: the ID of a server-sent event, for example.
 ///
 /// ```
 /// use tidegate::Position;
@@ -88,13 +88,13 @@ impl fmt::Display for NodeId {
 pub struct RoomMessage {
     /// Its bytes.
     pub bytes: Bytes,
-    /// What the bytes are.
+    /// The kind of the bytes.
     pub form: MessageForm,
     /// It is not part of the history, has no position, and is delivered at most once.
     pub is_announcement: bool,
 }
 
-/// What the bytes of a [`RoomMessage`] are.
+/// The kind of bytes of a [`RoomMessage`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MessageForm {
     /// Bytes that the application has given to [`Room::publish`](crate::Room::publish). Each node encodes them.

@@ -44,7 +44,7 @@ impl<C: Broadcast, P: Send + Sync> BackplaneRoom for SharedRoom<C, P> {
         state.is_open = true;
         for waiting in std::mem::take(&mut state.waiting).into_values() {
             let first = self.first_messages(&state, waiting.after);
-            // A loop that does not keep up: the member gets what follows.
+            // A loop that does not keep up: the member gets the next messages.
             let _ = self.group.join_with(&waiting.member, &first);
         }
     }

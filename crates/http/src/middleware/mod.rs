@@ -35,7 +35,7 @@ pub use self::network_rules::NetworkRules;
 #[cfg(feature = "passwords")]
 pub use self::passwords::{Passwords, PasswordsError, UserName};
 pub use self::rate_limit::{RateKey, RateLimit, address_key};
-pub use self::request_id::{RequestId, RequestIds};
+pub use self::request_id::RequestIds;
 pub use self::response_fields::ResponseFields;
 pub use self::security_fields::SecurityFields;
 pub use self::shared_rate_limit::{OfRateLimit, RateGrant, RateStore, SharedRateLimit, TakeTokens};

@@ -11,6 +11,7 @@ use tidegate_proxy_protocol::Networks;
 use super::{Middleware, RequestInfo};
 use crate::field_names::is_of_connection;
 use crate::request::Request;
+use crate::request_id::RequestId;
 use crate::response::Response;
 
 /// Gives each request an id: that of its field `X-Request-Id`, or a new one. The response carries it in the same field.
@@ -34,36 +35,6 @@ enum Trusted {
     All,
     Some(Networks),
     None,
-}
-
-/// The id of a request.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct RequestId {
-    id: Arc<str>,
-    field: Option<Arc<str>>,
-}
-
-impl RequestId {
-    /// The field that carries an id.
-    pub(crate) const FIELD: &str = FIELD;
-
-    /// The id, as its field has it.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.id
-    }
-
-    /// The name of the field that carries it: `X-Request-Id`, or the one of [`RequestIds::field`].
-    #[must_use]
-    pub fn field(&self) -> &str {
-        self.field.as_deref().unwrap_or(FIELD)
-    }
-}
-
-impl fmt::Display for RequestId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.id)
-    }
 }
 
 impl RequestIds {
@@ -136,7 +107,7 @@ impl RequestIds {
     }
 
     fn named(&self, id: &str) -> RequestId {
-        RequestId { id: id.into(), field: self.field.clone() }
+        RequestId::new(id, self.field.clone())
     }
 }
 
@@ -148,7 +119,7 @@ impl Default for RequestIds {
 
 impl Middleware for RequestIds {
     fn before(&self, request: &mut Request) -> Result<(), Response> {
-        let name = self.field.as_deref().unwrap_or(FIELD);
+        let name = self.field.as_deref().unwrap_or(RequestId::FIELD);
         let given = if self.trusts(request) { request.header_str(name).filter(|id| is_id(id)) } else { None };
         let id = given.map_or_else(|| self.generate(), |id| self.named(id));
         request.set_id(id);
@@ -187,8 +158,6 @@ impl fmt::Debug for RequestIds {
         f.debug_struct("RequestIds").field("trusted", &self.trusted).finish_non_exhaustive()
     }
 }
-
-const FIELD: &str = "X-Request-Id";
 const ID_BYTES_MAX: usize = 128;
 
 #[cfg(test)]

@@ -7,14 +7,12 @@ use tidegate_sys::Address;
 
 use super::Table;
 use super::conditional::ConditionalRoutes;
+use super::path_route::Found;
 use crate::endpoint::Endpoint;
 use crate::normal_path::{self, NormalPath};
 use crate::response::Response;
 use crate::route::{Route, Values};
 use crate::slashes::Slashes;
-
-/// The result of routing: a function and its route, or the response to a request that has none.
-pub(crate) type Found<'a> = Result<(&'a Rc<Endpoint>, Option<Route>), Box<Response>>;
 
 impl Table {
     /// The routes of the host that a request names.

@@ -4,10 +4,12 @@ use std::rc::Rc;
 
 use tidegate_http1::{self as http1, Fields, RequestHead, Status};
 
-use super::find::Found;
 use crate::endpoint::Endpoint;
 use crate::response::Response;
 use crate::route::{Pattern, Route, Values};
+
+/// The result of routing: a function and its route, or the response to a request that has none.
+pub(crate) type Found<'a> = Result<(&'a Rc<Endpoint>, Option<Route>), Box<Response>>;
 
 /// The functions of one path.
 pub(super) struct PathRoute {

@@ -14,6 +14,11 @@ use syn::{Attribute, Item, UseTree, Visibility};
 /// The circles of three to five modules that are allowed: the crate, the modules, and why they need each other.
 const ALLOWED: &[(&str, &[&str], &str)] = &[
     (
+        "backplane",
+        &["node", "node::presence", "node::publishing"],
+        "the node holds the state, and each file implements a part of its protocol",
+    ),
+    (
         "buffer",
         &["entries", "part", "pool", "segment", "slice"],
         "memory returns to the pool that it comes from, and the pool keeps the entries of queues, which hold slices",
@@ -27,6 +32,11 @@ const ALLOWED: &[(&str, &[&str], &str)] = &[
         "engine",
         &["channel", "channel::futures", "channel::split"],
         "a channel makes its futures and its halves, which use the handle that it has",
+    ),
+    (
+        "engine",
+        &["group::backplane", "group::room", "group::room_state", "group::rooms"],
+        "a room gives messages to the backplane, which delivers those of other nodes to the room",
     ),
     (
         "engine",

@@ -15,7 +15,7 @@ pub(crate) struct Origin {
 }
 
 impl Origin {
-    /// Answers each request with what `respond` makes of its head, behind `HTTP/1.1 `. The responses end with their connection.
+    /// Answers each request with the text that `respond` makes of its head, behind `HTTP/1.1 `. The responses end with their connection.
     pub(crate) fn start(respond: impl Fn(&str) -> String + Send + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();

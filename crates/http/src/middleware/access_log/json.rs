@@ -4,11 +4,12 @@ use std::borrow::Cow;
 use std::io::Write as _;
 use std::time::Duration;
 
-use super::super::{RefusedRequest, RequestId, TraceContext};
+use super::super::{RefusedRequest, TraceContext};
 use super::facts::{LateFacts, LoggedExchange};
 use super::text;
 use crate::exchange_note::EndCause;
 use crate::request::Request;
+use crate::request_id::RequestId;
 use crate::tls_info::TlsInfo;
 
 /// Adds the line without its end.

@@ -4,11 +4,12 @@ use std::fmt::{self, Write as _};
 use std::str::FromStr;
 use std::sync::Arc;
 
-use super::super::{RefusedRequest, RequestId, TraceContext};
+use super::super::{RefusedRequest, TraceContext};
 use super::facts::{LateFacts, LoggedExchange};
 use super::nearest::nearest;
 use super::text;
 use crate::exchange_note::EndCause;
+use crate::request_id::RequestId;
 use crate::tls_info::TlsInfo;
 
 /// A format of access log lines: text with fields in braces, such as `{client.ip} {response.status}`.
