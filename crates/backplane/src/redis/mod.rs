@@ -179,7 +179,7 @@ impl Broker for RedisBroker {
             }
             BrokerRequest::ReadHistory { ticket, room, from } => self.read(ticket, &room, from),
             BrokerRequest::Presence { ticket, node, lease, rooms, reads } => {
-                self.presence(ticket, node, lease, rooms, reads)
+                self.presence(ticket, node, lease, rooms, reads);
             }
         }
     }

@@ -1,17 +1,14 @@
 //! From a request to its function: the routes of its host, then those of its path, then its method.
 
-use std::rc::Rc;
-
 use tidegate_http1::{RequestHead, Status};
 use tidegate_sys::Address;
 
 use super::Table;
 use super::conditional::ConditionalRoutes;
 use super::path_route::Found;
-use crate::endpoint::Endpoint;
 use crate::normal_path::{self, NormalPath};
 use crate::response::Response;
-use crate::route::{Route, Values};
+use crate::route::Values;
 use crate::slashes::Slashes;
 
 impl Table {
