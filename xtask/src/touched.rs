@@ -112,6 +112,7 @@ const TABLE: &[Row] = &[
     row("templates", Of(&[TEMPLATES])),
     // Crates. `tests` and `documentation` of their dependants follow.
     row("crates/admin", Of(&[DOCUMENTATION, EXAMPLES, PROGRAM])).long(&["the live page in a browser"]),
+    row("crates/backplane", Of(&[DOCUMENTATION, EXAMPLES, PROGRAM])),
     row("crates/bytelog", Of(&[DOCUMENTATION, PROGRAM])),
     row(
         "crates/cli",
