@@ -177,7 +177,14 @@ impl Table {
         if wrappers.is_empty() {
             return;
         }
-        self.unrouted = Some(Rc::new(Wrapper::function_of_unrouted()));
+        let unrouted = Wrapper::function_of_unrouted();
+        if let Some(bytes) = self.body_bytes_max {
+            unrouted.settle_body_bytes_max(bytes);
+        }
+        if let Some(timeout) = self.timeout {
+            unrouted.settle_timeout(timeout);
+        }
+        self.unrouted = Some(Rc::new(unrouted));
         let of_routes = self.routes.iter_mut().flat_map(|route| {
             let named = route.methods.iter_mut().map(|(_, endpoint)| endpoint);
             named.chain(route.extensions.iter_mut().map(|(_, endpoint)| endpoint)).chain(&mut route.any)

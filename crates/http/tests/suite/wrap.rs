@@ -218,6 +218,17 @@ fn a_route_has_a_time_of_its_own() {
 }
 
 #[test]
+fn the_time_of_a_router_holds_for_a_request_without_a_route() {
+    async fn wait_forever(_: Request, _: Next) -> Response {
+        std::future::pending().await
+    }
+    let server = start(|| Router::new().get("/", || "ebb").timeout(Duration::from_millis(20)).wrap(wait_forever));
+    for path in ["/", "/nowhere"] {
+        assert!(server.get(path).0.starts_with("HTTP/1.1 503 "), "{path}");
+    }
+}
+
+#[test]
 fn a_route_has_a_rate_of_its_own_and_refuses_requests_before_their_bodies() {
     let limit = RateLimit::new(ConnectionRate::per_minute(1).burst(2));
     let server = start(move || {
