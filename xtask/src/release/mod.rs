@@ -1,106 +1,178 @@
-//! The requirements on a release of the packages: each package can be made and compiles from its content, the compiler
-//! is the oldest that the manifest promises, and the interfaces break only where the version allows it.
+//! `cargo xtask release --dry-run`: all files of a release in `target/release-files`, and a table of them. Publishing is a
+//! person's act: docs/releasing.md.
+//!
+//! The steps run in the order of publishing. `--list`, `--only` and `--from` choose among them, and cargo keeps what it has
+//! built, so that a run which has stopped goes on. Slow checks that have passed on the same inputs are skipped, as in
+//! `long.rs`. Read next: `binaries.rs`.
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `packages.rs` | packages of all crates, in the order of publishing |
+//! | `interfaces.rs` | interfaces beside a baseline, the oldest compiler |
+//! | `binaries.rs` | the stripped program, archives, two builds that are compared |
+//! | `deb.rs` | the Debian package |
+//! | `sbom.rs` | the crates in the program, as CycloneDX |
+//! | `notes.rs` | the notes, from CHANGELOG.md |
 
+mod binaries;
+mod deb;
+mod interfaces;
+mod notes;
+mod packages;
+mod sbom;
+
+use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use clap::Args;
 use serde_json::Value;
 
-use crate::command::{Failure, Step, cargo};
+pub(crate) use self::interfaces::{declared_versions_of_dependencies, interfaces, oldest_compiler};
+pub(crate) use self::packages::packages_that_compile;
+use crate::command::{Failure, cargo};
+use crate::record::Record;
+use crate::steps::{NamedStep, Selection, run_recorded, step, step_apart};
+use crate::tools;
 
-/// Makes and compiles the packages of all crates that are published.
-pub(crate) fn packages_that_compile() -> Result<(), Failure> {
-    let package = cargo("package --quiet --allow-dirty --target-dir target/release-packages".split(' '));
-    package.args(published()?.iter().flat_map(|crate_| ["--package", &crate_.name])).run()
+/// All files of a release.
+const FILES: &str = "target/release-files";
+
+const SBOM: &str = "target/release-files/sbom.cdx.json";
+
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// Make and check everything, and publish nothing. Without it the command refuses to run
+    #[arg(long)]
+    dry_run: bool,
+    #[command(flatten)]
+    selection: Selection,
+    /// Run checks as well that have passed on the same inputs
+    #[arg(long)]
+    again: bool,
+    /// Build the program twice, and compare the builds byte for byte
+    #[arg(long)]
+    reproduce: bool,
+    /// Compare the interfaces of all libraries with the baseline in Cargo.toml, which takes a quarter of an hour
+    #[arg(long)]
+    interfaces: bool,
+    /// The profile of the program, for a quick trial
+    #[arg(long, default_value = "dist")]
+    profile: String,
 }
 
-/// All steps run with the compiler of this machine. They test the oldest supported version if that is the compiler's own;
-/// else the workspace is checked with the oldest, which rustup has to have.
-pub(crate) fn oldest_compiler() -> Result<(), Failure> {
-    let metadata = metadata()?;
-    let packages = metadata["packages"].as_array().into_iter().flatten();
-    let oldest = packages.filter_map(|package| package["rust_version"].as_str()).next();
-    let oldest = oldest.ok_or_else(|| Failure("Cargo.toml has no rust-version".into()))?;
-    let version = Step::line("rustc --version").output()?;
-    let used = version.split_whitespace().nth(1).unwrap_or_default();
-    if minor(used) == minor(oldest) {
-        println!("rustc {used}: all steps test the oldest supported version, {oldest}");
-        return Ok(());
+pub(crate) fn run(options: &Options) -> Result<(), Failure> {
+    if !options.dry_run {
+        return Err(Failure(
+            "publishing is not automated: `--dry-run` makes all files, docs/releasing.md goes on".into(),
+        ));
     }
-    // The variable of an outer cargo would choose its own toolchain.
-    let check = Step::line(&format!("rustup run {oldest} cargo check --workspace --all-targets --locked"));
-    let folder = format!("target/rust-{oldest}");
-    check.env("CARGO_TARGET_DIR", &folder).run().map_err(|failure| {
-        Failure(format!("{failure}; is Rust {oldest} there? `rustup toolchain install {oldest} --profile minimal`"))
-    })?;
-    remove(&folder)
+    let version = version()?;
+    fs::create_dir_all(FILES).map_err(|error| Failure(format!("{FILES}: {error}")))?;
+    run_recorded(steps(options, &version), &options.selection, &Record::open(options.again), None)
 }
 
-/// Removes folders that no other step uses.
-fn remove(folder: &str) -> Result<(), Failure> {
-    fs::remove_dir_all(folder).map_err(|error| Failure(format!("{folder}: {error}")))
-}
-
-/// `1.95` of `1.95.0`.
-fn minor(version: &str) -> Vec<&str> {
-    version.split('.').take(2).collect()
-}
-
-/// Compares the interfaces of all libraries that are published with those of the baseline, which is a commit in the
-/// workspace's manifest. A change that breaks a user's code needs a version that allows it.
-pub(crate) fn interfaces() -> Result<(), Failure> {
-    let metadata = metadata()?;
-    let baseline = metadata["metadata"]["interfaces"]["baseline"].as_str();
-    let baseline =
-        baseline.ok_or_else(|| Failure("Cargo.toml has no workspace.metadata.interfaces.baseline".into()))?;
-    // Two packages of the repository have the same name, so the tool gets folders and not the names.
-    let before = format!("target/interfaces/{baseline}");
-    let export = format!("mkdir -p {before} && git archive {baseline} | tar -x -C {before}");
-    Step::new("sh").arg("-c").arg(export).run()?;
-    let root = Path::new(metadata["workspace_root"].as_str().unwrap_or_default());
-    let mut broken = Vec::new();
-    for library in published()?.into_iter().filter(|crate_| crate_.is_library) {
-        let folder = library.folder.strip_prefix(root).unwrap_or(&library.folder);
-        let before = Path::new(&before).join(folder);
-        if !before.exists() {
-            println!("{}: it is new", library.name);
-            continue;
-        }
-        let check = cargo(["semver-checks", "check-release", "--baseline-root"]).arg(before);
-        if check.arg("--manifest-path").arg(library.folder.join("Cargo.toml")).run().is_err() {
-            broken.push(library.name);
-        }
+fn steps(options: &Options, version: &str) -> Vec<NamedStep> {
+    let with = |run: fn(&str) -> Result<(), Failure>| {
+        let version = version.to_owned();
+        move || run(&version)
+    };
+    let built = |run: fn(&str, &str) -> Result<(), Failure>| {
+        let (version, profile) = (version.to_owned(), options.profile.clone());
+        move || run(&version, &profile)
+    };
+    let mut steps = vec![
+        step("packages in the order of publishing", with(packages::make)),
+        step_apart("packages that compile", "target/release-packages", packages_that_compile)
+            .of(&["crates", "README.md"]),
+        step("the oldest supported compiler", oldest_compiler).of(&["benches", "crates", "examples", "fuzz"]),
+        step("licences, sources and advisories", licences),
+        step("the SBOM", with(sbom::write)),
+        step("the program for x86_64", built(binaries::native)),
+        step("the program for aarch64", built(binaries::foreign)),
+        step("the Debian package", with(deb::build)),
+        step("the Debian package in a system of its own", with(deb::try_out)),
+        step("the image", image),
+        step("notes, checksums and the table", with(table)),
+    ];
+    let profile = options.profile.clone();
+    if options.reproduce {
+        let twice =
+            step_apart("two builds of the program", binaries::SECOND_BUILD, move || binaries::reproduce(&profile));
+        steps.insert(steps.len() - 1, twice);
     }
-    if !broken.is_empty() {
-        return Err(Failure(format!("interfaces beside {baseline}: {}", broken.join(", "))));
+    if options.interfaces {
+        let compare = || tools::SEMVER_CHECKS.install().and_then(|()| interfaces());
+        steps.insert(steps.len() - 1, step("interfaces beside the baseline", compare).of(&["crates"]));
     }
-    // The tool builds both sides here.
-    let _ = fs::remove_dir_all("target/semver-checks");
+    steps
+}
+
+/// What deny.toml says of the licences and sources of all crates, and of known vulnerabilities if their database is here.
+pub(crate) fn licences() -> Result<(), Failure> {
+    tools::CARGO_DENY.install()?;
+    cargo("deny --offline check licenses bans sources".split(' ')).run()?;
+    let home = env::var_os("CARGO_HOME").map(PathBuf::from).or_else(|| Some(env::home_dir()?.join(".cargo")));
+    if home.is_some_and(|home| home.join("advisory-dbs").exists()) {
+        return cargo("deny --offline check advisories".split(' ')).run();
+    }
+    println!("skipped: advisories need the database of RustSec: `cargo deny fetch db` with a network");
     Ok(())
 }
 
-/// A crate that is published.
-#[derive(Debug)]
-struct Published {
-    name: String,
-    folder: PathBuf,
-    is_library: bool,
+fn image() -> Result<(), Failure> {
+    let recipe = Path::new("deploy/container/Containerfile");
+    if !recipe.exists() {
+        return Err(Failure(format!("{} is missing", recipe.display())));
+    }
+    println!("docker build -f {} -t tidegate:{} .", recipe.display(), version()?);
+    println!("`cargo xtask long --only 'the image in namespaces'` builds its program, and runs it without an engine");
+    Ok(())
 }
 
-fn published() -> Result<Vec<Published>, Failure> {
+/// Writes notes and checksums, and prints all files.
+fn table(version: &str) -> Result<(), Failure> {
+    let (mut checksums, mut rows) = (String::new(), String::new());
+    for file in files(Path::new(FILES))? {
+        let name = file.strip_prefix(FILES).unwrap_or(&file).display().to_string();
+        if ["SHA256SUMS", "RELEASE-NOTES.md"].contains(&name.as_str()) {
+            continue;
+        }
+        let bytes = fs::metadata(&file).map_err(|error| Failure(format!("{name}: {error}")))?.len();
+        let digest = binaries::sha256(&file)?;
+        rows.push_str(&format!("{:>9} KB  {}  {name}\n", bytes.div_ceil(1000), &digest[..16]));
+        checksums.push_str(&format!("{digest}  {name}\n"));
+    }
+    let path = format!("{FILES}/SHA256SUMS");
+    fs::write(&path, &checksums).map_err(|error| Failure(format!("{path}: {error}")))?;
+    let archives = checksums.lines().filter(|line| !line.contains("crates/"));
+    notes::write(version, &archives.map(|line| format!("{line}\n")).collect::<String>())?;
+    print!("{rows}");
+    println!("{FILES}: these files, SHA256SUMS and RELEASE-NOTES.md");
+    Ok(())
+}
+
+/// All files below a folder, sorted.
+fn files(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
+    let entries = fs::read_dir(folder).map_err(|error| Failure(format!("{}: {error}", folder.display())))?;
+    let (folders, mut found): (Vec<_>, Vec<_>) =
+        entries.filter_map(Result::ok).map(|entry| entry.path()).partition(|path| path.is_dir());
+    for folder in folders {
+        found.extend(files(&folder)?);
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// The version that all crates share.
+fn version() -> Result<String, Failure> {
     let metadata = metadata()?;
     let packages = metadata["packages"].as_array().into_iter().flatten();
-    // `publish = false` is an empty list of registries.
-    let published = packages.filter(|package| package["publish"].is_null());
-    Ok(published.filter_map(describe).collect())
-}
-
-fn describe(package: &Value) -> Option<Published> {
-    let mut kinds = package["targets"].as_array()?.iter().filter_map(|target| target["kind"].as_array()).flatten();
-    let is_library = kinds.any(|kind| kind == "lib");
-    let name = package["name"].as_str()?.to_owned();
-    let folder = Path::new(package["manifest_path"].as_str()?).parent()?.to_owned();
-    Some(Published { name, folder, is_library })
+    let version =
+        packages.filter(|package| package["name"] == "tidegate").find_map(|package| package["version"].as_str());
+    version.map(str::to_owned).ok_or_else(|| Failure("there is no crate `tidegate`".into()))
 }
 
 /// Cargo's metadata of the workspace's packages.
