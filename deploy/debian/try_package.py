@@ -67,6 +67,8 @@ def start_system(folder):
         mount("--bind", f"/dev/{name}", f"{root}/dev/{name}")
     for name in ["shm", "pts"]:
         os.mkdir(f"{root}/dev/{name}")
+    mount("-t", "devpts", "-o", "newinstance,ptmxmode=0666", "devpts", f"{root}/dev/pts")
+    os.symlink("pts/ptmx", f"{root}/dev/ptmx")
     os.symlink("/proc/self/fd", f"{root}/dev/fd")
     units = pathlib.Path(f"{root}/etc/systemd/system")
     for name in [*(f"{name}.service" for name in MASKED), *MASKED_OTHERS]:
@@ -77,8 +79,13 @@ def start_system(folder):
     shutil.rmtree(units / "multi-user.target.wants", ignore_errors=True)
     shutil.rmtree(units / "sockets.target.wants", ignore_errors=True)
     subprocess.run(["ip", "link", "set", "lo", "up"], check=False)
-    os.chroot(root)
+    # systemd makes namespaces of its own for services, which it cannot in a changed root alone.
+    os.chdir(root)
+    os.mkdir(f"{root}/run/before")
+    subprocess.run(["pivot_root", ".", "run/before"], check=True)
+    os.chroot(".")
     os.chdir("/")
+    subprocess.run(["umount", "--lazy", "/run/before"], check=True)
     environment = {"container": "namespaces", "PATH": PATH}
     os.execve("/lib/systemd/systemd", ["systemd", "--unit=basic.target", "--log-target=null"], environment)
 

@@ -56,7 +56,7 @@ pub(crate) fn build(options: &Options) -> Result<(), Failure> {
     };
     write_book(&documents, repository.as_deref(), options.api)?;
     drop(fs::remove_dir_all(SITE));
-    Step::line("mdbook build target/site-source --dest-dir ../site").run()?;
+    Step::line("mdbook build target/site-source --dest-dir target/site").run()?;
     if options.api {
         measure::documentation_of_workspace()?;
         Step::line("cp -r target/doc target/site/api").run()?;
