@@ -67,6 +67,7 @@ pub(super) fn reproduce(profile: &str) -> Result<(), Failure> {
     if digests[0] == digests[1] { Ok(()) } else { Err(Failure("two builds of the program differ".into())) }
 }
 
+/// Builds the program without `tidegate experiment`, which needs the source tree.
 fn build(target: &str, folder: &str, profile: &str, variables: &[(&str, &str)]) -> Result<PathBuf, Failure> {
     let root = env::current_dir().map_err(|error| Failure(error.to_string()))?;
     let home = env::var_os("CARGO_HOME").map(PathBuf::from).or_else(|| Some(env::home_dir()?.join(".cargo")));
@@ -76,7 +77,7 @@ fn build(target: &str, folder: &str, profile: &str, variables: &[(&str, &str)]) 
     let rust = names.iter().map(|(path, name)| format!("--remap-path-prefix={}={name}", path.display()));
     let c = names.iter().map(|(path, name)| format!("-ffile-prefix-map={}={name}", path.display()));
     let line = format!(
-        "build --locked --package tidegate-cli --bin tidegate --profile {profile} --target {target} --target-dir {folder}"
+        "build --locked --package tidegate-cli --bin tidegate --no-default-features --profile {profile} --target {target} --target-dir {folder}"
     );
     let step = cargo(line.split(' ')).env("RUSTFLAGS", rust.collect::<Vec<_>>().join(" "));
     let step = step.env("CFLAGS", c.collect::<Vec<_>>().join(" "));

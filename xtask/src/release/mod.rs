@@ -113,10 +113,10 @@ fn steps(options: &Options, version: &str) -> Vec<NamedStep> {
 /// What deny.toml says of the licences and sources of all crates, and of known vulnerabilities if their database is here.
 pub(crate) fn licences() -> Result<(), Failure> {
     tools::CARGO_DENY.install()?;
-    cargo("deny --offline check licenses bans sources".split(' ')).run()?;
+    cargo("deny --offline check --hide-inclusion-graph licenses bans sources".split(' ')).run()?;
     let home = env::var_os("CARGO_HOME").map(PathBuf::from).or_else(|| Some(env::home_dir()?.join(".cargo")));
     if home.is_some_and(|home| home.join("advisory-dbs").exists()) {
-        return cargo("deny --offline check advisories".split(' ')).run();
+        return cargo("deny --offline check --hide-inclusion-graph advisories".split(' ')).run();
     }
     println!("skipped: advisories need the database of RustSec: `cargo deny fetch db` with a network");
     Ok(())

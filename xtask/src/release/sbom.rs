@@ -14,8 +14,9 @@ use super::binaries::NATIVE;
 use crate::command::{Failure, cargo};
 
 pub(super) fn write(version: &str) -> Result<(), Failure> {
-    let line =
-        format!("tree --locked --package tidegate-cli --target {NATIVE} --edges normal --prefix none --format {{p}}");
+    let line = format!(
+        "tree --locked --package tidegate-cli --no-default-features --target {NATIVE} --edges normal --prefix none --format {{p}}"
+    );
     let used = used(&cargo(line.split(' ')).output()?);
     let text = cargo(format!("metadata --locked --format-version 1 --filter-platform {NATIVE}").split(' ')).output()?;
     let metadata: Value = serde_json::from_str(&text).map_err(|error| Failure(format!("cargo metadata: {error}")))?;
