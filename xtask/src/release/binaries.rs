@@ -1,5 +1,5 @@
-//! The program as it is installed: profile `dist`, stripped, with manual pages and completions, for each processor whose
-//! toolchain is here.
+//! The program as it is installed: profile `dist`, stripped, with manual pages and completions, for each processor
+//! whose toolchain is here.
 //!
 //! No path of the machine is in the program: the root of the repository, the folder of the build and that of cargo have
 //! fixed names in it. So two builds in different folders are the same to the byte, which `--reproduce` checks.
@@ -46,7 +46,8 @@ pub(super) fn foreign(version: &str, profile: &str) -> Result<(), Failure> {
     if !has_library || !is_in_path(linker) {
         println!("skipped: {target} needs its standard library and {linker}; on a machine that can install both:");
         println!(
-            "    rustup target add {target} && apt-get install gcc-aarch64-linux-gnu && cargo xtask release --dry-run --only aarch64"
+            "    rustup target add {target} && apt-get install gcc-aarch64-linux-gnu && \
+             cargo xtask release --dry-run --only aarch64"
         );
         return Ok(());
     }
@@ -77,7 +78,8 @@ fn build(target: &str, folder: &str, profile: &str, variables: &[(&str, &str)]) 
     let rust = names.iter().map(|(path, name)| format!("--remap-path-prefix={}={name}", path.display()));
     let c = names.iter().map(|(path, name)| format!("-ffile-prefix-map={}={name}", path.display()));
     let line = format!(
-        "build --locked --package tidegate-cli --bin tidegate --no-default-features --profile {profile} --target {target} --target-dir {folder}"
+        "build --locked --package tidegate-cli --bin tidegate --no-default-features --profile {profile} \
+         --target {target} --target-dir {folder}"
     );
     let step = cargo(line.split(' ')).env("RUSTFLAGS", rust.collect::<Vec<_>>().join(" "));
     let step = step.env("CFLAGS", c.collect::<Vec<_>>().join(" "));

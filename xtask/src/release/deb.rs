@@ -1,6 +1,6 @@
 //! The Debian package, made by `dpkg-deb` of the staged program and of `deploy/debian`: program, units, manual pages,
-//! completions, configuration files, a user, examples and the SBOM. Its bytes depend on its files and on the time of the
-//! commit alone.
+//! completions, configuration files, a user, examples and the SBOM. Its bytes depend on its files and on the time of
+//! the commit alone.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -1,5 +1,5 @@
-//! Requirements on a release beside its files: interfaces break only where the version allows it, and the oldest supported
-//! compiler compiles what is published.
+//! Requirements on a release beside its files: interfaces break only where the version allows it, and the oldest
+//! supported compiler compiles what is published.
 
 use std::fs;
 use std::path::Path;
@@ -9,8 +9,8 @@ use super::packages::published;
 use crate::command::{Failure, Step, cargo};
 
 /// Checks the published crates with the oldest supported compiler, if rustup has it. Otherwise the lint
-/// `incompatible_msrv`, which knows the version of each item of the standard library, and the versions that dependencies
-/// declare have to do.
+/// `incompatible_msrv`, which knows the version of each item of the standard library, and the versions that
+/// dependencies declare have to do.
 pub(crate) fn oldest_compiler() -> Result<(), Failure> {
     let oldest = oldest()?;
     let version = Step::line("rustc --version").output()?;

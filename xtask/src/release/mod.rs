@@ -1,9 +1,9 @@
-//! `cargo xtask release --dry-run`: all files of a release in `target/release-files`, and a table of them. Publishing is a
-//! person's act: docs/releasing.md.
+//! `cargo xtask release --dry-run`: all files of a release in `target/release-files`, and a table of them. Publishing is
+//! a person's act: docs/releasing.md.
 //!
-//! The steps run in the order of publishing. `--list`, `--only` and `--from` choose among them, and cargo keeps what it has
-//! built, so that a run which has stopped goes on. Slow checks that have passed on the same inputs are skipped, as in
-//! `long.rs`. Read next: `binaries.rs`.
+//! The steps run in the order of publishing. `--list`, `--only` and `--from` choose among them, and cargo keeps what it
+//! has built, so that a run which has stopped goes on. Slow checks that have passed on the same inputs are skipped, as
+//! in `long.rs`. Read next: `binaries.rs`.
 //!
 //! # Files
 //!
@@ -110,7 +110,8 @@ fn steps(options: &Options, version: &str) -> Vec<NamedStep> {
     steps
 }
 
-/// What deny.toml says of the licences and sources of all crates, and of known vulnerabilities if their database is here.
+/// What deny.toml says of the licences and sources of all crates, and of known vulnerabilities if their database is
+/// here.
 pub(crate) fn licences() -> Result<(), Failure> {
     tools::CARGO_DENY.install()?;
     cargo("deny --offline check --hide-inclusion-graph licenses bans sources".split(' ')).run()?;

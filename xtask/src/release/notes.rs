@@ -1,5 +1,5 @@
-//! The notes of a release: the section of its version in CHANGELOG.md, or `Unreleased` before the version has one, and the
-//! digests of the files.
+//! The notes of a release: the section of its version in CHANGELOG.md, or `Unreleased` before the version has one, and
+//! the digests of the files.
 
 use std::fs;
 
@@ -42,7 +42,8 @@ mod tests {
 
     #[test]
     fn a_version_has_its_own_section_before_the_unreleased_one() {
-        let text = "# Changelog\n\n## Unreleased\n\n- new\n\n## [0.2.0] - 2026-01-01\n\n- second\n\n## 0.1.0\n\n### Added\n- first\n";
+        let text = "# Changelog\n\n## Unreleased\n\n- new\n\n## [0.2.0] - 2026-01-01\n\n- second\n\n\
+            ## 0.1.0\n\n### Added\n- first\n";
         assert_eq!(section(text, "0.2.0"), Some(("- second", true)));
         assert_eq!(section(text, "0.1.0"), Some(("### Added\n- first", true)));
         assert_eq!(section(text, "0.3.0"), Some(("- new", false)));

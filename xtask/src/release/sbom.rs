@@ -1,8 +1,8 @@
 //! The SBOM: the crates that are linked into the program, as CycloneDX 1.5.
 //!
 //! `cargo tree` names the crates of the program with its own features and for its own target, which neither `cargo
-//! metadata` nor a tool over it does in a workspace; `cargo metadata` and `Cargo.lock` describe them. The file has no time
-//! and no random number, so it is the same in each run.
+//! metadata` nor a tool over it does in a workspace; `cargo metadata` and `Cargo.lock` describe them. The file has no
+//! time and no random number, so it is the same in each run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -15,7 +15,8 @@ use crate::command::{Failure, cargo};
 
 pub(super) fn write(version: &str) -> Result<(), Failure> {
     let line = format!(
-        "tree --locked --package tidegate-cli --no-default-features --target {NATIVE} --edges normal --prefix none --format {{p}}"
+        "tree --locked --package tidegate-cli --no-default-features --target {NATIVE} --edges normal --prefix none \
+         --format {{p}}"
     );
     let used = used(&cargo(line.split(' ')).output()?);
     let text = cargo(format!("metadata --locked --format-version 1 --filter-platform {NATIVE}").split(' ')).output()?;
@@ -90,7 +91,10 @@ fn sbom(
         "specVersion": "1.5",
         "version": 1,
         "metadata": {
-            "component": { "type": "application", "bom-ref": own, "name": "tidegate", "version": version, "purl": own, "licenses": licenses },
+            "component": {
+                "type": "application", "bom-ref": own, "name": "tidegate", "version": version, "purl": own,
+                "licenses": licenses,
+            },
             "properties": [{ "name": "target", "value": NATIVE }],
         },
         "components": components,
@@ -104,7 +108,10 @@ fn is_normal(need: &Value) -> bool {
 
 fn component(key: &(String, String), package: &Value, checksums: &BTreeMap<(String, String), String>) -> Value {
     let (name, version) = key;
-    let mut component = json!({ "type": "library", "bom-ref": purl(key), "name": name, "version": version, "purl": purl(key), "scope": "required" });
+    let purl = purl(key);
+    let mut component = json!({
+        "type": "library", "bom-ref": purl, "name": name, "version": version, "purl": purl, "scope": "required",
+    });
     if let Some(digest) = checksums.get(key) {
         component["hashes"] = json!([{ "alg": "SHA-256", "content": digest }]);
     }

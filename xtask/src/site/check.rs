@@ -1,5 +1,5 @@
-//! The links of finished pages: the target of each is there, with the anchor that it names. Links to other sites are not
-//! followed, and neither are those of the interfaces' documentation, which rustdoc checks.
+//! The links of finished pages: the target of each is there, with the anchor that it names. Links to other sites are
+//! not followed, and neither are those of the interfaces' documentation, which rustdoc checks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

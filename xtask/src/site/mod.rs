@@ -134,7 +134,8 @@ fn write_bytes(path: &str, bytes: &[u8]) -> Result<(), Failure> {
     written.map_err(|error| Failure(format!("{path}: {error}")))
 }
 
-/// Files that pages show, and where the site has them. The page of charts stands beside no document whose page has its name.
+/// Files that pages show, and where the site has them. The page of charts stands beside no document whose page has its
+/// name.
 const ASSETS: [(&str, &str); 3] = [
     ("docs/benchmarks/summary.svg", "docs/benchmarks/summary.svg"),
     ("docs/benchmarks/index.html", "docs/benchmarks/charts.html"),
@@ -143,8 +144,8 @@ const ASSETS: [(&str, &str); 3] = [
 
 const CHARTS: &str = "# Charts\n\n\
     [The charts on a page of their own](docs/benchmarks/charts.html) show the figures of \
-    [the comparison](docs/benchmarks/results.md); [results.json](docs/benchmarks/results.json) has the same figures for \
-    programs.\n\n![CPU per request and memory per connection](docs/benchmarks/summary.svg)\n";
+    [the comparison](docs/benchmarks/results.md); [results.json](docs/benchmarks/results.json) has the same figures \
+    for programs.\n\n![CPU per request and memory per connection](docs/benchmarks/summary.svg)\n";
 
 const API: &str = "# The interfaces\n\n\
     [The documentation of the crate `tidegate`](api/tidegate/index.html) has each public item; its features choose the \

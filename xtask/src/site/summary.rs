@@ -1,5 +1,5 @@
-//! The table of contents. `docs/README.md` names the documents in their order; the `README.md` of a folder names those of
-//! the folder, and the headings of the guide group them. A document that no README names is an error.
+//! The table of contents. `docs/README.md` names the documents in their order; the `README.md` of a folder names those
+//! of the folder, and the headings of the guide group them. A document that no README names is an error.
 
 use std::collections::{BTreeMap, BTreeSet};
 
