@@ -23,6 +23,7 @@ use crate::disk;
 use crate::interop;
 use crate::measure;
 use crate::passed;
+use crate::release;
 use crate::smoke::smoke;
 use crate::steps::{NamedStep, Selection, run_all, step, step_apart};
 use crate::templates;
@@ -85,6 +86,7 @@ fn checks(tests: Tests) -> Vec<NamedStep> {
         }),
         step("format", || cargo(["fmt", "--all", "--check"]).run()),
         step("lints", || cargo("clippy --workspace --all-targets -- -D warnings".split(' ')).run()),
+        step("compilers that dependencies declare", release::declared_versions_of_dependencies),
         tests,
         // Servers in these tests run on io_uring, if it is available. The contract runs on both backends anyway; this
         // repeats the end-to-end tests of the program on epoll, except those that name their backend.

@@ -16,6 +16,7 @@ use crate::measure::{self, BACKENDS, dist_server, server};
 use crate::new_protocol;
 use crate::record::Record;
 use crate::release;
+use crate::site;
 use crate::steps::{NamedStep, Selection, run_recorded, step, step_apart};
 use crate::templates;
 use crate::tools;
@@ -89,6 +90,16 @@ fn builds() -> Vec<NamedStep> {
             templates::ALL.into_iter().try_for_each(templates::check)
         })
         .of(&["crates"]),
+        step("licences, sources and advisories", release::licences).of(&["deny.toml"]),
+        step("the site", || site::build(&site::Options::default())).of(&[
+            "docs",
+            "README.md",
+            "ARCHITECTURE.md",
+            "CHANGELOG.md",
+            "CONTRIBUTING.md",
+            "GOVERNANCE.md",
+            "SECURITY.md",
+        ]),
         step("the oldest supported compiler", release::oldest_compiler).of(&["benches", "crates", "examples", "fuzz"]),
         step("interfaces beside the baseline", || tools::SEMVER_CHECKS.install().and_then(|()| release::interfaces()))
             .of(CRATES),

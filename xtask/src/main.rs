@@ -23,7 +23,8 @@
 //! | `templates.rs` | the programs of `tidegate new`, built and tested |
 //! | `fuzz.rs` | fuzzing |
 //! | `injected.rs` | the contract of drivers with injected bugs |
-//! | `release.rs` | packages that compile, the oldest compiler, interfaces beside a baseline |
+//! | `release/` | the files of a release, and the requirements on them |
+//! | `site/` | the documents as pages with search |
 //! | `sample.rs` | samples by a seed |
 //! | `tools.rs` | tools and their versions |
 //! | `disk.rs` | the size of `target` after a run |
@@ -47,6 +48,7 @@ mod passed;
 mod record;
 mod release;
 mod sample;
+mod site;
 mod slowest;
 mod smoke;
 mod steps;
@@ -116,9 +118,11 @@ enum Task {
     },
     /// Build the documentation, and fail on a warning or an unresolved link
     Doc,
-    /// Make the packages of all crates that are published, compile each from its package, and compare the interfaces of
-    /// libraries with the baseline in Cargo.toml
-    Release,
+    /// Make all files of a release in target/release-files, and check them: packages that compile, programs, the Debian
+    /// package, SBOM, notes
+    Release(release::Options),
+    /// Make the documents into pages with search: target/site/index.html
+    Site(site::Options),
     /// Count the instructions of the data path and compare them with the stored figures
     Instructions {
         /// Store the counted figures instead
@@ -176,9 +180,8 @@ fn perform(task: Task) -> Result<(), Failure> {
         Task::Seeds { count, first } => measure::contract_seeds(count, first),
         Task::Asan { arguments } => measure::address_sanitizer(&arguments),
         Task::Doc => measure::documentation(),
-        Task::Release => release::packages_that_compile()
-            .and_then(|()| tools::SEMVER_CHECKS.install())
-            .and_then(|()| release::interfaces()),
+        Task::Release(options) => release::run(&options),
+        Task::Site(options) => site::build(&options),
         Task::Instructions { store } => measure::instructions(if store { "--store" } else { "--check" }),
         Task::Memory => measure::release_builds_for_memory().and_then(|()| measure::memory()),
         Task::Bench { name, arguments } => {

@@ -103,6 +103,7 @@ enum Registry {
     Go { package: &'static str, folder: &'static str },
 }
 
+pub(crate) const CARGO_DENY: Tool = rust("cargo-deny", "0.20.2");
 pub(crate) const CONNECTCONFORMANCE: Tool = go("connectrpc.com/conformance/cmd/connectconformance", "bin", "v1.0.7");
 pub(crate) const GRPCURL: Tool = go("github.com/fullstorydev/grpcurl/cmd/grpcurl", "bin", "v1.9.3");
 pub(crate) const GRPC_INTEROP: Tool = go("google.golang.org/grpc/interop/client", "grpc_interop/bin", "v1.85.0");
@@ -112,6 +113,7 @@ pub(crate) const IOREDIS: Tool = Tool { registry: Registry::Node, name: "ioredis
 pub(crate) const KOSOKU: Tool = python("kosoku", "", "0.1.0");
 /// It has the schemas of Kubernetes up to its own version.
 pub(crate) const KUBERNETES_VALIDATE: Tool = python("kubernetes-validate", "", "1.37.0");
+pub(crate) const MDBOOK: Tool = rust("mdbook", "0.5.4");
 pub(crate) const NATS_PY: Tool = python("nats-py", "", "2.16.0");
 pub(crate) const REDIS_PY: Tool = python("redis", "", "8.1.0");
 pub(crate) const SEMVER_CHECKS: Tool = rust("cargo-semver-checks", "0.51.0");
@@ -213,7 +215,8 @@ fn is_there(tool: &str) -> bool {
 mod tests {
     use super::*;
 
-    const PINNED: [Tool; 17] = [
+    const PINNED: [Tool; 19] = [
+        CARGO_DENY,
         CONNECTCONFORMANCE,
         GRPCURL,
         GRPC_INTEROP,
@@ -222,6 +225,7 @@ mod tests {
         IOREDIS,
         KOSOKU,
         KUBERNETES_VALIDATE,
+        MDBOOK,
         NATS_PY,
         REDIS_PY,
         SEMVER_CHECKS,

@@ -105,7 +105,8 @@ const TABLE: &[Row] = &[
     row("LICENSE-MIT", Of(&[])).tests(&["tidegate"]),
     row("README.md", Of(&[DOCUMENTATION, PROGRAM])).tests(&["tidegate"]),
     row("SECURITY.md", Of(&[])),
-    row("docs", Of(&[DOCUMENTATION])).tests(&["tidegate"]),
+    row("deny.toml", Of(&[])).long(&["licences, sources and advisories"]),
+    row("docs", Of(&[DOCUMENTATION])).tests(&["tidegate", "tidegate-xtask"]).long(&["the site"]),
     row("docs/moving", Of(&[DOCUMENTATION, EXAMPLES])).tests(&["tidegate", "tidegate-examples"]),
     row("rustfmt.toml", Of(&[])),
     // A link to `crates/cli/templates`.
@@ -410,12 +411,15 @@ mod tests {
         assert!(ci.iter().any(|one| one == ci::TESTS));
     }
 
+    /// It depends on manifests, whose rows run everything.
+    const OF_MANIFESTS: &str = "compilers that dependencies declare";
+
     #[test]
     fn each_step_of_ci_is_that_of_a_path_or_of_tests() {
         for step in ci::steps(Tests::All) {
             let is_of =
                 |row: &Row| matches!(row.steps, Of(groups) if groups.iter().any(|group| group.contains(&step.name())));
-            let is_always = ALWAYS.contains(&step.name()) || step.name() == ci::TESTS;
+            let is_always = ALWAYS.contains(&step.name()) || [ci::TESTS, OF_MANIFESTS].contains(&step.name());
             assert!(is_always || TABLE.iter().any(is_of), "{} runs only with everything", step.name());
         }
     }
@@ -450,7 +454,7 @@ mod tests {
     #[test]
     fn prose_runs_the_tests_that_read_it() {
         let plan = plan(&["docs/guide/README.md"]);
-        assert_eq!(plan.packages, ["tidegate".to_owned()].into());
+        assert_eq!(plan.packages, ["tidegate".to_owned(), "tidegate-xtask".to_owned()].into());
         assert_eq!(names(plan), ["tools", "format", "lints", ci::TESTS, "documentation"]);
     }
 

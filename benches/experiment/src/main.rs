@@ -30,18 +30,27 @@ fn main() -> ExitCode {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let number = |text: &str| text.parse().ok().filter(|number| *number > 0);
     match arguments[..] {
-        [] => print(DEPTH),
-        ["--depth", depth] if let Some(depth) = number(depth) => print(depth),
+        [] => {
+            print(DEPTH);
+            return ExitCode::SUCCESS;
+        }
+        ["--depth", depth] => {
+            if let Some(depth) = number(depth) {
+                print(depth);
+                return ExitCode::SUCCESS;
+            }
+        }
         // The process under callgrind.
-        [callgrind::COUNT, bursts, depth] if let (Some(bursts), Some(depth)) = (number(bursts), number(depth)) => {
-            run(bursts, depth);
+        [callgrind::COUNT, bursts, depth] => {
+            if let (Some(bursts), Some(depth)) = (number(bursts), number(depth)) {
+                run(bursts, depth);
+                return ExitCode::SUCCESS;
+            }
         }
-        _ => {
-            eprintln!("usage: tidegate-experiment [--depth RESPONSES]");
-            return ExitCode::from(2);
-        }
+        _ => {}
     }
-    ExitCode::SUCCESS
+    eprintln!("usage: tidegate-experiment [--depth RESPONSES]");
+    ExitCode::from(2)
 }
 
 fn print(depth: usize) {

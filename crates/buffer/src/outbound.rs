@@ -204,8 +204,9 @@ impl Outbound {
         if count == 0 {
             return Gathered::Nothing;
         }
-        // SAFETY: the first `count` elements were written above.
-        let parts = unsafe { parts[..count].assume_init_ref() };
+        let written = &parts[..count];
+        // SAFETY: the first `count` elements were written above, and `MaybeUninit` has the layout of its element.
+        let parts = unsafe { std::slice::from_raw_parts(written.as_ptr().cast(), written.len()) };
         if is_before_file { Gathered::PartsBeforeFile(parts) } else { Gathered::Parts(parts) }
     }
 

@@ -114,7 +114,7 @@ fn copy(from: &[u8], to: &mut [MaybeUninit<u8>]) {
     } else if length <= 64 {
         copy_ends::<32>(from, to);
     } else {
-        to.write_copy_of_slice(from);
+        to.copy_from_slice(as_uninitialised(from));
     }
 }
 
@@ -122,11 +122,18 @@ fn copy(from: &[u8], to: &mut [MaybeUninit<u8>]) {
 #[inline(always)]
 fn copy_ends<const N: usize>(from: &[u8], to: &mut [MaybeUninit<u8>]) {
     if let (Some(first), Some(target)) = (from.first_chunk::<N>(), to.first_chunk_mut::<N>()) {
-        target.write_copy_of_slice(first);
+        target.copy_from_slice(as_uninitialised(first));
     }
     if let (Some(last), Some(target)) = (from.last_chunk::<N>(), to.last_chunk_mut::<N>()) {
-        target.write_copy_of_slice(last);
+        target.copy_from_slice(as_uninitialised(last));
     }
+}
+
+/// As `MaybeUninit::write_copy_of_slice` of Rust 1.93 sees its source.
+#[inline(always)]
+fn as_uninitialised(bytes: &[u8]) -> &[MaybeUninit<u8>] {
+    // SAFETY: `MaybeUninit<u8>` has the layout of `u8`, and nothing writes through a shared slice of either.
+    unsafe { slice::from_raw_parts(bytes.as_ptr().cast(), bytes.len()) }
 }
 
 mod sealed {

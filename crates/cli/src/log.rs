@@ -98,7 +98,9 @@ pub(crate) fn standard_output() -> &'static LineLog {
 fn log_panic(panic: &PanicHookInfo<'_>) {
     let thread = std::thread::current();
     let name = thread.name().unwrap_or("<unnamed>");
-    let payload = panic.payload_as_str().unwrap_or("Box<dyn Any>");
+    let payload = panic.payload();
+    let formatted = payload.downcast_ref::<String>().map(String::as_str);
+    let payload = payload.downcast_ref::<&str>().copied().or(formatted).unwrap_or("Box<dyn Any>");
     let place = panic.location().map(|place| format!(" at {place}")).unwrap_or_default();
     let backtrace = std::backtrace::Backtrace::capture();
     let backtrace = match backtrace.status() {

@@ -69,7 +69,8 @@ impl RetryBudget {
         if retried >= self.rules.per_request {
             return false;
         }
-        let took = self.left.try_update(Relaxed, Relaxed, |left| if left >= RETRY { Some(left - RETRY) } else { None });
+        let took =
+            self.left.fetch_update(Relaxed, Relaxed, |left| if left >= RETRY { Some(left - RETRY) } else { None });
         took.is_ok()
     }
 }

@@ -85,6 +85,26 @@ impl Server {
         Listener::bind(address).map(Self::on)
     }
 
+    /// A server on the listeners that a service manager, such as systemd, has passed to this process (`LISTEN_PID` and
+    /// `LISTEN_FDS`); `None` if it has passed none. Call this early, before the process deals with descriptors by number.
+    ///
+    /// ```no_run
+    /// use tidegate::http::{Router, Server};
+    ///
+    /// let server = match Server::from_environment()? {
+    ///     Some(server) => server,
+    ///     None => Server::bind("127.0.0.1:8080")?,
+    /// };
+    /// server.start(|| Router::new().get("/", || "hello"))?.wait();
+    /// # Ok::<(), tidegate::StartError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`StartError::Inherited`] if the variables are malformed, or a passed descriptor is not a listener.
+    pub fn from_environment() -> Result<Option<Self>, StartError> {
+        Ok(Listener::from_environment()?.map(Self::on))
+    }
+
     /// A server at an address.
     pub fn at(address: Address) -> Self {
         Self::on(Listener::at(address))

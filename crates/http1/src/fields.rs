@@ -319,8 +319,17 @@ const fn is_control(byte: u8) -> bool {
     byte != b'\t' && byte.is_ascii_control()
 }
 
+/// `[u8]::eq_ignore_ascii_case`, which is const from Rust 1.89 on.
+const fn is_named(name: &[u8], wanted: &[u8]) -> bool {
+    let mut index = 0;
+    while index < name.len() && index < wanted.len() && name[index].eq_ignore_ascii_case(&wanted[index]) {
+        index += 1;
+    }
+    name.len() == wanted.len() && index == name.len()
+}
+
 const fn is_upgrade(name: &[u8]) -> bool {
-    name.eq_ignore_ascii_case(b"upgrade")
+    is_named(name, b"upgrade")
 }
 
 #[inline]
@@ -401,17 +410,17 @@ impl OwnFields {
 
 /// A field of which a server's codec has one of its own.
 const fn is_own(name: &[u8]) -> bool {
-    name.eq_ignore_ascii_case(b"date") || name.eq_ignore_ascii_case(b"server")
+    is_named(name, b"date") || is_named(name, b"server")
 }
 
 const fn is_reserved(name: &[u8]) -> bool {
     match name.len() {
-        2 => name.eq_ignore_ascii_case(b"te"),
-        4 => name.eq_ignore_ascii_case(b"host"),
-        6 => name.eq_ignore_ascii_case(b"expect"),
-        10 => name.eq_ignore_ascii_case(b"connection"),
-        14 => name.eq_ignore_ascii_case(b"content-length"),
-        17 => name.eq_ignore_ascii_case(b"transfer-encoding"),
+        2 => is_named(name, b"te"),
+        4 => is_named(name, b"host"),
+        6 => is_named(name, b"expect"),
+        10 => is_named(name, b"connection"),
+        14 => is_named(name, b"content-length"),
+        17 => is_named(name, b"transfer-encoding"),
         _ => false,
     }
 }

@@ -11,12 +11,15 @@
 //!
 //! A file with the lock's name and any other content is an error, and stays unchanged.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, OpenOptions};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 
 /// The lock on a path. Dropping it removes its temporary socket, if that was not renamed, and releases the lock.
 #[derive(Debug)]
@@ -39,7 +42,7 @@ impl PathLock {
             let mut options = OpenOptions::new();
             options.read(true).write(true).create(true).mode(0o600).custom_flags(libc::O_NOFOLLOW);
             let file = options.open(&lock)?;
-            match file.try_lock() {
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) if is_at(&file, &lock)? => {
                     let mut held = Self { file, path: lock, temporary: None };
                     if let Err(error) = held.remove_leftover() {
@@ -49,8 +52,8 @@ impl PathLock {
                     return Ok(held);
                 }
                 // The earlier holder has removed the file.
-                Ok(()) | Err(TryLockError::WouldBlock) => {}
-                Err(TryLockError::Error(error)) => return Err(error),
+                Ok(()) | Err(Errno::WOULDBLOCK | Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
             }
             if Instant::now() >= deadline {
                 let what = "another process holds the lock beside the path; is it still starting?";

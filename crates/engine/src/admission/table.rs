@@ -128,7 +128,7 @@ impl AddressTable {
     /// Takes a place for an entry, if there is one.
     fn reserve(&self) -> bool {
         let one_more = |count| (count < self.caps.addresses_max).then_some(count + 1);
-        self.addresses.try_update(Relaxed, Relaxed, one_more).is_ok()
+        self.addresses.fetch_update(Relaxed, Relaxed, one_more).is_ok()
     }
 
     /// Forgets an address without connections: of the same shard if it has one, otherwise of another.

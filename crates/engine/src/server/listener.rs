@@ -14,7 +14,7 @@ use std::sync::atomic::AtomicUsize;
 
 use tidegate_codec::Pipeline;
 use tidegate_codec::mux::{Mux, StreamEvent};
-use tidegate_sys::{Address, ListenOptions, Side, Socket, handover};
+use tidegate_sys::{Address, ListenOptions, Side, Socket, handover, inherited};
 
 use crate::admission::Admission;
 use crate::channel::Channel;
@@ -98,6 +98,16 @@ impl Listener {
     /// of loops: by one loop, or by several if it is the only one at its address.
     pub fn on(descriptors: Vec<OwnedFd>) -> Self {
         Self { sources: descriptors.into_iter().map(Source::Descriptor).collect(), ..Self::default() }
+    }
+
+    /// A listener on the sockets that a service manager has passed to this process, as
+    /// [`Server::from_environment`](crate::Server::from_environment); `None` if it has passed none.
+    ///
+    /// # Errors
+    /// [`StartError::Inherited`] if the variables are malformed, or a passed descriptor is not a listener.
+    pub fn from_environment() -> Result<Option<Self>, StartError> {
+        let listeners = inherited::take().map_err(StartError::Inherited)?;
+        Ok(listeners.map(Self::on))
     }
 
     /// One address more.

@@ -27,7 +27,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
 use tidegate_codec::Pipeline;
-use tidegate_sys::{Address, ListenOptions, Side, Socket, inherited};
+use tidegate_sys::{Address, ListenOptions, Side, Socket};
 
 pub use self::ended::Ended;
 use self::handle::ServerState;
@@ -176,8 +176,7 @@ impl Server {
     /// # Errors
     /// [`StartError::Inherited`] if the variables are malformed, or a passed descriptor is not a listener.
     pub fn from_environment() -> Result<Option<Self>, StartError> {
-        let listeners = inherited::take().map_err(StartError::Inherited)?;
-        Ok(listeners.map(Self::on_listeners))
+        Ok(Listener::from_environment()?.map(Self::on))
     }
 
     /// A server with one protocol, on a listener: [`start`](Server::start) or [`serve`](Server::serve) names the

@@ -158,7 +158,9 @@ impl Handler<Lines> for SideBySide {
         if event != Event::TaskFinished {
             return event.by_default(cx);
         }
-        while let Some(mut first) = self.0.pop_front_if(|first| first.is_finished()) {
+        while self.0.front().is_some_and(|first| first.is_finished())
+            && let Some(mut first) = self.0.pop_front()
+        {
             if let Err(error) = cx.send(first.take_output().unwrap_or("none".into()).into()) {
                 return Outcome::fail(error);
             }
