@@ -15,6 +15,7 @@
 //! | `server.rs` | the configuration of servers, and certificates of clients |
 //! | `client.rs` | the configuration of clients, verification, and whose roots they trust |
 //! | `certificates.rs` | certificates by name, and their reload |
+//! | `challenges.rs` | certificates by which an authority validates names (TLS-ALPN-01) |
 //! | `authorities.rs` | `ClientAuthorities`: roots that vouch for clients, and their reload |
 //! | `watch.rs` | `Watch`: a reload when files change |
 //! | `tickets.rs` | keys of session tickets, replaced by a clock; the binding of a ticket |
@@ -26,6 +27,7 @@
 
 mod authorities;
 mod certificates;
+mod challenges;
 mod client;
 mod error;
 mod filter;
