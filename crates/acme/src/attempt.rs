@@ -48,7 +48,8 @@ impl Attempt<'_> {
             Ok(issued) => issued,
             Err(error) => {
                 // A failed order never recovers, and a refused chain stays the same (RFC 8555 §7.1.6).
-                let is_over = order.state().status == OrderStatus::Invalid || matches!(error, IssueError::Chain(_));
+                let is_final = matches!(error, IssueError::Chain(_) | IssueError::Refused(_));
+                let is_over = is_final || order.state().status == OrderStatus::Invalid;
                 if is_over {
                     self.records.remove_order().await?;
                 }
@@ -159,6 +160,8 @@ impl Attempt<'_> {
             match authorization.status {
                 AuthorizationStatus::Valid => continue,
                 AuthorizationStatus::Pending => {}
+                // A validation has failed already: the order becomes invalid, and has the cause.
+                _ if !answers.is_empty() => break,
                 _ => return Err(IssueError::Refused("an authorization is no longer pending".into())),
             }
             let kind = match self.kind {

@@ -38,7 +38,6 @@ impl AuthorityClient {
         let mut client_limits = ClientLimits::default();
         client_limits.connections_max = CONNECTIONS_MAX;
         client_limits.connections_per_origin_max = CONNECTIONS_MAX;
-        client_limits.body_bytes_max = limits.response_bytes_max as u64;
         let client = Client::builder().limits(client_limits).redirects(false).tls(tls.clone()).build();
         Self {
             handle: client.handle(),

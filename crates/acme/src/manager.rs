@@ -73,6 +73,8 @@ struct State {
     current: Option<Current>,
     failures: SavedFailures,
     issued: u64,
+    failed: u64,
+    last_error: Option<String>,
 }
 
 struct Current {
@@ -96,7 +98,9 @@ impl Acme {
     pub(crate) fn open(settings: Settings) -> io::Result<Self> {
         let records = Records::new(&settings);
         let certificates = Certificates::issued_later(&settings.provider);
-        let mut state = State { failures: records.read_failures()?.unwrap_or_default(), ..State::default() };
+        let failures = records.read_failures()?.unwrap_or_default();
+        let last_error = (failures.count > 0).then(|| failures.error.clone());
+        let mut state = State { failures, last_error, ..State::default() };
         if let Some(text) = records.read_certificate()? {
             state.current = usable(&settings, &text).filter(|_| certificates.replace_pem(&text, &text).is_ok());
             if state.current.is_none() {
@@ -139,7 +143,8 @@ impl Acme {
             issued: state.issued,
             failures: state.failures.count,
             next_attempt: state.due(),
-            last_error: (state.failures.count > 0).then(|| state.failures.error.as_str().into()),
+            failed: state.failed,
+            last_error: state.last_error.as_deref().map(Into::into),
         }
     }
 
@@ -305,13 +310,23 @@ impl AcmeCore {
             let wait = retry_after.map_or(own, |wait| wait.max(own));
             let retry_at = SystemTime::now().checked_add(wait).unwrap_or_else(SystemTime::now);
             state.failures = SavedFailures::new(count, retry_at, error);
+            state.failed += 1;
+            state.last_error = Some(error.to_string());
             tracing::warn!(
                 subsystem = "acme", names = ?self.settings.names, failures = count, seconds = wait.as_secs(), %error,
                 "no certificate was issued; the next attempt follows"
             );
             state.failures.clone()
         };
-        if let Err(error) = self.records.set_failures(&failures).await {
+        // An order that fails each time in the same way gives place to another one; one that is slow does not.
+        let gives_up = failures.count % ORDER_FAILURES_MAX == 0 && !matches!(error, IssueError::Timeout);
+        let kept = async {
+            if gives_up {
+                self.records.remove_order().await?;
+            }
+            self.records.set_failures(&failures).await
+        };
+        if let Err(error) = kept.await {
             tracing::error!(subsystem = "acme", %error, "the time of the next attempt is not kept over a restart");
         }
     }
@@ -441,6 +456,9 @@ impl Drop for RunningFlag<'_> {
         self.0.store(false, Ordering::Release);
     }
 }
+
+/// Failed attempts that continue one order.
+const ORDER_FAILURES_MAX: u32 = 4;
 
 /// The longest sleep between two looks at the clock.
 const SLEEP_MAX: Duration = Duration::from_secs(60 * 60);

@@ -10,10 +10,12 @@ pub struct AcmeStatus {
     pub not_after: Option<SystemTime>,
     /// Certificates that were issued since the start.
     pub issued: u64,
-    /// Attempts that failed since the last certificate.
+    /// Attempts that failed since the start.
+    pub failed: u64,
+    /// Attempts that failed since the last certificate, before the start too.
     pub failures: u32,
     /// The time of the next attempt, or of the renewal.
     pub next_attempt: Option<SystemTime>,
-    /// Why the last attempt failed; `None` after one that did not.
+    /// Why the last failed attempt failed, also after a later one that did not.
     pub last_error: Option<Box<str>>,
 }

@@ -134,9 +134,14 @@ impl Certificates {
     /// RFC 8738 §6. Nothing happens unless the certificates are [`issued_later`](Self::issued_later).
     ///
     /// # Errors
-    /// As for [`from_pem`](Self::from_pem).
+    /// As for [`from_pem`](Self::from_pem), but that the key is not compared with the certificate.
     pub fn set_challenge(&self, name: &str, chain: &[u8], key: &[u8]) -> Result<(), ConfigError> {
-        let certified = certified(&self.0.provider, (Path::new("certificate"), chain), (Path::new("key"), key))?;
+        let chain = certificates(Path::new("certificate"), chain)?;
+        let key = private_key(Path::new("key"), key)?;
+        let loaded = self.0.provider.crypto().key_provider.load_private_key(key);
+        let key = loaded.map_err(|error| ConfigError::Key(PathBuf::from("key"), error))?;
+        // Its critical extension is unknown to webpki, so nothing compares the key with the certificate.
+        let certified = Arc::new(CertifiedKey::new(chain, key));
         if let Some(challenges) = &self.0.challenges {
             challenges.set(name, certified);
         }
@@ -248,16 +253,21 @@ pub(crate) fn certified(
     (key_path, key): (&Path, &[u8]),
 ) -> Result<Arc<CertifiedKey>, ConfigError> {
     let chain = certificates(chain_path, chain)?;
-    let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| match error {
-        pem::Error::NoItemsFound => ConfigError::NoKey(key_path.to_owned()),
-        _ => ConfigError::Pem(key_path.to_owned()),
-    })?;
+    let key = private_key(key_path, key)?;
     let certified = CertifiedKey::from_der(chain, key, provider.crypto()).map_err(|error| match error {
         Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => ConfigError::KeyMismatch(chain_path.to_owned()),
         Error::InvalidCertificate(_) => ConfigError::Certificate(chain_path.to_owned()),
         error => ConfigError::Key(key_path.to_owned(), error),
     })?;
     Ok(Arc::new(certified))
+}
+
+/// The first private key in a PEM text.
+fn private_key(path: &Path, text: &[u8]) -> Result<PrivateKeyDer<'static>, ConfigError> {
+    PrivateKeyDer::from_pem_slice(text).map_err(|error| match error {
+        pem::Error::NoItemsFound => ConfigError::NoKey(path.to_owned()),
+        _ => ConfigError::Pem(path.to_owned()),
+    })
 }
 
 /// The certificates in a PEM text, at least one.

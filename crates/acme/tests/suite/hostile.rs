@@ -207,3 +207,15 @@ fn text_of_the_authority_is_short_and_has_no_control_characters() {
     let reason = refusal(|authority| authority.fault("order", raw(403, body.as_bytes())));
     assert!(reason.len() < 600 && !reason.chars().any(char::is_control), "{reason}");
 }
+
+#[test]
+fn an_order_that_fails_each_time_gives_place_to_another_one() {
+    let (authority, folder) = (Authority::start(), Folder::new());
+    (0..4).for_each(|_| authority.fault("cert", raw(500, b"crash")));
+    let acme = builder(&authority, &folder).build().expect("settings");
+    let _server = serve(&acme, &authority);
+    let _running = acme.start().expect("a thread");
+    wait_for(&acme, |status| status.issued == 1);
+    assert_eq!(authority.requests("POST /cert/0"), 4);
+    assert_eq!(authority.requests("POST /cert/1"), 1);
+}

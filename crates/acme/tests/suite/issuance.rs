@@ -61,7 +61,7 @@ fn a_failed_validation_is_reported_by_its_cause_and_the_next_order_is_another() 
     let running = acme.start().expect("a thread");
     let reason = wait_for_failure(&acme);
     assert!(reason.starts_with("the authority refuses: API error: "), "{reason}");
-    wait_for(&acme, |status| status.failures >= 2);
+    wait_for(&acme, |status| status.failed >= 2);
     let server = serve(&acme, &authority);
     wait_for(&acme, |status| status.issued == 1 && status.failures == 0);
     assert!(authority.requests("POST /order") > 2);
@@ -83,7 +83,7 @@ fn a_certificate_is_renewed_before_it_expires_and_the_old_one_stays_until_then()
     let first = presented(&server, "a.test", &["http/1.1"]).expect("a certificate");
     ends.push(acme.status().not_after);
     // The dates of certificates have seconds: one of the same second is no newer one.
-    wait_for(&acme, |status| status.failures > 0 || status.issued >= 2);
+    wait_for(&acme, |status| status.failed > 0 || status.issued >= 2);
     assert!(presented(&server, "a.test", &["http/1.1"]).is_ok());
     authority.lock().lifetime = (Duration::from_secs(0), Duration::from_secs(20_000));
     let now = acme.status().issued;

@@ -103,8 +103,14 @@ pub(crate) fn serve_http(acme: &Acme, authority: &Authority) -> Running {
 
 /// Waits until the status is as expected.
 pub(crate) fn wait_for(acme: &Acme, is_expected: impl Fn(&AcmeStatus) -> bool) -> AcmeStatus {
+    let mut last = None;
     loop {
         let status = acme.status();
+        // A test that hangs shows why.
+        if status.last_error != last {
+            println!("{status:?}");
+            last.clone_from(&status.last_error);
+        }
         if is_expected(&status) {
             return status;
         }
@@ -112,9 +118,9 @@ pub(crate) fn wait_for(acme: &Acme, is_expected: impl Fn(&AcmeStatus) -> bool) -
     }
 }
 
-/// Waits until the last attempt failed, and returns why.
+/// Waits until an attempt failed, and returns why.
 pub(crate) fn wait_for_failure(acme: &Acme) -> String {
-    let status = wait_for(acme, |status| status.failures > 0);
+    let status = wait_for(acme, |status| status.failed > 0);
     status.last_error.expect("a reason").into()
 }
 
