@@ -34,6 +34,7 @@
 //! | `chat/` | /chat: its flags, rooms and protocol (`mod.rs`), a connection in a room (`guest.rs`), the page (`chat.html`) |
 //! | `site_codec.rs` | their requirements on the codec, with or without a PROXY header in front |
 //! | `tls.rs` | its TLS flags |
+//! | `acme.rs` | certificates that an authority issues: flags, and the server that answers HTTP-01 |
 //! | `sum.rs` | `Sum`: the response of /sum |
 //! | `admission.rs` | its flags that decide which peers may connect |
 //! | `limits.rs` | its flags for deadlines and rates |
@@ -45,6 +46,7 @@
 #![forbid(unsafe_code)]
 
 mod access_log;
+mod acme;
 mod admin;
 mod admission;
 mod byte_log;

@@ -14,6 +14,7 @@ use tidegate::metrics::HttpMetrics;
 use tidegate::proxy_protocol::{ProxyHeaderFilter, ReceivesHeader};
 use tidegate::{Address, Over, Server, ServerHandle, StartError, http1, http2};
 
+use crate::acme;
 use crate::admin::RunningAdmin;
 use crate::byte_log::ByteLogs;
 use crate::chat::{Chat, ChatOptions};
@@ -64,6 +65,7 @@ pub(crate) fn run(options: ServeOptions) -> Result<(), Box<dyn Error>> {
     }
     let metrics = process.admin.metrics();
     let server = start(&options, inherited, byte_logs.clone(), tls.as_ref(), metrics.as_ref())?;
+    acme::start()?;
     let admin = RunningAdmin::default();
     let has_takeover = process.has_takeover();
     let share = |admin: Admin| if has_takeover { admin.share_address() } else { admin };

@@ -10,6 +10,7 @@ use super::keys::{Key, Keys, Kind, info};
 use super::mistakes::{Located, Mistakes, Place};
 use super::upstream::numbers;
 use super::value::{Data, Value};
+use crate::acme::AcmeSettings;
 use crate::admission::parse_rate;
 
 /// Where the server listens, and how connections begin there.
@@ -22,6 +23,8 @@ pub(crate) struct Listen {
     pub(crate) certificates: Vec<CertificateFiles>,
     /// The names of a certificate that is made at the start.
     pub(crate) self_signed: Option<Vec<String>>,
+    /// A certificate that an authority issues; only flags have it.
+    pub(crate) acme: Option<AcmeSettings>,
     pub(crate) client_ca: Option<Located<PathBuf>>,
     pub(crate) ticket_keys: Vec<Located<PathBuf>>,
     pub(crate) versions: Vec<String>,

@@ -21,9 +21,11 @@ use tidegate::admin::ReloadError;
 use tidegate::metrics::HttpMetrics;
 use tidegate::{Server, StartError};
 
+pub(crate) use self::listeners::to_https;
 use self::listeners::{ListenPlan, ServerParts};
 use self::routes::{OpenRoutes, RouteTable};
 use crate::access_log::AccessLines;
+use crate::acme;
 use crate::admin::RunningAdmin;
 use crate::config::{Config, Listen};
 use crate::log::{self, log_to_stderr};
@@ -137,6 +139,7 @@ impl Gateway {
         let tls = plan.tls(&process)?;
         let parts = ServerParts { process: &process, metrics: metrics.as_ref(), table: &table };
         let server = plan.start(&parts, &tls, inherited, None)?;
+        acme::start()?;
         let current = Mutex::new(Running { plan, tls, table });
         let servers = CurrentServer::new(server);
         Ok(Self { source, process, access_log, metrics, servers, admin: RunningAdmin::default(), current })
