@@ -34,7 +34,7 @@ pub enum ChallengeKind {
 /// | [`request_timeout`](Self::request_timeout) | 30 s | an authority that hangs |
 /// | [`attempt_timeout`](Self::attempt_timeout) | 10 min | an order that is never ready; the next attempt continues it |
 /// | [`poll_min`](Self::poll_min) to [`poll_max`](Self::poll_max) | 1 s to 30 s | questions about an order in quick succession |
-/// | [`retry_min`](Self::retry_min) to [`retry_max`](Self::retry_max) | 5 min to 6 h | failed attempts in quick succession; each waits three times as long |
+/// | [`retry_min`](Self::retry_min) to [`retry_max`](Self::retry_max) | 5 min to 6 h | failed attempts in quick succession; each waits three times as long, a tenth of it if the authority was not reached |
 /// | [`retry_after_max`](Self::retry_after_max) | 7 days | a `Retry-After` without end |
 /// | [`renewal_info_min`](Self::renewal_info_min) | 1 h | questions about the renewal (RFC 9773) in quick succession |
 #[derive(Debug, Clone)]

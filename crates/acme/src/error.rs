@@ -38,6 +38,8 @@ pub enum IssueError {
     RateLimited(Box<str>),
     /// The authority does not know the account of the store: it has lost it, or is another one now.
     UnknownAccount(Box<str>),
+    /// The authority refuses one fresh nonce after the other.
+    StaleNonce(Box<str>),
     /// The authority's response is malformed, or is none of ACME.
     Malformed(Box<str>),
     /// The chain that the authority has issued is refused.
@@ -85,6 +87,7 @@ impl IssueError {
         let text = printable(&problem.to_string());
         match problem.r#type.as_deref() {
             Some(RATE_LIMITED) => Self::RateLimited(text),
+            Some(BAD_NONCE) => Self::StaleNonce(text),
             Some(UNKNOWN_ACCOUNT) => Self::UnknownAccount(text),
             _ => Self::Refused(text),
         }
@@ -119,6 +122,7 @@ impl fmt::Display for IssueError {
             Self::Refused(text) => write!(f, "the authority refuses: {text}"),
             Self::RateLimited(text) => write!(f, "the authority's rate limit is reached: {text}"),
             Self::UnknownAccount(text) => write!(f, "the authority does not know the account: {text}"),
+            Self::StaleNonce(text) => write!(f, "the authority refuses fresh nonces: {text}"),
             Self::Malformed(text) => write!(f, "the authority's response is malformed: {text}"),
             Self::Chain(reason) => write!(f, "the issued chain is refused: {reason}"),
             Self::NoChallenge => f.write_str("the authority offers no configured kind of challenge for a name"),
@@ -184,6 +188,7 @@ impl From<BlockingError> for IssueError {
 
 // RFC 8555 §6.7.
 const RATE_LIMITED: &str = "urn:ietf:params:acme:error:rateLimited";
+const BAD_NONCE: &str = "urn:ietf:params:acme:error:badNonce";
 const UNKNOWN_ACCOUNT: &str = "urn:ietf:params:acme:error:accountDoesNotExist";
 
 /// Characters of the authority's text that a log has.

@@ -270,17 +270,23 @@ impl AcmeCore {
         }
     }
 
-    /// An account that the authority has lost is replaced once.
+    /// An account that the authority has lost is replaced, and a nonce that it refuses is no reason to wait: `instant-acme`
+    /// has sent three by then.
     async fn attempt_with_account(&self, attempt: &Attempt<'_>) -> Result<Issued, IssueError> {
-        match attempt.run().await {
-            Err(IssueError::UnknownAccount(text)) => {
-                tracing::warn!(subsystem = "acme", %text, "the authority does not know the account: a new one follows");
-                self.records.remove_order().await?;
-                self.records.remove_account().await?;
-                attempt.run().await
+        let mut result = attempt.run().await;
+        for _ in 1..RUNS_MAX {
+            match &result {
+                Err(IssueError::UnknownAccount(text)) => {
+                    tracing::warn!(subsystem = "acme", %text, "the authority does not know the account; a new one follows");
+                    self.records.remove_order().await?;
+                    self.records.remove_account().await?;
+                }
+                Err(IssueError::StaleNonce(_)) => {}
+                _ => break,
             }
-            result => result,
+            result = attempt.run().await;
         }
+        result
     }
 
     async fn use_issued(&self, issued: Issued) -> Result<(), IssueError> {
@@ -306,7 +312,9 @@ impl AcmeCore {
         let failures = {
             let mut state = self.lock();
             let count = state.failures.count.saturating_add(1);
-            let own = retry_delay(count, [limits.retry_min, limits.retry_max], random_fraction());
+            let whole = retry_delay(count, [limits.retry_min, limits.retry_max], random_fraction());
+            // An authority that was not reached has counted nothing.
+            let own = if matches!(error, IssueError::Unreachable(_)) { whole / 10 } else { whole };
             let wait = retry_after.map_or(own, |wait| wait.max(own));
             let retry_at = SystemTime::now().checked_add(wait).unwrap_or_else(SystemTime::now);
             state.failures = SavedFailures::new(count, retry_at, error);
@@ -456,6 +464,9 @@ impl Drop for RunningFlag<'_> {
         self.0.store(false, Ordering::Release);
     }
 }
+
+/// How often an attempt begins, at most.
+const RUNS_MAX: u32 = 3;
 
 /// Failed attempts that continue one order.
 const ORDER_FAILURES_MAX: u32 = 4;

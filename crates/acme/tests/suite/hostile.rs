@@ -76,7 +76,7 @@ fn a_stale_nonce_is_tried_again_and_not_for_ever() {
     drop(running);
 
     let reason = refusal(|authority| {
-        (0..3).for_each(|_| authority.fault("order", Fault::Problem(400, "badNonce", None)));
+        (0..9).for_each(|_| authority.fault("order", Fault::Problem(400, "badNonce", None)));
     });
     assert!(reason.contains("badNonce"), "{reason}");
     // A nonce source that has none.
