@@ -140,6 +140,7 @@ const EXAMPLES: [&str; 35] = [
     "game",
     "health",
     "heartbeat",
+    "certificates",
     "http_service",
     "jwt",
     "long_poll",
