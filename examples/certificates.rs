@@ -3,6 +3,8 @@
 //! `cargo run --example certificates -- DIRECTORY FOLDER NAME...` serves HTTPS at port 443, and answers HTTP-01 at port 80.
 //! Without arguments it checks itself, without an authority.
 
+#![forbid(unsafe_code)]
+
 use std::error::Error;
 use std::io::{Read, Write};
 use std::net::TcpStream;

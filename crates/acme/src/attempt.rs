@@ -12,12 +12,12 @@ use instant_acme::{
 use rcgen::{CertificateParams, DistinguishedName, KeyPair};
 use tidegate_engine::{blocking, task};
 
-use crate::builder::{ChallengeKind, Settings};
 use crate::chain::IssuedChain;
 use crate::challenges::{Answering, Challenges, is_token};
 use crate::error::{InvalidChain, IssueError};
 use crate::http_client::AuthorityClient;
 use crate::records::{Records, SavedOrder};
+use crate::settings::{ChallengeKind, Settings};
 
 /// The parts of an attempt.
 pub(crate) struct Attempt<'a> {

@@ -20,8 +20,8 @@ use serde_json::Value;
 use tidegate_http_client::{Client, ClientLimits, Handle, HandleError};
 use tidegate_tls::ClientConfig;
 
-use crate::builder::{AcmeLimits, is_https};
 use crate::error::{IssueError, printable};
+use crate::settings::{AcmeLimits, is_https};
 
 /// The client of one attempt. Clones share the last `Retry-After`.
 #[derive(Clone)]

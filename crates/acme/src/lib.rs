@@ -12,7 +12,7 @@
 //! [blocking](tidegate_engine::blocking) work.
 //!
 //! **A certificate is used once it is checked**: its key, its names, its dates and the signatures of its chain. Until then
-//! the old one stays. **A failure waits**: for what the authority says (`Retry-After`), and longer each time. The state is
+//! the old one stays. **A failed attempt waits**: as long as `Retry-After` says, and longer each time. The state is
 //! in the store, so a restart continues the same order, and does not cut a wait short.
 //!
 //! Read next: `manager.rs`, which decides when; `attempt.rs`, the way from an account to a checked certificate.
@@ -21,7 +21,8 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `builder.rs` | `AcmeBuilder`, `AcmeLimits`, `ChallengeKind` |
+//! | `builder.rs` | `AcmeBuilder` |
+//! | `settings.rs` | `AcmeLimits`, `ChallengeKind`, and all that the builder sets |
 //! | `manager.rs` | `Acme`: the certificate in use, and the loop that renews it |
 //! | `status.rs` | `AcmeStatus`: the state of issuance, for an application |
 //! | `renewal.rs` | when a certificate is renewed, and how long a failure waits |
@@ -29,8 +30,8 @@
 //! | `records.rs` | the records of the store: account, order, certificate, failures |
 //! | `store.rs` | `Store`, `FolderStore` |
 //! | `challenges.rs` | the answers to HTTP-01 and TLS-ALPN-01 |
-//! | `chain.rs` | an issued chain: what is read from it, and its checks |
-//! | `http_client.rs` | the HTTP client below `instant-acme`, and what it refuses |
+//! | `chain.rs` | an issued chain: its dates, and its checks |
+//! | `http_client.rs` | the HTTP client below `instant-acme`, and the responses that it refuses |
 //! | `error.rs` | `InvalidAcme`, `IssueError`, `InvalidChain` |
 
 #![forbid(unsafe_code)]
@@ -44,12 +45,14 @@ mod http_client;
 mod manager;
 mod records;
 mod renewal;
+mod settings;
 mod status;
 mod store;
 
-pub use self::builder::{AcmeBuilder, AcmeLimits, ChallengeKind};
+pub use self::builder::AcmeBuilder;
 pub use self::challenges::Http01;
 pub use self::error::{InvalidAcme, InvalidChain, IssueError};
 pub use self::manager::{Acme, RunningAcme};
+pub use self::settings::{AcmeLimits, ChallengeKind};
 pub use self::status::AcmeStatus;
 pub use self::store::{FolderStore, Store};

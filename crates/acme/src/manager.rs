@@ -12,18 +12,17 @@ use std::time::{Duration, SystemTime};
 
 use instant_acme::CertificateIdentifier;
 use tidegate_engine::{Backend, EventLoop, blocking, task};
-use tidegate_tls::{Certificates, ClientConfig, Provider};
+use tidegate_tls::Certificates;
 
 use crate::attempt::{Attempt, Issued};
-use crate::builder::{AcmeBuilder, Settings};
 use crate::chain::IssuedChain;
 use crate::challenges::{Challenges, Http01};
 use crate::error::IssueError;
 use crate::http_client::AuthorityClient;
 use crate::records::{Records, SavedFailures};
 use crate::renewal::{RenewalPlan, random_fraction, retry_delay};
+use crate::settings::Settings;
 use crate::status::AcmeStatus;
-use crate::store::Store;
 
 /// One certificate for a set of names, which an authority issues and renews. A clone is another handle of it.
 ///
@@ -67,7 +66,7 @@ struct AcmeCore {
     state: Mutex<State>,
 }
 
-/// The certificate in use, and what follows.
+/// The certificate in use, and the failures.
 #[derive(Default)]
 struct State {
     current: Option<Current>,
@@ -88,12 +87,6 @@ struct Current {
 }
 
 impl Acme {
-    /// Begins the settings of a certificate: `directory` is the URL of the authority's directory, `tls` says whose
-    /// certificates that server may have, and `store` keeps accounts, keys and orders.
-    pub fn builder(provider: &Provider, tls: ClientConfig, directory: &str, store: impl Store) -> AcmeBuilder {
-        AcmeBuilder::new(provider, tls, directory, store)
-    }
-
     /// Reads the store.
     pub(crate) fn open(settings: Settings) -> io::Result<Self> {
         let records = Records::new(&settings);
@@ -200,7 +193,7 @@ impl Acme {
     }
 }
 
-/// What is due next.
+/// The next event.
 enum NextEvent {
     Attempt,
     RenewalInfo,
@@ -425,7 +418,7 @@ impl fmt::Debug for Acme {
     }
 }
 
-/// Whether the renewals end, and what wakes them.
+/// Whether the renewals end, and the waker of their task.
 #[derive(Default)]
 struct Stop(Mutex<(bool, Option<Waker>)>);
 

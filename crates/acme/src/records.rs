@@ -9,8 +9,8 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tidegate_engine::blocking;
 
-use crate::builder::Settings;
 use crate::error::IssueError;
+use crate::settings::Settings;
 use crate::store::Store;
 
 /// The store, and the names of the records.

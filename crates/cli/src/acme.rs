@@ -101,16 +101,16 @@ impl AcmeOptions {
 }
 
 /// A certificate of this process.
-struct Entry {
+struct IssuedCertificate {
     settings: AcmeSettings,
     acme: Acme,
     /// Its renewals, and the server that answers HTTP-01, once they are started.
     running: Option<(RunningAcme, Option<ServerHandle>)>,
 }
 
-static ENTRIES: Mutex<Vec<Entry>> = Mutex::new(Vec::new());
+static ENTRIES: Mutex<Vec<IssuedCertificate>> = Mutex::new(Vec::new());
 
-fn entries() -> MutexGuard<'static, Vec<Entry>> {
+fn entries() -> MutexGuard<'static, Vec<IssuedCertificate>> {
     ENTRIES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -137,7 +137,7 @@ pub(crate) fn certificates(settings: &AcmeSettings, provider: &Provider) -> Resu
     builder = settings.contacts.iter().fold(builder, |builder, contact| builder.contact(contact));
     let acme = builder.build()?;
     let certificates = acme.certificates();
-    entries.push(Entry { settings: settings.clone(), acme, running: None });
+    entries.push(IssuedCertificate { settings: settings.clone(), acme, running: None });
     Ok(certificates)
 }
 
@@ -153,7 +153,7 @@ pub(crate) fn start() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-impl Entry {
+impl IssuedCertificate {
     fn serve_http(&self, address: &Address) -> Result<ServerHandle, Box<dyn Error>> {
         let (http01, port) = (self.acme.http01(), self.settings.https_port);
         let router = move || {

@@ -27,7 +27,7 @@ pub(crate) struct Authority {
     roots: RootCertStore,
 }
 
-/// What the authority knows and does.
+/// The authority's records and behaviour.
 pub(crate) struct AuthorityState {
     base: String,
     issuer: Issuer<'static, KeyPair>,
@@ -218,6 +218,29 @@ impl AuthorityState {
         self.json(status, Some(format!("{base}/order/{number}")), &value)
     }
 
+    /// The responses to requests without a signature.
+    fn unsigned(&mut self, endpoint: &str) -> Option<Response> {
+        match endpoint {
+            "dir" => {
+                let base = &self.base;
+                let mut directory = json!({
+                    "newNonce": format!("{base}/nonce"), "newAccount": format!("{base}/account"),
+                    "newOrder": format!("{base}/order"),
+                });
+                if self.window.is_some() {
+                    directory["renewalInfo"] = format!("{base}/renewal").into();
+                }
+                Some(self.json(200, None, &directory))
+            }
+            "nonce" => Some(self.reply(200, None, Vec::new())),
+            "renewal" => Some(match self.window.clone() {
+                None => self.problem(404, "malformed", None),
+                Some((start, end)) => self.json(200, None, &json!({"suggestedWindow": {"start": start, "end": end}})),
+            }),
+            _ => None,
+        }
+    }
+
     fn new_order(&mut self, payload: &Value) -> Response {
         let names = payload["identifiers"].as_array().expect("identifiers").iter();
         let names = names.map(|name| name["value"].as_str().expect("a name").to_owned()).collect();
@@ -293,24 +316,8 @@ async fn answer(state: &Arc<Mutex<AuthorityState>>, mut request: Request) -> Res
         if let Some(fault) = state.faults.get_mut(endpoint).and_then(VecDeque::pop_front) {
             return faulty(&mut state, fault);
         }
-        match endpoint {
-            "dir" => {
-                let base = &state.base;
-                let mut directory = json!({
-                    "newNonce": format!("{base}/nonce"), "newAccount": format!("{base}/account"),
-                    "newOrder": format!("{base}/order"),
-                });
-                if state.window.is_some() {
-                    directory["renewalInfo"] = format!("{base}/renewal").into();
-                }
-                return state.json(200, None, &directory);
-            }
-            "nonce" => return state.reply(200, None, Vec::new()),
-            "renewal" => {
-                let Some((start, end)) = state.window.clone() else { return state.problem(404, "malformed", None) };
-                return state.json(200, None, &json!({"suggestedWindow": {"start": start, "end": end}}));
-            }
-            _ => {}
+        if let Some(response) = state.unsigned(endpoint) {
+            return response;
         }
     }
     let payload = match opened(state, &body, &url) {

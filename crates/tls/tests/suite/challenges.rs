@@ -1,4 +1,4 @@
-//! TLS-ALPN-01: what an authority gets that validates a name, and what others get.
+//! TLS-ALPN-01: the certificate of an authority that validates a name, and that of other clients.
 
 use rustls::version::{TLS12, TLS13};
 use tidegate_codec::Blame;
