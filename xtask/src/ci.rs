@@ -125,7 +125,7 @@ fn examples(backend: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-const EXAMPLES: [&str; 35] = [
+const EXAMPLES: [&str; 36] = [
     "axum",
     "behind_proxy",
     "cache_server",
