@@ -127,7 +127,7 @@ fn examples(backend: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-const EXAMPLES: [&str; 35] = [
+const EXAMPLES: [&str; 36] = [
     "axum",
     "behind_proxy",
     "cache_server",
@@ -142,6 +142,7 @@ const EXAMPLES: [&str; 35] = [
     "game",
     "health",
     "heartbeat",
+    "certificates",
     "http_service",
     "jwt",
     "long_poll",

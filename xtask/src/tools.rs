@@ -115,6 +115,7 @@ pub(crate) const KOSOKU: Tool = python("kosoku", "", "0.1.0");
 pub(crate) const KUBERNETES_VALIDATE: Tool = python("kubernetes-validate", "", "1.37.0");
 pub(crate) const MDBOOK: Tool = rust("mdbook", "0.5.4");
 pub(crate) const NATS_PY: Tool = python("nats-py", "", "2.16.0");
+pub(crate) const PEBBLE: Tool = go("github.com/letsencrypt/pebble/v2/cmd/pebble", "bin", "v2.10.3");
 pub(crate) const REDIS_PY: Tool = python("redis", "", "8.1.0");
 pub(crate) const SEMVER_CHECKS: Tool = rust("cargo-semver-checks", "0.51.0");
 pub(crate) const SMUGGLEX: Tool = rust("smugglex", "0.4.0");

@@ -112,6 +112,7 @@ const TABLE: &[Row] = &[
     // A link to `crates/cli/templates`.
     row("templates", Of(&[TEMPLATES])),
     // Crates. `tests` and `documentation` of their dependants follow.
+    row("crates/acme", Of(&[DOCUMENTATION, EXAMPLES, PROGRAM])).long(&["certificates by pebble"]),
     row("crates/admin", Of(&[DOCUMENTATION, EXAMPLES, PROGRAM])).long(&["the live page in a browser"]),
     row("crates/backplane", Of(&[DOCUMENTATION, EXAMPLES, PROGRAM])),
     row("crates/bytelog", Of(&[DOCUMENTATION, PROGRAM])),
@@ -164,6 +165,7 @@ const TABLE: &[Row] = &[
     row("fuzz", Of(&[])).long(DECODER),
     row("interop", Of(INTEROP)),
     row("interop/README.md", Of(&[])),
+    row("interop/acme.py", Of(&[])).long(&["certificates by pebble"]),
     row("interop/browser.py", Of(&[])).long(&["a browser", "browsers"]),
     row("interop/chat.py", Of(&[])).long(&["two browsers in a chat"]),
     row("interop/container.py", Of(&[])).long(&["the image in namespaces"]),

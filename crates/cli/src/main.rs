@@ -26,6 +26,7 @@
 //! | `new.rs` | `tidegate new`: a program from a template in `templates/` |
 //! | `manual.rs` | `tidegate completions`, `tidegate man` |
 //! | `tls.rs` | its TLS flags |
+//! | `acme.rs` | certificates that an authority issues: flags, and the server that answers HTTP-01 |
 //! | `admission.rs` | its flags that decide which peers may connect |
 //! | `limits.rs` | its flags for deadlines and rates |
 //! | `sites.rs` | `tidegate serve --root`: its flags as a configuration |
@@ -36,6 +37,7 @@
 #![forbid(unsafe_code)]
 
 mod access_log;
+mod acme;
 mod admin;
 mod admission;
 mod check_config;

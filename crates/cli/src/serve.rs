@@ -11,6 +11,7 @@ use tidegate::metrics::{HttpMetrics, Kind};
 use tidegate::{Server, ServerHandle, StartError};
 use tidegate_site::{ByteLogs, Chat, ChatOptions, SiteConfig};
 
+use crate::acme;
 use crate::admin::RunningAdmin;
 use crate::complain::complain;
 use crate::gateway;
@@ -59,6 +60,7 @@ pub(crate) fn run(options: ServeOptions) -> Result<(), Box<dyn Error>> {
     let backplane = options.chat.backplane()?;
     let chat = options.chat.open(tls.is_some(), backplane.as_ref());
     let server = start(&options, inherited, byte_logs.clone(), tls.as_ref(), (chat, metrics.as_ref()))?;
+    acme::start()?;
     let admin = RunningAdmin::default();
     let has_takeover = process.has_takeover();
     let extend = |admin: Admin| {

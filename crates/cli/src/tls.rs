@@ -9,6 +9,7 @@ use tidegate::tls::{
     Certificates, ClientAuthorities, ClientCertificates, ConfigError, Provider, ServerConfig, TicketKeys,
 };
 
+use crate::acme::{self, AcmeOptions};
 use crate::config::{CertificateFiles, Listen, ListenLimits, Located, Place};
 
 /// The TLS flags.
@@ -33,6 +34,8 @@ pub(crate) struct TlsOptions {
     /// reads them again [default: a key of this process, replaced every six hours]
     #[arg(long, value_name = "FILE")]
     tls_ticket_key: Vec<PathBuf>,
+    #[command(flatten)]
+    acme: AcmeOptions,
 }
 
 /// The HTTPS configuration.
@@ -47,7 +50,8 @@ pub(crate) struct Tls {
 impl TlsOptions {
     /// Adds the certificates of the flags to their listener.
     pub(crate) fn add_to(&self, listen: &mut Listen) -> Result<(), String> {
-        if !self.tls_self_signed && self.tls_cert.is_empty() {
+        let has_acme = self.acme.add_to(listen)?;
+        if !self.tls_self_signed && self.tls_cert.is_empty() && !has_acme {
             return match (&self.tls_client_ca, &self.tls_ticket_key[..]) {
                 (None, []) => Ok(()),
                 (Some(_), _) => Err("--tls-client-ca needs --tls-cert".into()),
@@ -79,13 +83,14 @@ impl Tls {
             return Ok(None);
         }
         let provider = Provider::aws_lc_rs();
-        let certificates = match &listen.self_signed {
-            Some(names) => {
+        let certificates = match (&listen.self_signed, &listen.acme) {
+            (_, Some(settings)) => acme::certificates(settings, &provider)?,
+            (Some(names), None) => {
                 let made = rcgen::generate_simple_self_signed(names.clone())?;
                 let (chain, key) = (made.cert.pem(), made.signing_key.serialize_pem());
                 Certificates::from_pem(&provider, chain.as_bytes(), key.as_bytes())?
             }
-            None => {
+            (None, None) => {
                 Certificates::from_files(&provider, listen.certificates.iter().map(|files| (&files.cert, &files.key)))?
             }
         };

@@ -64,6 +64,7 @@
 //! | [`framing`] | codecs for common framings: lines, length fields, delimiters |
 //! | [`http1`] | HTTP/1.1, server and client |
 //! | `http2`, by the feature of that name | HTTP/2: connections, streams, HPACK |
+//! | `acme`, by the feature of that name | automatic certificates: issued and renewed while a server runs |
 //! | `admin`, by the feature of that name | metrics, health and a live page of a running server, on a listener of its own |
 //! | `metrics`, by the feature of that name | the counts of loops, and HTTP requests, as text for Prometheus |
 //! | `proxy_protocol`, by the feature `proxy-protocol` | the PROXY protocol: the address of a client behind a proxy |
@@ -94,6 +95,10 @@ pub mod entry;
 mod redis_rate_store;
 
 pub use bytes::Bytes;
+/// Automatic certificates (ACME): issued and renewed while a server runs.
+#[cfg(feature = "acme")]
+#[doc(inline)]
+pub use tidegate_acme as acme;
 /// The administrative server: metrics, health, and a live page of a running server.
 #[cfg(feature = "admin")]
 #[doc(inline)]

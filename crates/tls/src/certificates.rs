@@ -15,6 +15,7 @@ use rustls::sign::CertifiedKey;
 use rustls::{Error, InconsistentKeys};
 use webpki::EndEntityCert;
 
+use crate::challenges::{Challenges, is_challenge};
 use crate::error::ConfigError;
 use crate::provider::Provider;
 
@@ -42,6 +43,8 @@ struct CertificateStore {
     provider: Provider,
     files: Vec<PemFiles>,
     table: RwLock<Arc<Table>>,
+    /// `Some` for certificates that an authority issues while the server runs.
+    challenges: Option<Challenges>,
 }
 
 /// A certificate chain and its key, as PEM files.
@@ -73,8 +76,7 @@ impl Certificates {
     ) -> Result<Self, ConfigError> {
         let pairs = pairs.into_iter().map(|(chain, key)| PemFiles { chain: chain.into(), key: key.into() });
         let files: Vec<_> = pairs.collect();
-        let table = RwLock::new(Arc::new(Table::read(provider, &files)?));
-        Ok(Self(Arc::new(CertificateStore { provider: provider.clone(), files, table })))
+        Ok(Self::of(provider, files.clone(), Table::read(provider, &files)?, None))
     }
 
     /// One chain with its private key, both as PEM text; [`reload`](Self::reload) changes nothing.
@@ -85,8 +87,77 @@ impl Certificates {
         let certified = certified(provider, (Path::new("certificate"), chain), (Path::new("key"), key))?;
         let mut table = Table::default();
         table.add(&certified, Path::new("certificate"))?;
+        Ok(Self::of(provider, Vec::new(), table, None))
+    }
+
+    /// No certificate yet: an authority issues them while the server runs, and [`replace_pem`](Self::replace_pem) sets
+    /// each. A handshake fails as long as there is none.
+    ///
+    /// A [`ServerConfig`](crate::ServerConfig) with these certificates and with [ALPN](crate::ServerBuilder::alpn)
+    /// answers TLS-ALPN-01 challenges (RFC 8737) that [`set_challenge`](Self::set_challenge) sets. Such a connection
+    /// carries no data. The feature `acme` of the crate `tidegate` does all of this.
+    ///
+    /// ```
+    /// use tidegate_tls::{Certificates, Provider};
+    ///
+    /// let provider = Provider::aws_lc_rs();
+    /// let certificates = Certificates::issued_later(&provider);
+    /// let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    /// certificates.replace_pem(made.cert.pem().as_bytes(), made.signing_key.serialize_pem().as_bytes())?;
+    /// # Ok::<(), tidegate_tls::ConfigError>(())
+    /// ```
+    #[must_use]
+    pub fn issued_later(provider: &Provider) -> Self {
+        Self::of(provider, Vec::new(), Table::default(), Some(Challenges::default()))
+    }
+
+    fn of(provider: &Provider, files: Vec<PemFiles>, table: Table, challenges: Option<Challenges>) -> Self {
         let table = RwLock::new(Arc::new(table));
-        Ok(Self(Arc::new(CertificateStore { provider: provider.clone(), files: Vec::new(), table })))
+        Self(Arc::new(CertificateStore { provider: provider.clone(), files, table, challenges }))
+    }
+
+    /// Uses this chain with its private key, both as PEM text, in place of all certificates. A later
+    /// [`reload`](Self::reload) of [files](Self::from_files) replaces it again.
+    ///
+    /// # Errors
+    /// As for [`from_pem`](Self::from_pem). Then nothing has changed, and the certificates stay in use.
+    pub fn replace_pem(&self, chain: &[u8], key: &[u8]) -> Result<(), ConfigError> {
+        let certified = certified(&self.0.provider, (Path::new("certificate"), chain), (Path::new("key"), key))?;
+        let mut table = Table::default();
+        table.add(&certified, Path::new("certificate"))?;
+        *self.0.table.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(table);
+        Ok(())
+    }
+
+    /// Presents this certificate with its key, both as PEM text, to an authority that validates `name` by TLS-ALPN-01:
+    /// to a client that offers `acme-tls/1` alone and requests `name` (SNI). For an IP address that is the name of
+    /// RFC 8738 §6. Nothing happens unless the certificates are [`issued_later`](Self::issued_later).
+    ///
+    /// # Errors
+    /// As for [`from_pem`](Self::from_pem), but that the key is not compared with the certificate.
+    pub fn set_challenge(&self, name: &str, chain: &[u8], key: &[u8]) -> Result<(), ConfigError> {
+        let chain = certificates(Path::new("certificate"), chain)?;
+        let key = private_key(Path::new("key"), key)?;
+        let loaded = self.0.provider.crypto().key_provider.load_private_key(key);
+        let key = loaded.map_err(|error| ConfigError::Key(PathBuf::from("key"), error))?;
+        // Its critical extension is unknown to webpki, so nothing compares the key with the certificate.
+        let certified = Arc::new(CertifiedKey::new(chain, key));
+        if let Some(challenges) = &self.0.challenges {
+            challenges.set(name, certified);
+        }
+        Ok(())
+    }
+
+    /// Forgets the certificate that [`set_challenge`](Self::set_challenge) has set for `name`.
+    pub fn clear_challenge(&self, name: &str) {
+        if let Some(challenges) = &self.0.challenges {
+            challenges.clear(name);
+        }
+    }
+
+    /// Whether an authority may validate names here.
+    pub(crate) fn answers_challenges(&self) -> bool {
+        self.0.challenges.is_some()
     }
 
     /// Reads the files again.
@@ -151,7 +222,10 @@ impl Table {
 impl ResolvesServerCert for Certificates {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         REQUESTED_NAME.set(hello.server_name().map(Into::into));
-        self.find(hello.server_name())
+        match &self.0.challenges {
+            Some(challenges) if is_challenge(&hello) => challenges.find(hello.server_name()?),
+            _ => self.find(hello.server_name()),
+        }
     }
 }
 
@@ -179,16 +253,21 @@ pub(crate) fn certified(
     (key_path, key): (&Path, &[u8]),
 ) -> Result<Arc<CertifiedKey>, ConfigError> {
     let chain = certificates(chain_path, chain)?;
-    let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| match error {
-        pem::Error::NoItemsFound => ConfigError::NoKey(key_path.to_owned()),
-        _ => ConfigError::Pem(key_path.to_owned()),
-    })?;
+    let key = private_key(key_path, key)?;
     let certified = CertifiedKey::from_der(chain, key, provider.crypto()).map_err(|error| match error {
         Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => ConfigError::KeyMismatch(chain_path.to_owned()),
         Error::InvalidCertificate(_) => ConfigError::Certificate(chain_path.to_owned()),
         error => ConfigError::Key(key_path.to_owned(), error),
     })?;
     Ok(Arc::new(certified))
+}
+
+/// The first private key in a PEM text.
+fn private_key(path: &Path, text: &[u8]) -> Result<PrivateKeyDer<'static>, ConfigError> {
+    PrivateKeyDer::from_pem_slice(text).map_err(|error| match error {
+        pem::Error::NoItemsFound => ConfigError::NoKey(path.to_owned()),
+        _ => ConfigError::Pem(path.to_owned()),
+    })
 }
 
 /// The certificates in a PEM text, at least one.

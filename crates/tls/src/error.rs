@@ -21,6 +21,8 @@ pub enum Error {
     TooManyFragments,
     /// The keys must not encrypt more, and the peer's version has no way to renew them.
     Exhausted,
+    /// The peer sends data on a connection that validates a name (`acme-tls/1`, RFC 8737 §4).
+    ChallengeData,
     /// rustls does something that this version of the filter does not know.
     Unsupported,
 }
@@ -31,7 +33,7 @@ impl Fault for Error {
             Self::Tls(rustls::Error::General(_) | rustls::Error::FailedToGetRandomBytes) | Self::Unsupported => {
                 Blame::System
             }
-            Self::Tls(_) | Self::Truncated => Blame::Peer,
+            Self::Tls(_) | Self::Truncated | Self::ChallengeData => Blame::Peer,
             Self::HandshakeTimeout | Self::TooManyFragments | Self::Exhausted => Blame::Limit,
         }
     }
@@ -45,6 +47,7 @@ impl fmt::Display for Error {
             Self::HandshakeTimeout => f.write_str("TLS: the handshake took too long"),
             Self::TooManyFragments => f.write_str("TLS: a message of the handshake comes in too many records"),
             Self::Exhausted => f.write_str("TLS: the keys must not encrypt more"),
+            Self::ChallengeData => f.write_str("TLS: the peer sends data over acme-tls/1, which carries none"),
             Self::Unsupported => f.write_str("TLS: rustls is in a state that this filter does not know"),
         }
     }

@@ -8,6 +8,7 @@ use rustls::{HandshakeKind, ProtocolVersion, SupportedCipherSuite};
 use tidegate_buffer::{Input, Outbound, ReceiveHint};
 use tidegate_codec::{Filter, Output, Step};
 
+use crate::challenges;
 use crate::client::ClientConfig;
 use crate::error::Error;
 use crate::record_sizes::RecordSizes;
@@ -159,6 +160,9 @@ impl Filter for Tls {
         };
         let step = match read.progress {
             Ok(Progress::Opened) => {
+                if self.alpn() == Some(challenges::PROTOCOL) {
+                    return Err(self.fail(Error::ChallengeData, reply));
+                }
                 if read.consumed >= BULK_RECORD_BYTES_MIN {
                     self.record_bytes = read.consumed as u32;
                 }

@@ -16,6 +16,7 @@
 //! | `client.rs` | the configuration of clients, verification, and whose roots they trust |
 //! | `certificates.rs` | certificates by name, and their reload |
 //! | `certificate_names.rs` | `CertificateNames`: the subject and the alternative names, as texts |
+//! | `challenges.rs` | certificates by which an authority validates names (TLS-ALPN-01) |
 //! | `authorities.rs` | `ClientAuthorities`: roots that vouch for clients, and their reload |
 //! | `watch.rs` | `Watch`: a reload when files change |
 //! | `tickets.rs` | keys of session tickets, replaced by a clock; the binding of a ticket |
@@ -28,6 +29,7 @@
 mod authorities;
 mod certificate_names;
 mod certificates;
+mod challenges;
 mod client;
 mod error;
 mod filter;

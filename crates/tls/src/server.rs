@@ -10,6 +10,7 @@ use rustls::{KeyLog, RootCertStore, SupportedProtocolVersion};
 
 use crate::authorities::ClientAuthorities;
 use crate::certificates::Certificates;
+use crate::challenges;
 use crate::error::ConfigError;
 use crate::filter::Tls;
 use crate::provider::{Placement, Provider};
@@ -308,6 +309,11 @@ impl ServerBuilder {
         let mut tls =
             builder.with_client_cert_verifier(verifier).with_cert_resolver(Arc::new(self.certificates.clone()));
         tls.alpn_protocols = self.alpn.clone();
+        // Last: a client that offers another protocol as well gets that one. A server without protocols refuses no
+        // client for those that it offers, so it offers none here either.
+        if self.certificates.answers_challenges() && !self.alpn.is_empty() {
+            tls.alpn_protocols.push(challenges::PROTOCOL.to_vec());
+        }
         tls.send_tls13_tickets = self.tickets;
         let bound = |keys: Arc<dyn ProducesTickets>| Arc::new(BoundTickets::new(keys, binding, self.clock.clone()));
         // A ticket has the session; nothing is stored here. Sessions that are stored end with their authorities.

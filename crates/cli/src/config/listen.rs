@@ -11,6 +11,7 @@ use super::mistakes::{Located, Mistakes, Place};
 use super::reader::boolean;
 use super::upstream::numbers;
 use super::value::Data;
+use crate::acme::AcmeSettings;
 
 /// Where the server listens, and how connections begin there.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -22,6 +23,8 @@ pub(crate) struct Listen {
     pub(crate) certificates: Vec<CertificateFiles>,
     /// The names of a certificate that is made at the start.
     pub(crate) self_signed: Option<Vec<String>>,
+    /// A certificate that an authority issues; only flags have it.
+    pub(crate) acme: Option<AcmeSettings>,
     pub(crate) client_ca: Option<Located<PathBuf>>,
     pub(crate) ticket_keys: Vec<Located<PathBuf>>,
     pub(crate) versions: Vec<String>,

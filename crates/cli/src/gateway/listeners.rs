@@ -165,7 +165,7 @@ fn with_admission(listener: Listener, parts: &ServerParts<'_>, listen: &Listen) 
 }
 
 /// The same target over https.
-fn to_https(request: &Request, port: Option<u16>) -> Response {
+pub(crate) fn to_https(request: &Request, port: Option<u16>) -> Response {
     let host = request.host();
     let name = match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,

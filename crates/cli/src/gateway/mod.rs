@@ -22,9 +22,11 @@ use tidegate::http::cache::CacheCounts;
 use tidegate::metrics::{HttpMetrics, MetricsText};
 use tidegate::{Server, StartError};
 
+pub(crate) use self::listeners::to_https;
 use self::listeners::{ListenPlan, ServerParts};
 use self::routes::{OpenRoutes, RouteTable};
 use crate::access_log::AccessLines;
+use crate::acme;
 use crate::admin::RunningAdmin;
 use crate::config::{Config, Listen};
 use crate::log::{self, log_to_stderr};
@@ -140,6 +142,7 @@ impl Gateway {
         let tls = plan.tls(&process)?;
         let parts = ServerParts { process: &process, metrics: metrics.as_ref(), table: &table };
         let server = plan.start(&parts, &tls, inherited, None)?;
+        acme::start()?;
         let in_use = Mutex::new(table.clone());
         let current = Mutex::new(Running { plan, tls, table });
         let (servers, admin) = (CurrentServer::new(server), RunningAdmin::default());

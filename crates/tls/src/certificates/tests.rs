@@ -156,3 +156,22 @@ fn a_watch_reads_files_again_when_they_change_and_ends_when_it_is_dropped() {
     folder.write("site", &["third.test"]);
     assert_eq!(chosen(&certificates, None), new);
 }
+
+#[test]
+fn certificates_that_are_issued_later_are_none_at_first_and_replace_each_other() {
+    let certificates = Certificates::issued_later(&provider());
+    assert!(certificates.find(Some("north.test")).is_none());
+    for names in [["north.test"], ["south.test"]] {
+        let (chain, key) = self_signed(&names);
+        certificates.replace_pem(chain.as_bytes(), key.as_bytes()).unwrap();
+        let expected = CertificateDer::from_pem_slice(chain.as_bytes()).unwrap();
+        assert_eq!(chosen(&certificates, Some("north.test")), expected.to_vec());
+    }
+    // A key of another certificate changes nothing.
+    let before = chosen(&certificates, None);
+    let ((chain, _), (_, key)) = (self_signed(&["east.test"]), self_signed(&["east.test"]));
+    assert!(matches!(certificates.replace_pem(chain.as_bytes(), key.as_bytes()), Err(ConfigError::KeyMismatch(_))));
+    assert_eq!(chosen(&certificates, None), before);
+    certificates.reload().unwrap();
+    assert_eq!(chosen(&certificates, None), before);
+}

@@ -2,6 +2,7 @@
 
 mod authorities;
 mod certificates;
+mod challenges;
 mod copies;
 mod crowd;
 mod ends;

@@ -245,10 +245,15 @@ pub(crate) struct Foreign {
 
 impl Foreign {
     pub(crate) fn new(server: &ServerConfig, config: rustls::ClientConfig) -> Self {
+        Self::try_new(server, config).unwrap()
+    }
+
+    /// The same, or why the handshake failed.
+    pub(crate) fn try_new(server: &ServerConfig, config: rustls::ClientConfig) -> Result<Self, rustls::Error> {
         let tls = rustls::ClientConnection::new(config.into(), NAME.try_into().unwrap()).unwrap();
         let mut foreign = Self { tls, server: Embedded::serving(Over::new(server.accept(), Raw), serve) };
-        foreign.exchange().unwrap();
-        foreign
+        foreign.exchange()?;
+        Ok(foreign)
     }
 
     /// Carries bytes until none are left.

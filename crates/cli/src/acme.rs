@@ -1,0 +1,172 @@
+//! `--acme`: a certificate that an authority issues and renews, and the server that answers HTTP-01.
+//!
+//! The certificates of a process are in one table: a configuration that is read again finds those of the running one.
+
+use std::error::Error;
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use clap::{Args, ValueEnum};
+use tidegate::acme::{Acme, ChallengeKind, FolderStore, RunningAcme};
+use tidegate::http::{self, Request, Router};
+use tidegate::tls::{Certificates, ClientConfig, Provider};
+use tidegate::{Address, ListenOptions, Listener, ServerHandle};
+
+use crate::config::Listen;
+use crate::gateway::to_https;
+
+/// The flags of a certificate that an authority issues.
+#[derive(Debug, Args)]
+pub(crate) struct AcmeOptions {
+    /// Serve HTTPS with a certificate for each NAME that an authority issues and renews (ACME). It validates the names at
+    /// port 443 of each, which has to reach this server; the flag agrees to the authority's terms of service
+    #[arg(
+        long, value_name = "NAME", num_args = 1.., requires_all = ["acme_directory", "acme_folder"],
+        conflicts_with_all = ["tls_cert", "tls_key", "tls_self_signed"]
+    )]
+    acme: Vec<String>,
+    /// With --acme: the directory of the authority, such as https://acme-v02.api.letsencrypt.org/directory
+    #[arg(long, value_name = "URL", requires = "acme")]
+    acme_directory: Option<String>,
+    /// With --acme: keep the account, keys and orders in DIR, which only its owner may read
+    #[arg(long, value_name = "DIR", requires = "acme")]
+    acme_folder: Option<PathBuf>,
+    /// With --acme: certificates (PEM) that vouch for the authority's own server [default: those that the system trusts]
+    #[arg(long, value_name = "FILE", requires = "acme")]
+    acme_root: Option<PathBuf>,
+    /// With --acme: a URL at which the authority reaches the owner of the account, such as mailto:admin@example.org
+    #[arg(long, value_name = "URL", requires = "acme")]
+    acme_contact: Vec<String>,
+    /// With --acme: answer HTTP-01 at ADDRESS too, which port 80 of each name has to reach, and redirect other requests to
+    /// https
+    #[arg(long, value_name = "ADDRESS", requires = "acme")]
+    acme_http: Option<Address>,
+    /// With --acme: how names are validated; may be repeated: each attempt has the next kind [default: tls-alpn-01, and
+    /// http-01 too with --acme-http]
+    #[arg(long, value_name = "KIND", value_enum, requires = "acme")]
+    acme_challenge: Vec<KindName>,
+}
+
+/// How names are validated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum KindName {
+    /// A handshake at port 443.
+    #[value(name = "tls-alpn-01")]
+    TlsAlpn01,
+    /// A request at port 80.
+    #[value(name = "http-01")]
+    Http01,
+}
+
+/// One certificate, as a listener has it.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct AcmeSettings {
+    names: Vec<String>,
+    directory: String,
+    folder: PathBuf,
+    root: Option<PathBuf>,
+    contacts: Vec<String>,
+    http: Option<Address>,
+    kinds: Vec<KindName>,
+    /// The port of redirects to https; `None` for the default one.
+    https_port: Option<u16>,
+}
+
+impl AcmeOptions {
+    /// Adds the certificate of the flags to their listener; whether there is one.
+    pub(crate) fn add_to(&self, listen: &mut Listen) -> Result<bool, String> {
+        let (Some(directory), Some(folder)) = (&self.acme_directory, &self.acme_folder) else { return Ok(false) };
+        let kinds = match &self.acme_challenge[..] {
+            [] if self.acme_http.is_some() => vec![KindName::TlsAlpn01, KindName::Http01],
+            [] => vec![KindName::TlsAlpn01],
+            some => some.to_vec(),
+        };
+        if kinds.contains(&KindName::Http01) && self.acme_http.is_none() {
+            return Err("--acme-challenge http-01 needs --acme-http".into());
+        }
+        let address = listen.addresses.first().and_then(|address| address.value.ip());
+        listen.is_https = true;
+        listen.acme = Some(AcmeSettings {
+            names: self.acme.clone(),
+            directory: directory.clone(),
+            folder: folder.clone(),
+            root: self.acme_root.clone(),
+            contacts: self.acme_contact.clone(),
+            http: self.acme_http.clone(),
+            kinds,
+            https_port: address.map(|address| address.port()).filter(|port| *port != HTTPS_PORT),
+        });
+        Ok(true)
+    }
+}
+
+/// A certificate of this process.
+struct IssuedCertificate {
+    settings: AcmeSettings,
+    acme: Acme,
+    /// Its renewals, and the server that answers HTTP-01, once they are started.
+    running: Option<(RunningAcme, Option<ServerHandle>)>,
+}
+
+static ENTRIES: Mutex<Vec<IssuedCertificate>> = Mutex::new(Vec::new());
+
+fn entries() -> MutexGuard<'static, Vec<IssuedCertificate>> {
+    ENTRIES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The certificates of these settings. It reads the folder the first time.
+///
+/// # Errors
+/// The settings cannot be used, and why.
+pub(crate) fn certificates(settings: &AcmeSettings, provider: &Provider) -> Result<Certificates, Box<dyn Error>> {
+    let mut entries = entries();
+    if let Some(entry) = entries.iter().find(|entry| entry.settings == *settings) {
+        return Ok(entry.acme.certificates());
+    }
+    let tls = match &settings.root {
+        Some(path) => ClientConfig::builder_with_root_file(provider, path)?,
+        None => ClientConfig::builder_with_platform_roots(provider)?,
+    };
+    let folder = &settings.folder;
+    let store = FolderStore::open(folder).map_err(|error| format!("`{}`: {error}", folder.display()))?;
+    let mut builder = Acme::builder(provider, tls.build()?, &settings.directory, store);
+    builder = builder.names(settings.names.clone()).challenges(settings.kinds.iter().map(|kind| match kind {
+        KindName::TlsAlpn01 => ChallengeKind::TlsAlpn01,
+        KindName::Http01 => ChallengeKind::Http01,
+    }));
+    builder = settings.contacts.iter().fold(builder, |builder, contact| builder.contact(contact));
+    let acme = builder.build()?;
+    let certificates = acme.certificates();
+    entries.push(IssuedCertificate { settings: settings.clone(), acme, running: None });
+    Ok(certificates)
+}
+
+/// Starts the renewals of all certificates, once the server answers challenges.
+///
+/// # Errors
+/// There is no thread, or the address of --acme-http cannot be used.
+pub(crate) fn start() -> Result<(), Box<dyn Error>> {
+    for entry in entries().iter_mut().filter(|entry| entry.running.is_none()) {
+        let http = entry.settings.http.as_ref().map(|address| entry.serve_http(address)).transpose()?;
+        entry.running = Some((entry.acme.start()?, http));
+    }
+    Ok(())
+}
+
+impl IssuedCertificate {
+    fn serve_http(&self, address: &Address) -> Result<ServerHandle, Box<dyn Error>> {
+        let (http01, port) = (self.acme.http01(), self.settings.https_port);
+        let router = move || {
+            let redirect = move |request: Request| to_https(&request, port);
+            Router::new().fallback(redirect).with(http01.clone())
+        };
+        // A successor in a restart listens there while this process drains.
+        let listener = Listener::from_iter([address.clone()])
+            .options(ListenOptions { reuse_port: true, ..ListenOptions::default() });
+        let server = http::Server::on(listener).loops(1).start(router)?;
+        tracing::info!(subsystem = "acme", address = %server.address(), "answering HTTP-01");
+        Ok(server)
+    }
+}
+
+const HTTPS_PORT: u16 = 443;
