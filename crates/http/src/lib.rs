@@ -63,7 +63,7 @@
 //! | `event_stream.rs` | the end of any event stream when the server drains |
 //! | `files/` | `Files`: opening safely (`open.rs`, `path.rs`), conditional requests, ranges, listings, precompressed variants |
 //! | `compression/` | content codings of responses and requests |
-//! | `middleware/` | `Middleware`; async middleware (`wrap.rs`), access log, request ids, trace contexts, basic authentication (`basic_auth.rs`; hashed passwords: `passwords.rs`), error pages, CORS (`cors.rs`), fields that protect users (`security_fields.rs`), limits that processes share (`shared_rate_limit.rs`) |
+//! | `middleware/` | `Middleware`; async middleware (`wrap.rs`), access log, request ids, trace contexts and spans (`request_spans.rs`), basic authentication (`basic_auth.rs`; hashed passwords: `passwords.rs`), error pages, CORS (`cors.rs`), fields that protect users (`security_fields.rs`), limits that processes share (`shared_rate_limit.rs`) |
 //! | `serving/` | from the events of a connection to functions, and from their responses back |
 //! | `codec.rs` | `HttpCodec`: the interface of the pipeline below the layer |
 //! | `websocket.rs` | `WebSocketUpgrade`, a request that opens a WebSocket |
@@ -148,8 +148,8 @@ pub use make_router::MakeRouter;
 pub use middleware::{
     AccessLog, AsyncMiddleware, BasicAuth, ConcurrencyLimit, Cors, CorsBuilder, CorsError, ErrorPage, ErrorPages,
     LogFormat, LogTemplate, LogTemplateError, Middleware, NetworkRules, Next, NextResponse, OfRateLimit, PageText,
-    RateGrant, RateKey, RateLimit, RateStore, RefusedRequest, RequestId, RequestIds, RequestInfo, ResponseFields,
-    SecurityFields, SharedRateLimit, SharedWrapper, TakeTokens, TraceContext, TraceContexts, Wrapper,
+    RateGrant, RateKey, RateLimit, RateStore, RefusedRequest, RequestId, RequestIds, RequestInfo, RequestSpan,
+    RequestSpans, ResponseFields, SecurityFields, SharedRateLimit, SharedWrapper, TakeTokens, TraceContexts, Wrapper,
 };
 #[cfg(feature = "passwords")]
 pub use middleware::{Passwords, PasswordsError, UserName};
@@ -164,7 +164,9 @@ pub use serving::{HttpHandler, StreamClient};
 pub use sse::{Event, EventWriter, InvalidEvent, LastEventId, Sse};
 pub use template::{InvalidTemplate, Template, TemplateValues};
 #[doc(inline)]
-pub use tidegate_http_message::{Body, BodyError, BodyWriter, Data, Encoding, Upgrade, preferred_encoding};
+pub use tidegate_http_message::{
+    Body, BodyError, BodyWriter, Data, Encoding, TraceContext, Upgrade, preferred_encoding,
+};
 pub use tidegate_http1::{ContentType, Fields, InvalidField, Trailers};
 pub use tls_info::TlsInfo;
 #[cfg(feature = "websocket")]

@@ -10,6 +10,7 @@ mod network_rules;
 mod passwords;
 mod rate_limit;
 mod request_id;
+mod request_spans;
 mod response_fields;
 mod security_fields;
 mod shared_rate_limit;
@@ -22,7 +23,9 @@ use std::time::{Duration, Instant};
 
 use http::StatusCode;
 use tidegate_engine::{CloseReason, task};
+use tidegate_http_message::TraceContext;
 use tidegate_http1 as http1;
+use tidegate_metrics::TraceIds;
 use tidegate_sys::Address;
 
 pub use self::access_log::{AccessLog, LogFormat, LogTemplate, LogTemplateError};
@@ -35,10 +38,11 @@ pub use self::network_rules::NetworkRules;
 pub use self::passwords::{Passwords, PasswordsError, UserName};
 pub use self::rate_limit::{RateKey, RateLimit, address_key};
 pub use self::request_id::{RequestId, RequestIds};
+pub use self::request_spans::{RequestSpan, RequestSpans};
 pub use self::response_fields::ResponseFields;
 pub use self::security_fields::SecurityFields;
 pub use self::shared_rate_limit::{OfRateLimit, RateGrant, RateStore, SharedRateLimit, TakeTokens};
-pub use self::trace_context::{TraceContext, TraceContexts};
+pub use self::trace_context::TraceContexts;
 pub use self::wrap::{AsyncMiddleware, Next, NextResponse, SharedWrapper, Wrapper};
 
 use crate::counting::{RequestCount, RequestCounter};
@@ -247,7 +251,7 @@ impl MiddlewareState {
             run.after(response);
         }
         if let Some(counted) = &self.counted {
-            counted.record(response);
+            counted.record(response, || self.run.as_ref().and_then(|run| run.recorded_trace()));
         }
     }
 }
@@ -285,6 +289,15 @@ impl MiddlewareRun {
         for one in self.middleware[..self.count].iter().rev() {
             one.after(&self.info, response);
         }
+    }
+}
+
+impl MiddlewareRun {
+    /// The trace of the request, if it is recorded.
+    #[cold]
+    fn recorded_trace(&self) -> Option<TraceIds> {
+        let context = self.info.request.extensions().get::<TraceContext>()?;
+        context.is_sampled().then(|| TraceIds { trace: context.trace_bytes(), span: context.span_bytes() })
     }
 }
 

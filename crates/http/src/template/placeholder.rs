@@ -26,12 +26,14 @@ pub(crate) enum FixedPlaceholder {
     Query,
     Target,
     Id,
+    TraceId,
+    SpanId,
     Upstream,
     Status,
 }
 
 impl FixedPlaceholder {
-    const ALL: [(&'static str, Self); 12] = [
+    const ALL: [(&'static str, Self); 14] = [
         ("client.ip", Self::ClientIp),
         ("client.port", Self::ClientPort),
         ("request.method", Self::Method),
@@ -42,6 +44,8 @@ impl FixedPlaceholder {
         ("request.query", Self::Query),
         ("request.target", Self::Target),
         ("request.id", Self::Id),
+        ("trace.id", Self::TraceId),
+        ("span.id", Self::SpanId),
         ("upstream.address", Self::Upstream),
         ("response.status", Self::Status),
     ];

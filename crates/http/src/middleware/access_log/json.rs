@@ -3,7 +3,9 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use super::super::{RefusedRequest, RequestId, TraceContext};
+use tidegate_http_message::TraceContext;
+
+use super::super::{RefusedRequest, RequestId};
 use super::facts::{LateFacts, LoggedExchange};
 use super::text;
 use crate::exchange_note::EndCause;
@@ -52,6 +54,10 @@ pub(super) fn begin(exchange: &LoggedExchange<'_>) -> String {
     }
     if let Some(context) = extensions.get::<TraceContext>() {
         object.text("trace_id", &context.trace_id());
+        object.text("span_id", &context.span_id());
+        if let Some(parent) = context.parent_id() {
+            object.text("parent_id", &parent);
+        }
     }
     if let Some(tls) = extensions.get::<TlsInfo>() {
         object.text("tls_version", tls.version());
