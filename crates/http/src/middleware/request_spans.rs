@@ -150,6 +150,8 @@ impl Middleware for RequestSpans {
 fn span_of(request: &Request) -> Span {
     tracing::info_span!(
         target: "tidegate::http",
+        // Its parent is that of the trace, and never the span that this thread happens to be in.
+        parent: None,
         "request",
         otel.name = %SpanName(request),
         otel.kind = "server",
