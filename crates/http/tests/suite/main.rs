@@ -32,6 +32,7 @@ mod stream_bytes;
 mod support;
 mod targets;
 mod tasks;
+mod telemetry;
 mod upgrade;
 mod websocket;
 mod wrap;
