@@ -17,6 +17,7 @@ use tidegate::{Address, Over, Server, ServerHandle, StartError, http1, http2};
 use crate::admin::RunningAdmin;
 use crate::byte_log::ByteLogs;
 use crate::chat::{Chat, ChatOptions};
+use crate::findings;
 use crate::gateway;
 use crate::log::{self, log_to_stderr};
 use crate::server::{CUT_SHORT_STATUS, CurrentServer, ServerOptions, announce, signals, supervise};
@@ -69,6 +70,7 @@ pub(crate) fn run(options: ServeOptions) -> Result<(), Box<dyn Error>> {
     let share = |admin: Admin| if has_takeover { admin.share_address() } else { admin };
     admin.start(&process.admin, &server, metrics.as_ref(), share)?;
     announce(&server, &[tls.is_some()]);
+    findings::announce(process, Some("HTTP/1.1, HTTP/2"), tls.iter());
     admin.announce();
 
     let on_hangup = move || {

@@ -16,6 +16,7 @@
 //! | send events to a browser | [`Sse`] |
 //! | leave HTTP on a connection, for another protocol or a tunnel | [`Upgrade`] |
 //! | open a WebSocket, by the feature `websocket` | `WebSocketUpgrade` |
+//! | list all routes | [`Router::routes`] |
 //! | wait before a function, or after it | [`Router::wrap`], [`Next`] |
 //! | give one route limits of its own | [`route`] |
 //! | see all requests and responses | [`Middleware`]; for one function [`with_middleware`] |
@@ -53,6 +54,7 @@
 //! | `route_function.rs` | `route`: a function with limits of its own |
 //! | `route_limits.rs` | the limits of one route |
 //! | `router.rs` | `Router`: hosts, paths, methods; `Slashes` |
+//! | `router/` | `RouteInfo`: the routes as a list |
 //! | `normal_path.rs` | a path as routes match it, in each of its spellings; the rest of a path behind a prefix |
 //! | `edit.rs` | `Edit`: a field is set, added or removed |
 //! | `field_names.rs` | names of fields that servers read alike; the fields of one connection |
@@ -63,7 +65,7 @@
 //! | `event_stream.rs` | the end of any event stream when the server drains |
 //! | `files/` | `Files`: opening safely (`open.rs`, `path.rs`), conditional requests, ranges, listings, precompressed variants |
 //! | `compression/` | content codings of responses and requests |
-//! | `middleware/` | `Middleware`; async middleware (`wrap.rs`), access log, request ids, trace contexts and spans (`request_spans.rs`), basic authentication (`basic_auth.rs`; hashed passwords: `passwords.rs`), error pages, CORS (`cors.rs`), fields that protect users (`security_fields.rs`), limits that processes share (`shared_rate_limit.rs`) |
+//! | `middleware/` | `Middleware`; async middleware (`wrap.rs`), access log, request ids, trace contexts and spans (`request_spans.rs`), basic authentication (`basic_auth.rs`; hashed passwords: `passwords.rs`), error pages, those of a debug build (`debug_pages.rs`), CORS (`cors.rs`), fields that protect users (`security_fields.rs`), limits that processes share (`shared_rate_limit.rs`) |
 //! | `serving/` | from the events of a connection to functions, and from their responses back |
 //! | `codec.rs` | `HttpCodec`: the interface of the pipeline below the layer |
 //! | `websocket.rs` | `WebSocketUpgrade`, a request that opens a WebSocket |
@@ -146,10 +148,11 @@ pub use limits::Limits;
 pub use line_log::LineLog;
 pub use make_router::MakeRouter;
 pub use middleware::{
-    AccessLog, AsyncMiddleware, BasicAuth, ConcurrencyLimit, Cors, CorsBuilder, CorsError, ErrorPage, ErrorPages,
-    LogFormat, LogTemplate, LogTemplateError, Middleware, NetworkRules, Next, NextResponse, OfRateLimit, PageText,
-    RateGrant, RateKey, RateLimit, RateStore, RefusedRequest, RequestId, RequestIds, RequestInfo, RequestSpan,
-    RequestSpans, ResponseFields, SecurityFields, SharedRateLimit, SharedWrapper, TakeTokens, TraceContexts, Wrapper,
+    AccessLog, AsyncMiddleware, BasicAuth, ConcurrencyLimit, Cors, CorsBuilder, CorsError, DebugPages, ErrorPage,
+    ErrorPages, LogFormat, LogTemplate, LogTemplateError, Middleware, NetworkRules, Next, NextResponse, OfRateLimit,
+    PageText, RateGrant, RateKey, RateLimit, RateStore, RefusedRequest, RequestId, RequestIds, RequestInfo,
+    RequestSpan, RequestSpans, ResponseFields, SecurityFields, SharedRateLimit, SharedWrapper, TakeTokens,
+    TraceContexts, Wrapper,
 };
 #[cfg(feature = "passwords")]
 pub use middleware::{Passwords, PasswordsError, UserName};
@@ -158,7 +161,7 @@ pub use redirect::{FixedResponse, InvalidRedirect, Redirect, ResponseFunction};
 pub use request::Request;
 pub use response::{IntoResponse, Response};
 pub use route_function::{RouteFunction, WithRouteLimits, route};
-pub use router::{Router, Slashes};
+pub use router::{RouteInfo, Router, Slashes};
 pub use server::{Config, Server, serve};
 pub use serving::{HttpHandler, StreamClient};
 pub use sse::{Event, EventWriter, InvalidEvent, LastEventId, Sse};

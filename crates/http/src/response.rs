@@ -33,6 +33,9 @@ pub struct Response {
     pub(crate) close: bool,
     /// Another server has made it.
     pub(crate) is_forwarded: bool,
+    /// Why the layer has made an error, for `DebugPages`.
+    #[cfg(debug_assertions)]
+    cause: Option<Box<str>>,
 }
 
 impl Response {
@@ -82,6 +85,8 @@ impl Response {
             status,
             close: false,
             is_forwarded: false,
+            #[cfg(debug_assertions)]
+            cause: None,
         }
     }
 
@@ -91,6 +96,26 @@ impl Response {
     pub fn of_error(status: Status) -> Self {
         let text = format!("{status}\n");
         Self::with(status).content_type(ContentType::TEXT).body(text)
+    }
+
+    /// The same with the cause of an error, which a debug build keeps.
+    #[cfg(debug_assertions)]
+    pub(crate) fn caused_by(mut self, cause: impl fmt::Display) -> Self {
+        self.cause = Some(cause.to_string().into());
+        self
+    }
+
+    #[cfg(not(debug_assertions))]
+    pub(crate) fn caused_by(self, _cause: impl fmt::Display) -> Self {
+        self
+    }
+
+    /// The cause of an error, in a debug build.
+    pub(crate) fn cause(&self) -> Option<&str> {
+        #[cfg(debug_assertions)]
+        return self.cause.as_deref();
+        #[cfg(not(debug_assertions))]
+        None
     }
 
     /// Replaces the status.
@@ -473,7 +498,8 @@ impl<T: IntoResponse, E: IntoResponse> IntoResponse for Result<T, E> {
 impl IntoResponse for InvalidField {
     fn into_response(self) -> Response {
         tracing::error!("a response has a field that cannot be sent: {self}");
-        Response::of_error(Status::INTERNAL_SERVER_ERROR)
+        let cause = format_args!("the response has a field that cannot be sent: {self}");
+        Response::of_error(Status::INTERNAL_SERVER_ERROR).caused_by(cause)
     }
 }
 
@@ -487,7 +513,7 @@ impl IntoResponse for BodyError {
             Self::Deadline => Response::of_error(Status::GATEWAY_TIMEOUT).close(),
             _ => {
                 tracing::error!("a function failed with a body: {self}");
-                Response::of_error(Status::INTERNAL_SERVER_ERROR)
+                Response::of_error(Status::INTERNAL_SERVER_ERROR).caused_by(self)
             }
         }
     }

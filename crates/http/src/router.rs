@@ -1,5 +1,7 @@
 //! `Router`: from the method and the path of a request to a function.
 
+mod list;
+
 use std::collections::HashMap;
 use std::fmt;
 use std::rc::Rc;
@@ -21,6 +23,8 @@ use crate::request::AnyState;
 use crate::response::Response;
 use crate::route::{PARAMETERS_MAX, Pattern, Route, Values};
 use crate::serving::stall_label;
+
+pub use self::list::RouteInfo;
 
 /// Functions by method and path.
 ///

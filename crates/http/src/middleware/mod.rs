@@ -4,6 +4,7 @@ mod access_log;
 mod basic_auth;
 mod concurrency_limit;
 mod cors;
+mod debug_pages;
 mod error_pages;
 mod network_rules;
 #[cfg(feature = "passwords")]
@@ -32,6 +33,7 @@ pub use self::access_log::{AccessLog, LogFormat, LogTemplate, LogTemplateError};
 pub use self::basic_auth::BasicAuth;
 pub use self::concurrency_limit::ConcurrencyLimit;
 pub use self::cors::{Cors, CorsBuilder, CorsError};
+pub use self::debug_pages::DebugPages;
 pub use self::error_pages::{ErrorPage, ErrorPages, PageText};
 pub use self::network_rules::NetworkRules;
 #[cfg(feature = "passwords")]
