@@ -17,7 +17,7 @@ use std::error::Error;
 
 use serde::{Deserialize, Serialize};
 use tidegate::Bytes;
-use tidegate::http::{ContentType, Json, Path, Response, RouteInfo, Router, Server, State, StatusCode};
+use tidegate::http::{ContentType, DebugPages, Json, Path, Response, RouteInfo, Router, Server, State, StatusCode};
 use utoipa::openapi::PathItem;
 use utoipa::{OpenApi, ToSchema};
 
@@ -91,7 +91,9 @@ fn router() -> Router<Tides> {
     // It is made once a loop, and each response shares its bytes.
     let document = Bytes::from(Interface::openapi().to_json().expect("its parts become JSON"));
     let document = move || Response::new().content_type(ContentType::JSON).body(document.clone());
-    interface().get("/openapi.json", document).get("/", || Response::html(include_str!("page.html")))
+    let router = interface().get("/openapi.json", document).get("/", || Response::html(include_str!("page.html")));
+    let pages = DebugPages::new().routes(router.routes());
+    router.with(pages)
 }
 
 /// The operations of the document, as `METHOD PATH`.

@@ -20,7 +20,7 @@ use std::error::Error;
 use tidegate::http::client::ClientError;
 use tidegate::http::proxy::{Proxy, Upstreams};
 use tidegate::http::{Client, Extension, Path, RequestSpans, Router, Server, StatusCode, TraceContext};
-use tidegate::metrics::HttpMetrics;
+use tidegate::metrics::{Exemplar, HttpMetrics, HttpSnapshot};
 use tidegate::{Backend, EventLoop, ServerHandle};
 use tracing::Instrument;
 use tracing::field::Empty;
@@ -41,15 +41,9 @@ fn gauges() -> Router {
 /// The service that asks for the level: the trace of its request goes on with the client's.
 fn tides(gauges: &str) -> Router {
     let (client, gauges) = (Client::new(), gauges.to_owned());
-    let tide = async move |Path(harbour): Path<String>, Extension(trace): Extension<TraceContext>| match level(
-        &client,
-        &format!("{gauges}/levels/{harbour}"),
-        &trace,
-    )
-    .await
-    {
-        Ok(level) => Ok(format!("The tide at {harbour} is {level} m.\n")),
-        Err(_) => Err(StatusCode::BAD_GATEWAY),
+    let tide = async move |Path(harbour): Path<String>, Extension(trace): Extension<TraceContext>| {
+        let level = level(&client, &format!("{gauges}/levels/{harbour}"), &trace).await;
+        level.map(|level| format!("The tide at {harbour} is {level} m.\n")).map_err(|_| StatusCode::BAD_GATEWAY)
     };
     Router::new().get("/tides/{harbour}", tide).with(RequestSpans::new().link(pipeline::link)).wrap(RequestSpans::enter)
 }
@@ -67,12 +61,15 @@ async fn level(client: &Client, url: &str, trace: &TraceContext) -> Result<Strin
         url.full = url,
     );
     let context = pipeline::child(&span, trace);
-    let request = client.get(url).trace(&context).send().instrument(span.clone());
-    let response = request.await?;
-    span.record("http.response.status_code", response.status().as_u16());
-    if response.status().as_u16() >= 400 {
-        span.record("error.type", response.status().as_str());
+    let fail = |error: &str| {
+        span.record("error.type", error);
         span.record("otel.status_code", "ERROR");
+    };
+    let sent = client.get(url).trace(&context).send().instrument(span.clone());
+    let response = sent.await.inspect_err(|_| fail("request"))?;
+    span.record("http.response.status_code", response.status().as_u16());
+    if response.status().is_client_error() || response.status().is_server_error() {
+        fail(response.status().as_str());
     }
     response.error_for_status()?.text().await
 }
@@ -117,7 +114,7 @@ fn demonstrate() -> Result<(), Any> {
         let client = Client::new();
         let found = client.get(format!("{gate}/tides/brest")).trace(&context).send().await?;
         let found = (found.status(), found.text().await?);
-        // Two parents are none: a new trace begins.
+        // It is malformed: a new trace begins.
         let broken = client
             .get(format!("{gate}/tides/atlantis"))
             .header("traceparent", "00-1")
@@ -135,7 +132,7 @@ fn demonstrate() -> Result<(), Any> {
     let spans = collector.end();
     check_trace(&spans, &caller);
     check_failure(&spans);
-    check_exemplar(&metrics, &caller);
+    check_exemplars(&metrics, &spans);
     println!("{} spans were exported", spans.len());
     Ok(())
 }
@@ -194,11 +191,15 @@ fn check_failure(spans: &[collector::Span]) {
     assert_eq!(failed.iter().filter(|span| span.parent_span_id.is_empty()).count(), 1, "the gateway's has no parent");
 }
 
-/// The histogram names the trace of a request.
-fn check_exemplar(metrics: &HttpMetrics, caller: &TraceContext) {
-    let traces: Vec<_> =
-        metrics.snapshot().iter().flat_map(|series| series.exemplars().copied().collect::<Vec<_>>()).collect();
-    assert!(traces.iter().any(|exemplar| exemplar.ids().trace == caller.trace_bytes()), "{traces:?}");
+/// Each exemplar of the service's histogram names a span that the collector has.
+fn check_exemplars(metrics: &HttpMetrics, spans: &[collector::Span]) {
+    let all = metrics.snapshot();
+    let exemplars: Vec<_> = all.iter().flat_map(HttpSnapshot::exemplars).map(Exemplar::ids).collect();
+    assert!(!exemplars.is_empty(), "both requests were recorded");
+    for ids in exemplars {
+        let found = spans.iter().find(|span| span.trace_id == ids.trace && span.span_id == ids.span);
+        assert_eq!(found.map(|span| &*span.name), Some("GET /tides/{harbour}"), "{ids:?}");
+    }
 }
 
 #[cfg(test)]
