@@ -126,7 +126,7 @@ fn check_interface(routes: &[RouteInfo]) {
 
 fn main() -> Result<(), Any> {
     if let Some(address) = std::env::args().nth(1) {
-        let server = Server::bind(&*address)?.start(router)?;
+        let server = Server::bind(&address)?.start(router)?;
         println!("http://{}/", server.address());
         server.wait();
         return Ok(());

@@ -39,6 +39,7 @@
 //! | `app.rs` | the state that the connections of a loop share; `Reload` |
 //! | `debug_function.rs` | the checks of `#[tidegate::debug_function]` |
 //! | `make_router.rs` | `MakeRouter`: the closure that makes the router of each loop |
+//! | `cause.rs` | why this crate has made an error, for `DebugPages` |
 //! | `client_address.rs` | `TrustedProxies`: the client of a request behind proxies in front |
 //! | `condition.rs` | `Condition`: a test of a request beside its host and path |
 //! | `conditional.rs` | the routes of a table that have conditions |
@@ -74,6 +75,7 @@
 #![forbid(unsafe_code)]
 
 mod app;
+mod cause;
 mod client_address;
 mod codec;
 #[cfg(feature = "compress")]

@@ -12,6 +12,7 @@ use tidegate_http_message::Upgrade;
 use tidegate_http_message::body::{Body, BodyKind, BodyWithTrailers, Data, ProducedBody, ReceivedBody};
 use tidegate_http1::{self as http1, ContentType, Fields, InvalidField, Outgoing, Status, StreamedResponse};
 
+use crate::cause::Cause;
 use crate::event_stream;
 
 /// A response: a status, fields and a body.
@@ -34,8 +35,7 @@ pub struct Response {
     /// Another server has made it.
     pub(crate) is_forwarded: bool,
     /// Why the layer has made an error, for `DebugPages`.
-    #[cfg(debug_assertions)]
-    cause: Option<Box<str>>,
+    pub(crate) cause: Cause,
 }
 
 impl Response {
@@ -85,8 +85,7 @@ impl Response {
             status,
             close: false,
             is_forwarded: false,
-            #[cfg(debug_assertions)]
-            cause: None,
+            cause: Cause::NONE,
         }
     }
 
@@ -99,23 +98,9 @@ impl Response {
     }
 
     /// The same with the cause of an error, which a debug build keeps.
-    #[cfg(debug_assertions)]
     pub(crate) fn caused_by(mut self, cause: impl fmt::Display) -> Self {
-        self.cause = Some(cause.to_string().into());
+        self.cause = Cause::new(cause);
         self
-    }
-
-    #[cfg(not(debug_assertions))]
-    pub(crate) fn caused_by(self, _cause: impl fmt::Display) -> Self {
-        self
-    }
-
-    /// The cause of an error, in a debug build.
-    pub(crate) fn cause(&self) -> Option<&str> {
-        #[cfg(debug_assertions)]
-        return self.cause.as_deref();
-        #[cfg(not(debug_assertions))]
-        None
     }
 
     /// Replaces the status.

@@ -703,7 +703,7 @@ fn a_trace_goes_through_with_a_new_parent_or_begins_anew() {
         (format!("traceparent: 00-{trace}-0000000000000000-01\r\ntracestate: a=1\r\n"), false, None),
         (String::new(), false, None),
     ] {
-        client.send(&format!("GET / HTTP/1.1\r\nHost: a\r\n{lines}\r\n"));
+        client.send(format!("GET / HTTP/1.1\r\nHost: a\r\n{lines}\r\n"));
         let server = server.get_or_insert_with(|| upstream.accept());
         let head = server.head();
         let values = |name: &str| -> Vec<String> {

@@ -91,8 +91,8 @@ impl Middleware for DebugPages {
 
 /// Why the response is an error: as the layer has noted it, or the text that the client would have got.
 fn cause_of(request: &Request, response: &Response) -> String {
-    if let Some(cause) = response.cause() {
-        return cause.to_owned();
+    if let Some(cause) = response.cause.text() {
+        return cause;
     }
     let text = String::from_utf8_lossy(response.body.collected()).trim().to_owned();
     let is_status_alone = text.is_empty() || text.starts_with(response.status_code().as_str());
