@@ -54,8 +54,7 @@
 //! | `route.rs` | the pattern that a path matches, and where the values of its parameters are |
 //! | `route_function.rs` | `route`: a function with limits of its own |
 //! | `route_limits.rs` | the limits of one route |
-//! | `router.rs` | `Router`: hosts, paths, methods; `Slashes` |
-//! | `router/` | `RouteInfo`: the routes as a list |
+//! | `router.rs` | `Router`: hosts, paths, methods; `Slashes`; the routes as a list, `RouteInfo` (`router/list.rs`) |
 //! | `normal_path.rs` | a path as routes match it, in each of its spellings; the rest of a path behind a prefix |
 //! | `edit.rs` | `Edit`: a field is set, added or removed |
 //! | `field_names.rs` | names of fields that servers read alike; the fields of one connection |
