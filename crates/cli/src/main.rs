@@ -31,6 +31,7 @@
 //! | `limits.rs` | its flags for deadlines and rates |
 //! | `sites.rs` | `tidegate serve --root`: its flags as a configuration |
 //! | `access_log.rs` | `AccessLogFormat`; the flags of the access log's destination |
+//! | `findings.rs` | lines behind the start-up lines: protocols, names of certificates, settings that differ from the defaults |
 //! | `counts.rs` | its counters, printed on SIGUSR1 |
 //! | `experiment/` | `tidegate experiment`: builds with each queue (`programs.rs`), server (`server.rs`), load (`load.rs`), the cost of the queue alone (`probe.rs`), report (`report.rs`), ending all processes (`child.rs`) |
 
@@ -46,6 +47,7 @@ mod config;
 mod counts;
 #[cfg(feature = "experiment")]
 mod experiment;
+mod findings;
 mod gateway;
 mod limits;
 mod log;

@@ -14,6 +14,7 @@ use tidegate_site::{ByteLogs, Chat, ChatOptions, SiteConfig};
 use crate::acme;
 use crate::admin::RunningAdmin;
 use crate::complain::complain;
+use crate::findings;
 use crate::gateway;
 use crate::log::{self, log_to_stderr};
 use crate::server::{CUT_SHORT_STATUS, CurrentServer, ServerOptions, announce, signals, supervise};
@@ -72,6 +73,7 @@ pub(crate) fn run(options: ServeOptions) -> Result<(), Box<dyn Error>> {
     };
     admin.start(&process.admin, Admin::new(&server), metrics.as_ref(), extend)?;
     announce(&server, &[tls.is_some()]);
+    findings::announce(process, Some("HTTP/1.1, HTTP/2"), tls.iter());
     admin.announce();
 
     let on_hangup = move || {

@@ -119,7 +119,7 @@ pub(crate) struct ProcessOptions {
 
 impl ProcessOptions {
     /// The limits of connections.
-    fn limits(&self) -> Limits {
+    pub(crate) fn limits(&self) -> Limits {
         let mut limits = Limits::default();
         if let Some(connections) = self.max_connections {
             limits.connections_max = connections as usize;
@@ -156,7 +156,7 @@ impl ProcessOptions {
 
     /// The HTTP/1.1 limits.
     pub(crate) fn limits_of_http1(&self) -> http1::Limits {
-        let mut limits_of_http = http1::Limits { body_bytes_max: BODY_BYTES_MAX, ..http1::Limits::default() };
+        let mut limits_of_http = default_limits_of_http1();
         if let Some(seconds) = self.request_timeout {
             let timeout = Duration::from_secs(seconds.into());
             (limits_of_http.head_timeout, limits_of_http.body_timeout) = (timeout, timeout);
@@ -249,6 +249,11 @@ impl ServerOptions {
     fn trusted(&self) -> Networks {
         self.proxy_trusted.iter().fold(Networks::default(), |all, networks| all.and_all(networks))
     }
+}
+
+/// The HTTP/1.1 limits without flags.
+pub(crate) fn default_limits_of_http1() -> http1::Limits {
+    http1::Limits { body_bytes_max: BODY_BYTES_MAX, ..http1::Limits::default() }
 }
 
 /// Registers the signals, before the server starts, so that none is missed once the start-up line is printed.

@@ -41,6 +41,8 @@ pub(crate) struct TlsOptions {
 /// The HTTPS configuration.
 pub(crate) struct Tls {
     pub(crate) config: ServerConfig,
+    /// The names in the certificates, as they were at first.
+    pub(crate) names: Vec<String>,
     /// Those of files.
     certificates: Option<Certificates>,
     authorities: Option<ClientAuthorities>,
@@ -113,8 +115,9 @@ impl Tls {
         if let Some(keys) = &ticket_keys {
             builder = builder.ticket_keys(keys);
         }
+        let names = certificates.names();
         let certificates = listen.self_signed.is_none().then_some(certificates);
-        Ok(Some(Self { config: builder.build()?, certificates, authorities, ticket_keys }))
+        Ok(Some(Self { config: builder.build()?, names, certificates, authorities, ticket_keys }))
     }
     /// Reads the files again, and logs the outcome in one line for each kind.
     pub(crate) fn reload(&self) {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use http::{Method, Uri};
 #[cfg(any(feature = "json", feature = "form"))]
 use serde::Serialize;
-use tidegate_http_message::Body;
+use tidegate_http_message::{Body, TraceContext};
 use tidegate_http_upstream::basic_credentials;
 use tidegate_http1::Fields;
 use tidegate_sys::Address;
@@ -182,6 +182,31 @@ impl RequestBuilder {
     /// A bearer token (RFC 6750), as for [`basic_auth`](Self::basic_auth).
     pub fn bearer_auth(self, token: &str) -> Self {
         self.change(|request| set_field(&mut request.fields, "Authorization", &format!("Bearer {token}")))
+    }
+
+    /// Passes a trace on: `traceparent` and `tracestate` (W3C Trace Context), whose parent is the span of `context`, in the
+    /// place of fields of these names. A request that is sent for another one has the context of that one, or, with a span of
+    /// its own, a [child](TraceContext::child) of it. Redirects pass it on as well.
+    ///
+    /// ```
+    /// use tidegate::http::{Client, Extension, TraceContext};
+    /// use tidegate::http::client::ClientError;
+    ///
+    /// async fn level(Extension(trace): Extension<TraceContext>) -> Result<String, ClientError> {
+    ///     let client = Client::new();
+    ///     client.get("http://gauge.example/level").trace(&trace).send().await?.text().await
+    /// }
+    /// # drop(level);
+    /// ```
+    pub fn trace(self, context: &TraceContext) -> Self {
+        self.change(|request| {
+            set_field(&mut request.fields, "traceparent", &context.traceparent())?;
+            request.fields.remove("tracestate");
+            match context.tracestate() {
+                Some(state) => Ok(request.fields.push("tracestate", state)?),
+                None => Ok(()),
+            }
+        })
     }
 
     /// Waits for `100 Continue` before the body is sent, at most

@@ -8,6 +8,7 @@
 //! | choose a content coding | [`preferred_encoding`] |
 //! | do long work on a body in slices | [`Slices`](slices::Slices) |
 //! | take over a connection that leaves HTTP | [`Upgrade`] |
+//! | pass a trace on | [`TraceContext`] |
 //!
 //! This crate knows neither routes nor upstreams: a body knows its connection as an [`Exchange`](exchange::Exchange) only.
 //!
@@ -24,6 +25,7 @@
 //! | `negotiate.rs` | `Accept-Encoding` |
 //! | `percent.rs` | percent-encoding |
 //! | `slices.rs` | `Slices`: long work on a body, a slice of it at a time |
+//! | `trace_context.rs` | `TraceContext`: the trace that a message belongs to (W3C) |
 //! | `upgrade.rs` | `Upgrade`: the protocol that takes over a connection which leaves HTTP |
 //! | `watched.rs` | `WatchedExchange`: an exchange whose messages a watcher sees, to count, bound or store a body on its way |
 
@@ -37,10 +39,12 @@ pub mod exchange;
 pub mod negotiate;
 pub mod percent;
 pub mod slices;
+mod trace_context;
 mod upgrade;
 pub mod watched;
 
 pub use self::body::{Body, BodyWriter, Data};
 pub use self::error::BodyError;
 pub use self::negotiate::{Encoding, preferred_encoding};
+pub use self::trace_context::{TRACESTATE_BYTES_MAX, TraceContext};
 pub use self::upgrade::Upgrade;

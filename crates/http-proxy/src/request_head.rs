@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use tidegate_http::{Request, Response, TemplateValues};
+use tidegate_http::{Request, Response, TemplateValues, TraceContext, gateway};
 use tidegate_http1::client::{InvalidRequest, Outgoing};
 use tidegate_http1::{self as http1, BodyLength, Fields, Method, RequestHead, Status};
 
@@ -131,9 +131,12 @@ impl ForwardPlan {
         // That of the middleware, which the upstream gets in place of the client's.
         let id = request.id();
         let id = id.filter(|id| !options.request_edits.iter().any(|edit| edit.replaces(id.field().as_bytes())));
+        let trace = gateway::trace_context(request);
+        let trace = trace.filter(|_| !options.request_edits.iter().any(|edit| edit.replaces(TRACEPARENT)));
         let mut fields = fields::end_to_end_fields(self.present, head.headers(), &options.request_edits, |name| {
             options.forwarding.drops(name, is_trusted)
                 || id.is_some_and(|id| fields::is_same(id.field().as_bytes(), name))
+                || (trace.is_some() && TRACE_FIELDS.iter().any(|field| fields::is_same(field, name)))
                 || (self.max_forwards.is_some() && fields::is_same(b"max-forwards", name))
                 || ((self.handshake.is_some() || is_http2) && self.upgrade.is_some() && Handshake::has(name))
         });
@@ -141,6 +144,9 @@ impl ForwardPlan {
         options.pseudonym.add(&mut fields, request, self.present.via);
         if let Some(id) = id {
             fields::push(&mut fields, id.field().as_bytes(), id.as_str().as_bytes());
+        }
+        if let Some(trace) = trace {
+            add_trace(&mut fields, trace);
         }
         if let Some(left) = self.max_forwards {
             fields::push(&mut fields, b"Max-Forwards", left.to_string().as_bytes());
@@ -274,8 +280,22 @@ fn asked_protocol(head: &RequestHead) -> Option<&str> {
     std::str::from_utf8(asked).ok()
 }
 
+/// Adds the trace that middleware has found: the parent of the upstream's span is the span of the request here.
+#[cold]
+fn add_trace(fields: &mut Fields, trace: &TraceContext) {
+    fields::push(fields, TRACEPARENT, trace.traceparent().as_bytes());
+    if let Some(state) = trace.tracestate() {
+        fields::push(fields, TRACESTATE, state.as_bytes());
+    }
+}
+
 /// The field with the id of a request, in lower case.
 pub(super) const REQUEST_ID: &[u8] = b"x-request-id";
+
+/// The fields of a trace, in lower case as the standard has them.
+const TRACE_FIELDS: [&[u8]; 2] = [TRACEPARENT, TRACESTATE];
+const TRACEPARENT: &[u8] = b"traceparent";
+const TRACESTATE: &[u8] = b"tracestate";
 
 #[cfg(test)]
 mod tests {

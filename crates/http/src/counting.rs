@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use tidegate_engine::task;
 use tidegate_http1 as http1;
-use tidegate_metrics::{HttpRecorder, RouteMetrics};
+use tidegate_metrics::{HttpRecorder, RouteMetrics, TraceIds};
 
 use crate::endpoint::Endpoint;
 use crate::response::Response;
@@ -39,7 +39,7 @@ pub(crate) struct RequestCount {
 
 impl RequestCount {
     #[inline]
-    pub(crate) fn record(&self, response: &Response) {
-        self.route.record(self.method, response.status_code().as_u16(), self.began, task::now());
+    pub(crate) fn record(&self, response: &Response, trace: impl FnOnce() -> Option<TraceIds>) {
+        self.route.record_traced(self.method, response.status_code().as_u16(), self.began, task::now(), trace);
     }
 }

@@ -17,7 +17,7 @@ pub use crate::field_names::{has_prefix, is_of_connection, is_same};
 pub use crate::middleware::address_key;
 pub use crate::normal_path::{normal_path_of, strip_prefix};
 pub use crate::serving::order::PipelineSlot;
-use crate::{BoxResponseFuture, Endpoint, Request, Response, TlsInfo};
+use crate::{BoxResponseFuture, Endpoint, Request, Response, TlsInfo, TraceContext};
 
 /// A function that passes requests on to other servers, and their interim responses back. Paths reach it as they were sent.
 ///
@@ -171,6 +171,12 @@ pub fn take_body(response: &mut Response) -> Body {
 pub fn forwarded(mut response: Response) -> Response {
     response.is_forwarded = true;
     response
+}
+
+/// The trace that middleware has found in a request, or begun.
+#[must_use]
+pub fn trace_context(request: &Request) -> Option<&TraceContext> {
+    request.made_extensions()?.get()
 }
 
 /// A copy of a request without its body, and without the values that middleware has added but its id and the parameters of its

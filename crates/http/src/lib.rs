@@ -16,6 +16,7 @@
 //! | send events to a browser | [`Sse`] |
 //! | leave HTTP on a connection, for another protocol or a tunnel | [`Upgrade`] |
 //! | open a WebSocket, by the feature `websocket` | `WebSocketUpgrade` |
+//! | list all routes | [`Router::routes`] |
 //! | wait before a function, or after it | [`Router::wrap`], [`Next`] |
 //! | give one route limits of its own | [`route`] |
 //! | see all requests and responses | [`Middleware`]; for one function [`with_middleware`] |
@@ -38,6 +39,7 @@
 //! | `app.rs` | the state that the connections of a loop share; `Reload` |
 //! | `debug_function.rs` | the checks of `#[tidegate::debug_function]` |
 //! | `make_router.rs` | `MakeRouter`: the closure that makes the router of each loop |
+//! | `cause.rs` | why this crate has made an error, for `DebugPages` |
 //! | `client_address.rs` | `TrustedProxies`: the client of a request behind proxies in front |
 //! | `condition.rs` | `Condition`: a test of a request beside its host and path |
 //! | `cookie_value.rs` | one cookie of a request |
@@ -54,7 +56,7 @@
 //! | `route_limits.rs` | the limits of one route |
 //! | `router.rs` | `Router`: hosts, paths, methods |
 //! | `slashes.rs` | `Slashes`: how routes match slashes that servers read in different ways |
-//! | `table/` | the routes of a router: adding them (`mod.rs`); the way from a request to its function (`find.rs`); routes with conditions (`conditional.rs`), and all of them that match one path (`segments.rs`) |
+//! | `table/` | the routes of a router: adding them (`mod.rs`); the way from a request to its function (`find.rs`); routes with conditions (`conditional.rs`), and all of them that match one path (`segments.rs`); all routes as a list, `RouteInfo` (`list.rs`) |
 //! | `normal_path.rs` | a path as routes match it, in each of its spellings; the rest of a path behind a prefix |
 //! | `edit.rs` | `Edit`: a field is set, added or removed |
 //! | `future_place.rs` | memory that the futures of a function use one after the other |
@@ -66,7 +68,7 @@
 //! | `event_stream.rs` | the end of any event stream when the server drains |
 //! | `files/` | `Files`: opening safely (`open.rs`, `path.rs`), conditional requests, ranges, listings, precompressed variants |
 //! | `compression/` | content codings of responses and requests |
-//! | `middleware/` | `Middleware`; async middleware (`wrap.rs`), access log, request ids, trace contexts, basic authentication (`basic_auth.rs`; hashed passwords: `passwords.rs`), error pages, CORS (`cors.rs`), fields that protect users (`security_fields.rs`), limits that processes share (`shared_rate_limit.rs`) |
+//! | `middleware/` | `Middleware`; async middleware (`wrap.rs`), access log, request ids, trace contexts and spans (`request_spans.rs`), basic authentication (`basic_auth.rs`; hashed passwords: `passwords.rs`), error pages, those of a debug build (`debug_pages.rs`), CORS (`cors.rs`), fields that protect users (`security_fields.rs`), limits that processes share (`shared_rate_limit.rs`) |
 //! | `serving/` | from the events of a connection to functions, and from their responses back |
 //! | `codec.rs` | `HttpCodec`: the interface of the pipeline below the layer |
 //! | `websocket.rs` | `WebSocketUpgrade`, a request that opens a WebSocket |
@@ -75,6 +77,7 @@
 #![forbid(unsafe_code)]
 
 mod app;
+mod cause;
 mod client_address;
 mod codec;
 #[cfg(feature = "compress")]
@@ -152,10 +155,11 @@ pub use limits::Limits;
 pub use line_log::LineLog;
 pub use make_router::MakeRouter;
 pub use middleware::{
-    AccessLog, AsyncMiddleware, BasicAuth, ConcurrencyLimit, Cors, CorsBuilder, CorsError, ErrorPage, ErrorPages,
-    LogFormat, LogTemplate, LogTemplateError, Middleware, NetworkRules, Next, NextResponse, OfRateLimit, PageText,
-    RateGrant, RateKey, RateLimit, RateStore, RefusedRequest, RequestIds, RequestInfo, ResponseFields, SecurityFields,
-    SharedRateLimit, SharedWrapper, TakeTokens, TlsInfos, TraceContext, TraceContexts, Wrapper,
+    AccessLog, AsyncMiddleware, BasicAuth, ConcurrencyLimit, Cors, CorsBuilder, CorsError, DebugPages, ErrorPage,
+    ErrorPages, LogFormat, LogTemplate, LogTemplateError, Middleware, NetworkRules, Next, NextResponse, OfRateLimit,
+    PageText, RateGrant, RateKey, RateLimit, RateStore, RefusedRequest, RequestIds, RequestInfo, RequestSpan,
+    RequestSpans, ResponseFields, SecurityFields, SharedRateLimit, SharedWrapper, TakeTokens, TlsInfos, TraceContexts,
+    Wrapper,
 };
 #[cfg(feature = "passwords")]
 pub use middleware::{Passwords, PasswordsError, UserName};
@@ -170,9 +174,12 @@ pub use server::{Config, Server, serve};
 pub use serving::{HttpHandler, StreamClient};
 pub use slashes::Slashes;
 pub use sse::{Event, EventWriter, InvalidEvent, LastEventId, Sse};
+pub use table::RouteInfo;
 pub use template::{InvalidTemplate, Template, TemplateValues};
 #[doc(inline)]
-pub use tidegate_http_message::{Body, BodyError, BodyWriter, Data, Encoding, Upgrade, preferred_encoding};
+pub use tidegate_http_message::{
+    Body, BodyError, BodyWriter, Data, Encoding, TraceContext, Upgrade, preferred_encoding,
+};
 pub use tidegate_http1::{ContentType, Fields, InvalidField, Trailers};
 pub use tls_info::TlsInfo;
 #[cfg(feature = "websocket")]

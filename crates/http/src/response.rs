@@ -12,6 +12,7 @@ use tidegate_http_message::Upgrade;
 use tidegate_http_message::body::{Body, BodyKind, BodyWithTrailers, Data, ProducedBody, ReceivedBody};
 use tidegate_http1::{self as http1, ContentType, Fields, InvalidField, Outgoing, Status, StreamedResponse};
 
+use crate::cause::Cause;
 use crate::event_stream;
 
 /// A response: a status, fields and a body.
@@ -33,6 +34,8 @@ pub struct Response {
     pub(crate) close: bool,
     /// Another server has made it.
     pub(crate) is_forwarded: bool,
+    /// Why the layer has made an error, for `DebugPages`.
+    pub(crate) cause: Cause,
 }
 
 impl Response {
@@ -82,6 +85,7 @@ impl Response {
             status,
             close: false,
             is_forwarded: false,
+            cause: Cause::NONE,
         }
     }
 
@@ -91,6 +95,12 @@ impl Response {
     pub fn of_error(status: Status) -> Self {
         let text = format!("{status}\n");
         Self::with(status).content_type(ContentType::TEXT).body(text)
+    }
+
+    /// The same with the cause of an error, which a debug build keeps.
+    pub(crate) fn caused_by(mut self, cause: impl fmt::Display) -> Self {
+        self.cause = Cause::new(cause);
+        self
     }
 
     /// Replaces the status.
@@ -473,7 +483,8 @@ impl<T: IntoResponse, E: IntoResponse> IntoResponse for Result<T, E> {
 impl IntoResponse for InvalidField {
     fn into_response(self) -> Response {
         tracing::error!("a response has a field that cannot be sent: {self}");
-        Response::of_error(Status::INTERNAL_SERVER_ERROR)
+        let cause = format_args!("the response has a field that cannot be sent: {self}");
+        Response::of_error(Status::INTERNAL_SERVER_ERROR).caused_by(cause)
     }
 }
 
@@ -487,7 +498,7 @@ impl IntoResponse for BodyError {
             Self::Deadline => Response::of_error(Status::GATEWAY_TIMEOUT).close(),
             _ => {
                 tracing::error!("a function failed with a body: {self}");
-                Response::of_error(Status::INTERNAL_SERVER_ERROR)
+                Response::of_error(Status::INTERNAL_SERVER_ERROR).caused_by(self)
             }
         }
     }

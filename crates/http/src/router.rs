@@ -12,7 +12,7 @@ use crate::endpoint::RequestFunction;
 use crate::middleware::{AsyncMiddleware, Middleware};
 use crate::request::AnyState;
 use crate::slashes::Slashes;
-use crate::table::{Choice, Table};
+use crate::table::{Choice, RouteInfo, Table};
 
 /// Functions by method and path.
 ///
@@ -312,6 +312,24 @@ impl<S: 'static> Router<S> {
         };
         assert!(before.is_none(), "the host `{host}` has two routers");
         self
+    }
+
+    /// All routes, in the order in which they were added: first those with conditions, then those without, then fallbacks,
+    /// then those of hosts by name. What a router answers by itself, such as OPTIONS, is not among them.
+    ///
+    /// ```
+    /// use tidegate::http::{Condition, Router};
+    ///
+    /// let tides = Router::new().get("/{harbour}", || "high").post("/{harbour}", || "noted");
+    /// let router = Router::new().nest("/tides", tides).any_if("/", [Condition::header("X-Beta")], || "soon").get("/", || "now");
+    /// let routes: Vec<_> = router.routes().iter().map(ToString::to_string).collect();
+    /// assert_eq!(routes, ["ANY / if Header(\"X-Beta\", Present)", "GET /tides/{harbour}", "POST /tides/{harbour}", "GET /"]);
+    /// ```
+    #[must_use]
+    pub fn routes(&self) -> Vec<RouteInfo> {
+        let mut routes = Vec::new();
+        self.table.list(None, &mut routes);
+        routes
     }
 
     pub(crate) fn into_table(mut self) -> Table {

@@ -144,6 +144,11 @@ impl LatencySnapshot {
 }
 
 /// The bucket of a time.
+pub(crate) fn bucket_of(took: Duration) -> usize {
+    bucket(nanos(took) / 1000)
+}
+
+/// The same, in microseconds.
 #[inline]
 const fn bucket(micros: u64) -> usize {
     if micros < 1 << FIRST_POWER {

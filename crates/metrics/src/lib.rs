@@ -21,6 +21,7 @@
 //! | file | holds |
 //! |---|---|
 //! | `cell.rs` | `Cell`, a number that one thread writes |
+//! | `exemplars.rs` | `Exemplar`: a request whose trace is recorded, beside the bucket that counts it |
 //! | `histogram.rs` | `Histogram`, `SharedHistogram`: times in fixed buckets |
 //! | `requests.rs` | `HttpMetrics`, `HttpRecorder`: requests by route, method and status |
 //! | `server.rs` | the counts of a server as metrics |
@@ -32,6 +33,7 @@
 #![forbid(unsafe_code)]
 
 mod cell;
+mod exemplars;
 #[cfg(feature = "facade")]
 mod facade;
 mod histogram;
@@ -42,6 +44,7 @@ mod text;
 mod upstreams;
 
 pub use cell::Cell;
+pub use exemplars::{Exemplar, TraceIds};
 #[cfg(feature = "facade")]
 pub use facade::{FACADE_BUCKETS, FACADE_SERIES_MAX, FacadeRecorder, LABELS_MAX, TEXT_BYTES_MAX};
 pub use histogram::{Histogram, LATENCY_BUCKETS, LatencySnapshot, SharedHistogram};

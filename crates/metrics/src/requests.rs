@@ -17,6 +17,7 @@ use std::time::Instant;
 use tidegate_http1::{Method, Refusals};
 
 use crate::cell::Cell;
+use crate::exemplars::{Exemplar, ExemplarSlots, Exemplars, TraceIds, slot_of};
 use crate::histogram::{Histogram, LatencySnapshot};
 use crate::text::{Kind, MetricsText};
 
@@ -52,6 +53,7 @@ struct Series {
     method: &'static str,
     statuses: [Cell; CLASSES],
     latency: Histogram,
+    exemplars: Exemplars,
     /// Requests since the last one that was timed.
     not_timed: Cell,
 }
@@ -68,6 +70,14 @@ pub struct HttpSnapshot {
     pub statuses: [u64; CLASSES],
     /// The time from the head of a request to the head of its response.
     pub latency: LatencySnapshot,
+    exemplars: ExemplarSlots,
+}
+
+impl HttpSnapshot {
+    /// Requests whose traces are recorded: the latest one of each bucket that [`HttpMetrics::write`] writes.
+    pub fn exemplars(&self) -> impl Iterator<Item = &Exemplar> {
+        self.exemplars.iter().flatten()
+    }
 }
 
 impl HttpMetrics {
@@ -97,6 +107,7 @@ impl HttpMetrics {
                     *sum = sum.wrapping_add(more.value());
                 }
                 sum.latency.merge(&series.latency.snapshot());
+                series.exemplars.merge_into(&mut sum.exemplars);
             }
         }
         let refused = self.refusals.counts();
@@ -110,7 +121,8 @@ impl HttpMetrics {
     }
 
     /// Writes the requests so far: `tidegate_http_requests_total`, by route, method and class of status, and the
-    /// histogram `tidegate_http_request_duration_seconds`, by route and method.
+    /// histogram `tidegate_http_request_duration_seconds`, by route and method. In OpenMetrics its buckets have exemplars:
+    /// the latest request of each whose trace is recorded.
     pub fn write(&self, text: &mut MetricsText) {
         let all = self.snapshot();
         text.family("tidegate_http_requests", Kind::Counter, "Requests that got a response.");
@@ -129,7 +141,13 @@ impl HttpMetrics {
             let bounds =
                 series.latency.buckets().iter().enumerate().map(|(at, count)| (LatencySnapshot::bound(at), *count));
             // Every other bound: a power of two.
-            text.histogram(&labels, bounds, series.latency.sum(), |at| at % 2 == 0);
+            text.histogram_with(
+                &labels,
+                bounds,
+                series.latency.sum(),
+                |at| at % 2 == 0,
+                |at| series.exemplars[slot_of(at)],
+            );
         }
     }
 }
@@ -142,6 +160,7 @@ fn sum_of<'a>(sums: &'a mut Sums, route: &Arc<str>, method: &'static str) -> &'a
         method,
         statuses: [0; CLASSES],
         latency: LatencySnapshot::default(),
+        exemplars: ExemplarSlots::default(),
     })
 }
 
@@ -213,6 +232,20 @@ impl RouteMetrics {
     /// clock.
     #[inline]
     pub fn record(&self, method: Method, status: u16, began: Instant, turn: Instant) {
+        self.record_traced(method, status, began, turn, || None);
+    }
+
+    /// The same for a request whose trace may be recorded: `trace` has its ids then, and it becomes an exemplar of the
+    /// histogram. It is asked for a request that is timed.
+    #[inline]
+    pub fn record_traced(
+        &self,
+        method: Method,
+        status: u16,
+        began: Instant,
+        turn: Instant,
+        trace: impl FnOnce() -> Option<TraceIds>,
+    ) {
         let series = self.by_method[method as usize].get_or_init(|| self.new_series(method));
         let class = usize::from(status / 100).clamp(1, CLASSES) - 1;
         series.statuses[class].add(1);
@@ -220,7 +253,11 @@ impl RouteMetrics {
             return series.not_timed.add(1);
         }
         let count = if began == turn { 1 + series.not_timed.replace(0) } else { 1 };
-        series.latency.add(Instant::now().saturating_duration_since(began), count);
+        let took = Instant::now().saturating_duration_since(began);
+        series.latency.add(took, count);
+        if let Some(ids) = trace() {
+            series.exemplars.add(Exemplar::now(ids, took));
+        }
     }
 
     #[cold]
@@ -237,6 +274,7 @@ impl RouteMetrics {
             method,
             statuses: Default::default(),
             latency: Histogram::default(),
+            exemplars: Exemplars::default(),
             not_timed: Cell::default(),
         });
         all.push(series.clone());
@@ -325,6 +363,29 @@ mod tests {
         // One that has waited counts for itself.
         route.record(Method::Get, 200, turn, next);
         assert_eq!(metrics.snapshot()[0].latency.count(), 1002);
+    }
+
+    #[test]
+    fn a_recorded_trace_is_an_exemplar_in_openmetrics_alone() {
+        let metrics = HttpMetrics::new();
+        let route = HttpRecorder::new(&metrics).route("/");
+        let began = Instant::now();
+        let turn = began + std::time::Duration::from_nanos(1);
+        route.record_traced(Method::Get, 200, began, turn, || None);
+        assert_eq!(metrics.snapshot()[0].exemplars().count(), 0);
+        let ids = TraceIds { trace: [1; 16], span: [2; 8] };
+        route.record_traced(Method::Get, 200, began, turn, || Some(ids));
+        assert_eq!(metrics.snapshot()[0].exemplars().map(Exemplar::ids).collect::<Vec<_>>(), [ids]);
+        let text = |format| {
+            let mut text = MetricsText::new(format);
+            metrics.write(&mut text);
+            text.finish()
+        };
+        let open = text(crate::Format::OpenMetrics);
+        let lines: Vec<_> = open.lines().filter(|line| line.contains(" # {trace_id=\"0101")).collect();
+        assert_eq!(lines.len(), 1, "{open}");
+        assert!(lines[0].starts_with("tidegate_http_request_duration_seconds_bucket{route=\"/\""), "{open}");
+        assert!(!text(crate::Format::Prometheus).contains("trace_id"));
     }
 
     #[test]

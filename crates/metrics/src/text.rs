@@ -3,6 +3,8 @@
 use std::fmt::{self, Display, Write as _};
 use std::time::Duration;
 
+use crate::exemplars::Exemplar;
+
 /// A format of metrics as text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Format {
@@ -137,16 +139,43 @@ impl MetricsText {
         sum: Duration,
         shows: impl Fn(usize) -> bool,
     ) {
+        self.histogram_with(labels, buckets, sum, shows, |_| None);
+    }
+
+    /// The same with exemplars, which OpenMetrics alone has: `exemplar` is asked for the bucket of each bound that is
+    /// written, and for the last one.
+    pub fn histogram_with(
+        &mut self,
+        labels: &[(&str, &str)],
+        buckets: impl Iterator<Item = (Option<Duration>, u64)>,
+        sum: Duration,
+        shows: impl Fn(usize) -> bool,
+        exemplar: impl Fn(usize) -> Option<Exemplar>,
+    ) {
+        let has_exemplars = self.format == Format::OpenMetrics;
+        let exemplar = |at| if has_exemplars { exemplar(at) } else { None };
+        let mut last = 0;
         let mut count = 0_u64;
         for (at, (bound, events)) in buckets.enumerate() {
             count += events;
+            last = at;
             if let Some(bound) = bound.filter(|_| shows(at)) {
-                self.line("_bucket", labels, Some(&bound.as_secs_f64().to_string()), count);
+                self.bucket(labels, &bound.as_secs_f64().to_string(), count, exemplar(at));
             }
         }
-        self.line("_bucket", labels, Some("+Inf"), count);
+        self.bucket(labels, "+Inf", count, exemplar(last));
         self.line("_sum", labels, None, sum.as_secs_f64());
         self.line("_count", labels, None, count);
+    }
+
+    fn bucket(&mut self, labels: &[(&str, &str)], bound: &str, count: u64, exemplar: Option<Exemplar>) {
+        self.line("_bucket", labels, Some(bound), count);
+        if let Some(exemplar) = exemplar {
+            // Behind the value, on the same line.
+            self.text.pop();
+            exemplar.write(&mut self.text);
+            self.text.push('\n');
+        }
     }
 
     fn line(&mut self, suffix: &str, labels: &[(&str, &str)], bound: Option<&str>, value: impl Display) {

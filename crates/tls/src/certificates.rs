@@ -160,6 +160,16 @@ impl Certificates {
         self.0.challenges.is_some()
     }
 
+    /// The names in the certificates in alphabetical order, those of wildcards with their `*.`.
+    #[must_use]
+    pub fn names(&self) -> Vec<String> {
+        let table = self.0.table.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let wildcards = table.wildcard.keys().map(|name| format!("*.{name}"));
+        let mut names: Vec<_> = table.exact.keys().map(|name| name.to_string()).chain(wildcards).collect();
+        names.sort();
+        names
+    }
+
     /// Reads the files again.
     ///
     /// # Errors

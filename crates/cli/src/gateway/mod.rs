@@ -29,6 +29,7 @@ use crate::access_log::AccessLines;
 use crate::acme;
 use crate::admin::RunningAdmin;
 use crate::config::{Config, Listen};
+use crate::findings;
 use crate::log::{self, log_to_stderr};
 use crate::server::{CUT_SHORT_STATUS, CurrentServer, ProcessOptions, announce, signals, supervise};
 use crate::tls::Tls;
@@ -182,6 +183,7 @@ impl Gateway {
         let running = self.lock();
         let is_https = running.plan.listens.iter().map(|listen| listen.is_https).collect::<Vec<_>>();
         announce(&self.servers.get(), &is_https);
+        findings::announce(&self.process, None, running.tls.iter().flatten());
     }
 
     fn lock(&self) -> MutexGuard<'_, Running> {

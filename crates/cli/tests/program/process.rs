@@ -26,6 +26,22 @@ fn the_start_up_line_names_address_backend_and_loops() {
 }
 
 #[test]
+fn settings_that_differ_and_names_of_certificates_follow_the_start_up_line() {
+    let arguments = ["--loops", "1", "--max-connections", "100", "--idle-timeout", "10", "--age-max", "600"];
+    let mut program = Program::serve(&[&arguments[..], &["--tls-self-signed"]].concat());
+    until("the settings", || program.output().len() == 4);
+    let lines = program.output();
+    assert_eq!(lines[1..3], ["tidegate: protocols: HTTP/1.1, HTTP/2", "tidegate: TLS: certificates for localhost"]);
+    let settings = lines[3].strip_prefix("tidegate: settings: connections 100 (default ").expect(&lines[3]);
+    assert!(settings.ends_with("age 600 s (default none), idle timeout 10 s (default 75 s)"), "{lines:?}");
+    program.signal(Signal::TERM);
+    assert_eq!(program.until_ended().code(), Some(0));
+    let mut program = Program::serve(&[&arguments[..], &["--quiet"]].concat());
+    program.signal(Signal::TERM);
+    assert_eq!((program.until_ended().code(), program.output().len()), (Some(0), 1));
+}
+
+#[test]
 fn several_addresses_have_one_set_of_loops_and_one_drain() {
     let directory = Directory::new();
     let unix = format!("unix:{}", directory.path("http.sock"));

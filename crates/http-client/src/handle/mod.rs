@@ -18,7 +18,7 @@ use bytes::Bytes;
 use futures_core::Stream;
 use http::{HeaderMap, Method, StatusCode, Uri, Version};
 use tidegate_engine::{EventLoop, task};
-use tidegate_http_message::Body;
+use tidegate_http_message::{Body, TraceContext};
 
 pub use self::pipe::HandleBody;
 use self::pipe::PipeWriter;
@@ -176,6 +176,17 @@ impl HandleRequestBuilder {
     pub fn header(mut self, name: impl Into<String>, value: impl Into<Vec<u8>>) -> Self {
         self.request.fields.push((name.into(), value.into()));
         self
+    }
+
+    /// Passes a trace on, as [`RequestBuilder::trace`](crate::RequestBuilder::trace) does.
+    pub fn trace(mut self, context: &TraceContext) -> Self {
+        let is_trace = |name: &str| ["traceparent", "tracestate"].iter().any(|field| name.eq_ignore_ascii_case(field));
+        self.request.fields.retain(|(name, _)| !is_trace(name));
+        let traced = self.header("traceparent", context.traceparent());
+        match context.tracestate() {
+            Some(state) => traced.header("tracestate", state),
+            None => traced,
+        }
     }
 
     /// The body.

@@ -8,8 +8,8 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 use std::time::Duration;
 
-use tidegate::http::client::HandleError;
-use tidegate::http::{Body, Client, Request, Router};
+use tidegate::http::client::{ClientError, HandleError};
+use tidegate::http::{Body, Client, Request, Response, Router, TraceContext};
 use tidegate::{Backend, EventLoop};
 
 use crate::support::{Scripted, Served, read_head};
@@ -38,9 +38,9 @@ fn router() -> Router {
     Router::new()
         .get("/", || "ebb and flow")
         .get("/large", || vec![b'a'; 4_000_000])
-        .post("/echo", async |request: Request| tidegate::http::Response::new().body(request.into_body()))
+        .post("/echo", async |request: Request| Response::new().body(request.into_body()))
         .get("/endless", || {
-            tidegate::http::Response::new().body(Body::produce(async |writer| {
+            Response::new().body(Body::produce(async |writer| {
                 loop {
                     writer.write(vec![b'a'; 10_000]).await?;
                 }
@@ -73,6 +73,43 @@ fn threads_without_a_loop_send_requests_and_read_bodies() {
     for thread in threads {
         thread.join().expect("it does not panic").expect("its requests succeed");
     }
+}
+
+#[test]
+fn a_trace_is_passed_on_in_place_of_other_fields() {
+    let show = |request: Request| {
+        let lines = request.headers().filter(|(name, _)| name.to_ascii_lowercase().starts_with("trace"));
+        lines.map(|(name, value)| format!("{name}: {}\n", String::from_utf8_lossy(value))).collect::<String>()
+    };
+    let server = Served::start(move || Router::new().get("/", show).get("/moved", || Response::see_other("/")));
+    let received = TraceContext::received(
+        [&b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"[..]],
+        [&b"a=1"[..], &b"b=2"[..]],
+    );
+    let expected =
+        format!("traceparent: 00-4bf92f3577b34da6a3ce929d0e0e4736-{}-01\ntracestate: a=1,b=2\n", received.span_id());
+    let begun = TraceContext::begin();
+    let handle = Client::spawn(Client::new).expect("a thread");
+    let (root, moved) = (server.uri("/"), server.uri("/moved"));
+    block_on(async {
+        let sent =
+            handle.get(&root).header("TraceParent", "x").header("tracestate", "y").trace(&received).send().await?;
+        assert_eq!(sent.into_body().bytes(1000).await?, expected);
+        let sent = handle.get(&root).trace(&received).trace(&begun).send().await?;
+        assert_eq!(sent.into_body().bytes(1000).await?, format!("traceparent: {}\n", begun.traceparent()));
+        Ok::<_, HandleError>(())
+    })
+    .expect("the requests succeed");
+    let texts = EventLoop::on(Backend::Auto).unwrap().block_on(async move {
+        let client = Client::new();
+        let sent = client.get(&moved).header("traceparent", "x").header("tracestate", "y").trace(&received);
+        let (first, child) = (sent.send().await?.text().await?, received.child());
+        let second = client.get(&root).trace(&received).trace(&begun).send().await?.text().await?;
+        assert_eq!((child.trace_id(), child.parent_id()), (received.trace_id(), Some(received.span_id())));
+        Ok::<_, ClientError>((first, second, begun.traceparent()))
+    });
+    let (first, second, begun) = texts.unwrap().expect("the requests succeed");
+    assert_eq!((first, second), (expected, format!("traceparent: {begun}\n")));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tidegate::ConnectionRate;
 use tidegate::http::proxy::{Edit, HealthCheck, Proxy, RateLimit, UpstreamLimits, Upstreams};
-use tidegate::http::{Limits, Next, RequestIds, Router, Server, StatusCode};
+use tidegate::http::{Limits, Next, RequestIds, Router, Server, StatusCode, TraceContexts};
 use tidegate::proxy_protocol::{Builder, Header, Networks, Policy};
 
 use crate::support::proxy_peers::{self, Upstream, accept_any, client, proxy_of, upstreams};
@@ -683,6 +683,42 @@ fn the_id_of_a_request_goes_to_the_upstream_in_place_of_the_clients() {
     server.send("HTTP/1.1 204 No Content\r\n\r\n");
     let response = client.head();
     assert!(response.contains(&format!("\r\nX-Request-Id: {}\r\n", ids[0])), "{response}");
+}
+
+#[test]
+fn a_trace_goes_through_with_a_new_parent_or_begins_anew() {
+    let upstream = Upstream::new();
+    let address = upstream.url();
+    let proxy = start(move || {
+        let upstreams = Upstreams::new([&*address]).unwrap();
+        Router::new().fallback(Proxy::new(&upstreams)).with(TraceContexts::new())
+    });
+    let (mut client, trace) = (client(&proxy), "4bf92f3577b34da6a3ce929d0e0e4736");
+    let valid = format!("traceparent: 00-{trace}-00f067aa0ba902b7-01\r\n");
+    let mut server = None;
+    for (lines, goes_on, state) in [
+        (format!("{valid}tracestate: a=1\r\nTraceState: b=2\r\n"), true, Some("a=1,b=2")),
+        (format!("{valid}tracestate: A=1\r\n"), true, None),
+        (format!("{valid}{valid}tracestate: a=1\r\n"), false, None),
+        (format!("traceparent: 00-{trace}-0000000000000000-01\r\ntracestate: a=1\r\n"), false, None),
+        (String::new(), false, None),
+    ] {
+        client.send(format!("GET / HTTP/1.1\r\nHost: a\r\n{lines}\r\n"));
+        let server = server.get_or_insert_with(|| upstream.accept());
+        let head = server.head();
+        let values = |name: &str| -> Vec<String> {
+            let lines = head.lines().filter_map(|line| line.split_once(": "));
+            lines.filter(|(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| value.to_owned()).collect()
+        };
+        let (parents, states) = (values("traceparent"), values("tracestate"));
+        assert_eq!(parents.len(), 1, "{head}");
+        assert_eq!(parents[0].contains(trace), goes_on, "{head}");
+        assert!(!parents[0].contains("00f067aa0ba902b7") && parents[0].len() == 55, "{head}");
+        assert_eq!(parents[0].ends_with("-01"), goes_on, "{head}");
+        assert_eq!(states, state.into_iter().collect::<Vec<_>>(), "{head}");
+        server.send("HTTP/1.1 204 No Content\r\n\r\n");
+        assert!(client.head().starts_with("HTTP/1.1 204 "));
+    }
 }
 
 #[test]

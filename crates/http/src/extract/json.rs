@@ -69,7 +69,7 @@ impl<T: Serialize> IntoResponse for Json<T> {
             Ok(bytes) => Response::new().content_type(ContentType::JSON).body(bytes),
             Err(error) => {
                 tracing::error!("a response cannot be serialized as JSON: {error}");
-                failed()
+                failed(format_args!("the response cannot be serialized as JSON: {error}"))
             }
         }
     }

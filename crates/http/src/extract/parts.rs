@@ -112,7 +112,7 @@ impl<S, T: Clone + Send + Sync + 'static> FromRequest<S> for Extension<T> {
         request.extensions().get::<T>().cloned().map(Self).ok_or_else(|| {
             let name = std::any::type_name::<T>();
             tracing::error!("no middleware has added the extension `{name}`, an argument of a function");
-            failed()
+            failed(format_args!("no middleware has added the extension `{name}`, an argument of the function"))
         })
     }
 

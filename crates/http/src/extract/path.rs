@@ -52,7 +52,7 @@ fn respond(error: &ParameterError, request: &Request) -> Response {
         ParameterError::Type(_) => {
             let route = request.route().unwrap_or_default();
             tracing::error!("the argument `Path` of a function does not fit its route `{route}`: {error}");
-            failed()
+            failed(format_args!("the argument `Path` of the function does not fit its route: {error}"))
         }
     }
 }

@@ -19,8 +19,8 @@ pub(crate) fn refuse(status: Status, reason: impl Display) -> Response {
 
 /// The response to a bug of the application, which the log describes.
 #[cold]
-pub(crate) fn failed() -> Response {
-    Response::of_error(Status::INTERNAL_SERVER_ERROR)
+pub(crate) fn failed(cause: impl Display) -> Response {
+    Response::of_error(Status::INTERNAL_SERVER_ERROR).caused_by(cause)
 }
 
 /// A text of at most [`REASON_BYTES_MAX`] bytes. A reason may quote the peer's input.

@@ -4,12 +4,14 @@ mod access_log;
 mod basic_auth;
 mod concurrency_limit;
 mod cors;
+mod debug_pages;
 mod error_pages;
 mod network_rules;
 #[cfg(feature = "passwords")]
 mod passwords;
 mod rate_limit;
 mod request_id;
+mod request_spans;
 mod response_fields;
 mod security_fields;
 mod shared_rate_limit;
@@ -23,24 +25,28 @@ use std::time::{Duration, Instant};
 
 use http::StatusCode;
 use tidegate_engine::{CloseReason, task};
+use tidegate_http_message::TraceContext;
 use tidegate_http1 as http1;
+use tidegate_metrics::TraceIds;
 use tidegate_sys::Address;
 
 pub use self::access_log::{AccessLog, LogFormat, LogTemplate, LogTemplateError};
 pub use self::basic_auth::BasicAuth;
 pub use self::concurrency_limit::ConcurrencyLimit;
 pub use self::cors::{Cors, CorsBuilder, CorsError};
+pub use self::debug_pages::DebugPages;
 pub use self::error_pages::{ErrorPage, ErrorPages, PageText};
 pub use self::network_rules::NetworkRules;
 #[cfg(feature = "passwords")]
 pub use self::passwords::{Passwords, PasswordsError, UserName};
 pub use self::rate_limit::{RateKey, RateLimit, address_key};
 pub use self::request_id::RequestIds;
+pub use self::request_spans::{RequestSpan, RequestSpans};
 pub use self::response_fields::ResponseFields;
 pub use self::security_fields::SecurityFields;
 pub use self::shared_rate_limit::{OfRateLimit, RateGrant, RateStore, SharedRateLimit, TakeTokens};
 pub use self::tls_infos::TlsInfos;
-pub use self::trace_context::{TraceContext, TraceContexts};
+pub use self::trace_context::TraceContexts;
 pub use self::wrap::{AsyncMiddleware, Next, NextResponse, SharedWrapper, Wrapper};
 
 use crate::counting::{RequestCount, RequestCounter};
@@ -261,7 +267,7 @@ impl MiddlewareState {
             run.after(response);
         }
         if let Some(counted) = &self.counted {
-            counted.record(response);
+            counted.record(response, || self.run.as_ref().and_then(|run| run.recorded_trace()));
         }
     }
 }
@@ -299,6 +305,15 @@ impl MiddlewareRun {
         for one in self.middleware[..self.count].iter().rev() {
             one.after(&self.info, response);
         }
+    }
+}
+
+impl MiddlewareRun {
+    /// The trace of the request, if it is recorded.
+    #[cold]
+    fn recorded_trace(&self) -> Option<TraceIds> {
+        let context = self.info.request.extensions().get::<TraceContext>()?;
+        context.is_sampled().then(|| TraceIds { trace: context.trace_bytes(), span: context.span_bytes() })
     }
 }
 

@@ -57,7 +57,8 @@ pub(crate) fn too_long() -> Response {
 #[cold]
 pub(crate) fn panicked() -> Response {
     tracing::error!("a function panicked while it handled a request; the response is a 500");
-    Response::of_error(Status::INTERNAL_SERVER_ERROR).close()
+    let cause = "the function panicked; standard error has the message and the place";
+    Response::of_error(Status::INTERNAL_SERVER_ERROR).close().caused_by(cause)
 }
 
 /// The response leaves HTTP, and the protocol does not: it was no 101, and no 2xx to a CONNECT.

@@ -5,6 +5,7 @@
 
 mod conditional;
 mod find;
+mod list;
 mod path_route;
 mod segments;
 
@@ -21,6 +22,7 @@ use tidegate_metrics::HttpRecorder;
 use tidegate_sys::Address;
 
 pub(crate) use self::conditional::{Choice, ConditionalRoutes};
+pub use self::list::RouteInfo;
 use self::path_route::PathRoute;
 use crate::endpoint::{Endpoint, RequestFunction};
 use crate::middleware::{self, MiddlewareList, Wrapper};

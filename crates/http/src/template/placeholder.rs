@@ -26,6 +26,8 @@ pub(crate) enum FixedPlaceholder {
     Query,
     Target,
     Id,
+    TraceId,
+    SpanId,
     Upstream,
     Status,
     TlsVersion,
@@ -36,7 +38,7 @@ pub(crate) enum FixedPlaceholder {
 }
 
 impl FixedPlaceholder {
-    const ALL: [(&'static str, Self); 17] = [
+    const ALL: [(&'static str, Self); 19] = [
         ("client.ip", Self::ClientIp),
         ("client.port", Self::ClientPort),
         ("request.method", Self::Method),
@@ -47,6 +49,8 @@ impl FixedPlaceholder {
         ("request.query", Self::Query),
         ("request.target", Self::Target),
         ("request.id", Self::Id),
+        ("trace.id", Self::TraceId),
+        ("span.id", Self::SpanId),
         ("upstream.address", Self::Upstream),
         ("response.status", Self::Status),
         ("tls.version", Self::TlsVersion),

@@ -3,6 +3,7 @@
 use std::io::Write;
 
 use http::StatusCode;
+use tidegate_http_message::TraceContext;
 use tidegate_http1 as http1;
 use tidegate_proxy_protocol::Networks;
 
@@ -101,6 +102,13 @@ impl<'a> TemplateValues<'a> {
             FixedPlaceholder::Id => {
                 if let Some(id) = request.id() {
                     text.extend_from_slice(id.as_str().as_bytes());
+                }
+            }
+            FixedPlaceholder::TraceId | FixedPlaceholder::SpanId => {
+                let is_trace = placeholder == FixedPlaceholder::TraceId;
+                if let Some(context) = request.extensions().get::<TraceContext>() {
+                    let id = if is_trace { context.trace_id() } else { context.span_id() };
+                    text.extend_from_slice(id.as_bytes());
                 }
             }
             FixedPlaceholder::Upstream => text.extend_from_slice(self.upstream.as_bytes()),

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use tidegate::http::{Limits, Request, Response, Router, Server, StatusCode};
+use tidegate::http::{Limits, Request, Response, Router, Server, StatusCode, TraceContexts};
 use tidegate::metrics::{Format, HttpMetrics, HttpSnapshot, MetricsText};
 use tidegate::{ServerHandle, task};
 
@@ -180,4 +180,28 @@ fn a_request_that_the_codec_refuses_is_counted_once_by_its_status() {
     assert!(text.finish().contains(expected));
     impatient.drain(Duration::ZERO);
     server.drain(Duration::ZERO);
+}
+
+#[test]
+fn a_recorded_trace_is_an_exemplar_of_its_route() {
+    let metrics = HttpMetrics::new();
+    let router = || Router::new().get("/tides", || "high").get("/now", || "now").with(TraceContexts::new());
+    let server = Server::bind("127.0.0.1:0").unwrap().loops(1).metrics(&metrics).start(router).expect("it starts");
+    let parent = |flags| format!("traceparent: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-{flags}\r\n");
+    for flags in ["00", "01"] {
+        exchange(&server, &format!("GET /tides HTTP/1.1\r\nHost: a\r\n{}\r\n", parent(flags)));
+        let all = metrics.snapshot();
+        let traces: Vec<_> = of(&all, "/tides", "GET").exemplars().map(|exemplar| exemplar.ids().trace[0]).collect();
+        assert_eq!(traces, if flags == "01" { vec![0x4b] } else { vec![] }, "of those that are recorded");
+        assert_eq!(of(&all, "/now", "GET").exemplars().count(), 0);
+    }
+    let mut text = MetricsText::new(Format::OpenMetrics);
+    metrics.write(&mut text);
+    let text = text.finish();
+    let line = text.lines().find(|line| line.contains(" # {trace_id=\"4bf92f3577b34da6a3ce929d0e0e4736\",span_id=\""));
+    assert!(
+        line.is_some_and(|line| line.starts_with("tidegate_http_request_duration_seconds_bucket{route=\"/tides\"")),
+        "{text}"
+    );
+    server.drain(Duration::from_secs(1));
 }

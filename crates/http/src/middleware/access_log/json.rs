@@ -4,7 +4,9 @@ use std::borrow::Cow;
 use std::io::Write as _;
 use std::time::Duration;
 
-use super::super::{RefusedRequest, TraceContext};
+use tidegate_http_message::TraceContext;
+
+use super::super::RefusedRequest;
 use super::facts::{LateFacts, LoggedExchange};
 use super::text;
 use crate::exchange_note::EndCause;
@@ -52,7 +54,11 @@ pub(super) fn begin(line: &mut Vec<u8>, exchange: &LoggedExchange<'_>) {
     }
     if let Some(extensions) = request.made_extensions() {
         if let Some(context) = extensions.get::<TraceContext>() {
-            object.bytes(",\"trace_id\":\"", context.trace_id().as_bytes());
+            object.plain(",\"trace_id\":\"", context.trace_id().as_bytes());
+            object.plain(",\"span_id\":\"", context.span_id().as_bytes());
+            if let Some(parent) = context.parent_id() {
+                object.plain(",\"parent_id\":\"", parent.as_bytes());
+            }
         }
         if let Some(tls) = extensions.get::<TlsInfo>() {
             object.bytes(",\"tls_version\":\"", tls.version().as_bytes());

@@ -4,7 +4,9 @@ use std::fmt::{self, Write as _};
 use std::str::FromStr;
 use std::sync::Arc;
 
-use super::super::{RefusedRequest, TraceContext};
+use tidegate_http_message::TraceContext;
+
+use super::super::RefusedRequest;
 use super::facts::{LateFacts, LoggedExchange};
 use super::nearest::nearest;
 use super::text;
@@ -23,7 +25,7 @@ use crate::tls_info::TlsInfo;
 /// | `request.host`, `request.header.NAME` | a field of the request |
 /// | `request.bytes` | bytes of its body |
 /// | `request.id` | the id of [`RequestIds`](crate::RequestIds), or the field `X-Request-Id` |
-/// | `trace.id` | the id of [`TraceContexts`](crate::TraceContexts) |
+/// | `trace.id`, `span.id`, `trace.parent` | of [`TraceContexts`](crate::TraceContexts): the trace, the request's span, the span of the caller |
 /// | `request.route` | the pattern of the route |
 /// | `response.status`, `response.header.NAME` | of the response |
 /// | `response.bytes` | bytes of its body that were sent |
@@ -91,6 +93,8 @@ enum LogField {
     Host,
     RequestId,
     TraceId,
+    SpanId,
+    TraceParent,
     Route,
     Status,
     ResponseTime,
@@ -117,7 +121,7 @@ pub(super) enum LateField {
     End,
 }
 
-const EARLY: [(&str, LogField); 24] = [
+const EARLY: [(&str, LogField); 26] = [
     ("time", LogField::Time),
     ("time.common", LogField::CommonTime),
     ("time.unix", LogField::UnixTime),
@@ -132,6 +136,8 @@ const EARLY: [(&str, LogField); 24] = [
     ("request.host", LogField::Host),
     ("request.id", LogField::RequestId),
     ("trace.id", LogField::TraceId),
+    ("span.id", LogField::SpanId),
+    ("trace.parent", LogField::TraceParent),
     ("request.route", LogField::Route),
     ("response.status", LogField::Status),
     ("response.time", LogField::ResponseTime),
@@ -340,10 +346,7 @@ impl LogField {
                 let given = request.extensions().get::<RequestId>().map(|id| id.as_str().as_bytes());
                 push_bytes(line, given.or_else(|| request.header(RequestId::FIELD)));
             }
-            Self::TraceId => match request.extensions().get::<TraceContext>() {
-                Some(context) => line.push_str(&context.trace_id()),
-                None => line.push('-'),
-            },
+            Self::TraceId | Self::SpanId | Self::TraceParent => self.push_trace(line, request.extensions().get()),
             Self::Route => push_bytes(line, request.route().map(str::as_bytes)),
             Self::Status => _ = write!(line, "{status}"),
             Self::ResponseTime => text::push_seconds(line, *elapsed),
@@ -361,6 +364,17 @@ impl LogField {
                 push_bytes(line, tls().and_then(TlsInfo::client_alternative_names).as_deref().map(str::as_bytes));
             }
         }
+    }
+}
+
+impl LogField {
+    fn push_trace(self, line: &mut String, context: Option<&TraceContext>) {
+        let id = context.and_then(|context| match self {
+            Self::TraceId => Some(context.trace_id()),
+            Self::SpanId => Some(context.span_id()),
+            _ => context.parent_id(),
+        });
+        line.push_str(id.as_deref().unwrap_or("-"));
     }
 }
 
