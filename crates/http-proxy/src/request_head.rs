@@ -249,7 +249,7 @@ fn stripped<'a>(path: &'a [u8], prefix: &str) -> Result<&'a [u8], Response> {
         Some(rest) if rest.is_empty() => Some(rest),
         Some([b'/', rest @ ..]) => Some(rest),
         // The path matches in another form than it was sent.
-        _ => tidegate_http::gateway::strip_prefix(path, prefix),
+        _ => gateway::strip_prefix(path, prefix),
     };
     rest.ok_or_else(|| Response::of_error(Status::NOT_FOUND))
 }

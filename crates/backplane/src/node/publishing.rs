@@ -69,9 +69,10 @@ impl Node {
         }
         let mut bytes = 0;
         let mut messages = Vec::new();
+        let fits = |bytes: usize, next: &OutgoingMessage| bytes == 0 || bytes + next.bytes.len() <= BATCH_BYTES_MAX;
         while messages.len() < BATCH_MESSAGES_MAX
-            && let Some(message) =
-                queue.waiting.pop_front_if(|next| bytes == 0 || bytes + next.bytes.len() <= BATCH_BYTES_MAX)
+            && queue.waiting.front().is_some_and(|next| fits(bytes, next))
+            && let Some(message) = queue.waiting.pop_front()
         {
             bytes += message.bytes.len();
             messages.push(message);

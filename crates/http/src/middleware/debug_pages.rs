@@ -8,7 +8,7 @@ use tidegate_http1::ContentType;
 use super::{Middleware, RequestInfo};
 use crate::request::Request;
 use crate::response::Response;
-use crate::router::RouteInfo;
+use crate::table::RouteInfo;
 
 /// Shows why a request was refused, in a debug build: the cause, the request, its route and its parameters, and for a path
 /// that no route matches all routes. A browser gets a page, another client the same as text.
