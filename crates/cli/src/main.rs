@@ -35,6 +35,7 @@
 //! | `site_codec.rs` | their requirements on the codec, with or without a PROXY header in front |
 //! | `tls.rs` | its TLS flags |
 //! | `acme.rs` | certificates that an authority issues: flags, and the server that answers HTTP-01 |
+//! | `to_https.rs` | the redirect of a request to https |
 //! | `sum.rs` | `Sum`: the response of /sum |
 //! | `admission.rs` | its flags that decide which peers may connect |
 //! | `limits.rs` | its flags for deadlines and rates |
@@ -72,6 +73,7 @@ mod site_metrics;
 mod sites;
 mod sum;
 mod tls;
+mod to_https;
 mod top;
 mod web_socket;
 

@@ -21,7 +21,6 @@ use tidegate::admin::ReloadError;
 use tidegate::metrics::HttpMetrics;
 use tidegate::{Server, StartError};
 
-pub(crate) use self::listeners::to_https;
 use self::listeners::{ListenPlan, ServerParts};
 use self::routes::{OpenRoutes, RouteTable};
 use crate::access_log::AccessLines;
