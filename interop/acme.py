@@ -7,6 +7,7 @@ while clients connect, and an authority that has lost its accounts.
 """
 
 import argparse
+import collections
 import contextlib
 import json
 import os
@@ -30,6 +31,7 @@ program.use_tools("bin")
 SECONDS_MAX = 60
 NAMES = ["localhost", "127.0.0.1"]
 LIFETIME_SECONDS = 30
+LINES_MAX = 10_000
 
 
 class Pebble:
@@ -100,7 +102,12 @@ def tidegate(options, pebble, folder, *flags, command=("serve",)):
 
 
 class Logged(servers.Server):
-    """A server whose last lines are printed if the block fails."""
+    """A server whose lines are kept, and printed if the block fails."""
+
+    def __enter__(self):
+        super().__enter__()
+        self.last_lines = collections.deque(self.last_lines, maxlen=LINES_MAX)
+        return self
 
     def __exit__(self, kind, *rest):
         super().__exit__(kind, *rest)

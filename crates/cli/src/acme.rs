@@ -12,8 +12,7 @@ use tidegate::http::{self, Request, Router};
 use tidegate::tls::{Certificates, ClientConfig, Provider};
 use tidegate::{Address, ListenOptions, Listener, ServerHandle};
 
-use crate::config::Listen;
-use crate::gateway::to_https;
+use crate::to_https::to_https;
 
 /// The flags of a certificate that an authority issues.
 #[derive(Debug, Args)]
@@ -73,9 +72,9 @@ pub(crate) struct AcmeSettings {
 }
 
 impl AcmeOptions {
-    /// Adds the certificate of the flags to their listener; whether there is one.
-    pub(crate) fn add_to(&self, listen: &mut Listen) -> Result<bool, String> {
-        let (Some(directory), Some(folder)) = (&self.acme_directory, &self.acme_folder) else { return Ok(false) };
+    /// The certificate of the flags, for the listener at this port; `None` without --acme.
+    pub(crate) fn settings(&self, port: Option<u16>) -> Result<Option<AcmeSettings>, String> {
+        let (Some(directory), Some(folder)) = (&self.acme_directory, &self.acme_folder) else { return Ok(None) };
         let kinds = match &self.acme_challenge[..] {
             [] if self.acme_http.is_some() => vec![KindName::TlsAlpn01, KindName::Http01],
             [] => vec![KindName::TlsAlpn01],
@@ -84,9 +83,7 @@ impl AcmeOptions {
         if kinds.contains(&KindName::Http01) && self.acme_http.is_none() {
             return Err("--acme-challenge http-01 needs --acme-http".into());
         }
-        let address = listen.addresses.first().and_then(|address| address.value.ip());
-        listen.is_https = true;
-        listen.acme = Some(AcmeSettings {
+        Ok(Some(AcmeSettings {
             names: self.acme.clone(),
             directory: directory.clone(),
             folder: folder.clone(),
@@ -94,9 +91,8 @@ impl AcmeOptions {
             contacts: self.acme_contact.clone(),
             http: self.acme_http.clone(),
             kinds,
-            https_port: address.map(|address| address.port()).filter(|port| *port != HTTPS_PORT),
-        });
-        Ok(true)
+            https_port: port.filter(|port| *port != HTTPS_PORT),
+        }))
     }
 }
 

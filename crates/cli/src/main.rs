@@ -27,6 +27,7 @@
 //! | `manual.rs` | `tidegate completions`, `tidegate man` |
 //! | `tls.rs` | its TLS flags |
 //! | `acme.rs` | certificates that an authority issues: flags, and the server that answers HTTP-01 |
+//! | `to_https.rs` | the redirect of a request to https |
 //! | `admission.rs` | its flags that decide which peers may connect |
 //! | `limits.rs` | its flags for deadlines and rates |
 //! | `sites.rs` | `tidegate serve --root`: its flags as a configuration |
@@ -58,6 +59,7 @@ mod serve;
 mod server;
 mod sites;
 mod tls;
+mod to_https;
 mod top;
 
 use std::process::ExitCode;

@@ -52,7 +52,10 @@ pub(crate) struct Tls {
 impl TlsOptions {
     /// Adds the certificates of the flags to their listener.
     pub(crate) fn add_to(&self, listen: &mut Listen) -> Result<(), String> {
-        let has_acme = self.acme.add_to(listen)?;
+        let address = listen.addresses.first().and_then(|address| address.value.ip());
+        listen.acme = self.acme.settings(address.map(|address| address.port()))?;
+        let has_acme = listen.acme.is_some();
+        listen.is_https |= has_acme;
         if !self.tls_self_signed && self.tls_cert.is_empty() && !has_acme {
             return match (&self.tls_client_ca, &self.tls_ticket_key[..]) {
                 (None, []) => Ok(()),

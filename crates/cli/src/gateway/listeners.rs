@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::engine::{RunningListener, ServedListener};
-use tidegate::http::{self, IntoResponse, Request, Response, StatusCode};
+use tidegate::http::{self, Request};
 use tidegate::metrics::HttpMetrics;
 use tidegate::{Address, Admission, ListenOptions, Listener, Server, ServerHandle};
 
@@ -13,6 +13,7 @@ use super::routes::RouteTable;
 use crate::config::{Config, HeaderMode, Listen, ListenLimits, RESPONSE_TIMEOUT_MAX, RedirectHttps};
 use crate::server::ProcessOptions;
 use crate::tls::Tls;
+use crate::to_https::to_https;
 
 /// The settings of a server's listeners. A reload that changes none of them leaves the server as it is.
 #[derive(Debug, PartialEq)]
@@ -162,22 +163,6 @@ fn with_admission(listener: Listener, parts: &ServerParts<'_>, listen: &Listen) 
         rate_per_address: listen.connection_rate_per_address.or(flags.rate_per_address),
         ..flags
     })
-}
-
-/// The same target over https.
-pub(crate) fn to_https(request: &Request, port: Option<u16>) -> Response {
-    let host = request.host();
-    let name = match host.rsplit_once(':') {
-        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
-        _ => host,
-    };
-    if name.is_empty() {
-        return StatusCode::BAD_REQUEST.into_response();
-    }
-    let port = port.map(|port| format!(":{port}")).unwrap_or_default();
-    let query = request.query().map(|query| format!("?{query}")).unwrap_or_default();
-    let target = format!("https://{name}{port}{}{query}", request.path());
-    Response::status(StatusCode::PERMANENT_REDIRECT).header("Location", target).into_response()
 }
 
 /// The addresses of a server, for the log.

@@ -22,7 +22,6 @@ use tidegate::http::cache::CacheCounts;
 use tidegate::metrics::{HttpMetrics, MetricsText};
 use tidegate::{Server, StartError};
 
-pub(crate) use self::listeners::to_https;
 use self::listeners::{ListenPlan, ServerParts};
 use self::routes::{OpenRoutes, RouteTable};
 use crate::access_log::AccessLines;
