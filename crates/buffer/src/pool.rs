@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use crate::datagram::SpareTransmits;
 use crate::entries::Entries;
 use crate::ledger::Ledger;
 use crate::segment::{LARGE_SEGMENT_BYTES, LongSpareBlock, SEGMENT_BYTES, Segment, SpareBlock, block_bytes};
@@ -36,6 +37,8 @@ pub(crate) struct PoolState {
     large_spare: RefCell<Vec<SpareBlock<LARGE_SEGMENT_BYTES>>>,
     /// In the order in which they became spare.
     long_spare: RefCell<Vec<LongSpareBlock>>,
+    /// Of lists of datagrams.
+    transmits_spare: RefCell<SpareTransmits>,
     /// The copy that the messages of a batch share. Its segments keep this pool alive, so a run has to end: with the
     /// dispatch, or with the scratch that it is a copy of.
     pub(crate) run: RefCell<Option<Run>>,
@@ -140,6 +143,7 @@ impl Pool {
         large.truncate(kept);
         drop(large);
         self.shared.long_spare.take();
+        self.shared.transmits_spare.take();
         self.shared.entries.borrow_mut().trim();
     }
 
@@ -149,7 +153,13 @@ impl Pool {
         self.shared.spare.borrow().len() * block_bytes(SEGMENT_BYTES)
             + self.shared.large_spare.borrow().len() * block_bytes(LARGE_SEGMENT_BYTES)
             + self.shared.long_spare_bytes()
+            + self.shared.transmits_spare.borrow().bytes()
             + self.shared.entries.borrow().page_bytes()
+    }
+
+    /// The spare memory of lists of datagrams.
+    pub(crate) fn spare_transmits(&self) -> &RefCell<SpareTransmits> {
+        &self.shared.transmits_spare
     }
 
     /// Messages that are taken from now on share this copy.
@@ -258,6 +268,7 @@ impl Default for PoolState {
             spare: RefCell::default(),
             large_spare: RefCell::default(),
             long_spare: RefCell::default(),
+            transmits_spare: RefCell::default(),
             run: RefCell::default(),
         }
     }

@@ -85,6 +85,15 @@ pub trait Endpoint {
     /// network may be forged.
     fn failed(&mut self, _error: DatagramError, _now: Instant) {}
 
+    /// The application drains: the endpoint begins nothing new, and says goodbye to its peers. The caller closes the socket
+    /// once [`is_drained`](Endpoint::is_drained), or after a deadline.
+    fn drain(&mut self, _now: Instant) {}
+
+    /// Whether a drain has come to its end. By default it has at once.
+    fn is_drained(&self) -> bool {
+        true
+    }
+
     /// Whether [`handle_datagram`](Endpoint::handle_datagram) gets the runs that the kernel has joined. By default the
     /// caller splits them. A forwarder that passes runs on saves most of its work.
     fn takes_runs(&self) -> bool {
@@ -111,6 +120,14 @@ impl<E: Endpoint + ?Sized> Endpoint for Box<E> {
 
     fn failed(&mut self, error: DatagramError, now: Instant) {
         (**self).failed(error, now);
+    }
+
+    fn drain(&mut self, now: Instant) {
+        (**self).drain(now);
+    }
+
+    fn is_drained(&self) -> bool {
+        (**self).is_drained()
     }
 
     fn takes_runs(&self) -> bool {

@@ -12,6 +12,7 @@ use std::ops::Deref;
 
 use bytes::Bytes;
 
+pub(crate) use self::transmits::SpareTransmits;
 pub use self::transmits::{TRANSMIT_ENTRY_BYTES, Transmits};
 use crate::slice::Slice;
 
@@ -195,6 +196,20 @@ impl Payload {
             Self::Slice(_) => 0,
             Self::Buffer(buffer) => buffer.capacity(),
             Self::Bytes(bytes) => bytes.len(),
+        }
+    }
+}
+
+impl Payload {
+    /// Removes the first `count` bytes.
+    ///
+    /// # Panics
+    /// If there are fewer.
+    pub fn advance(&mut self, count: usize) {
+        match self {
+            Self::Slice(slice) => slice.advance(count),
+            Self::Buffer(buffer) => drop(buffer.drain(..count)),
+            Self::Bytes(bytes) => drop(bytes.split_to(count)),
         }
     }
 }

@@ -10,8 +10,8 @@ use super::{Payload, Transmit};
 use crate::charge::Charge;
 use crate::pool::Pool;
 
-/// Datagrams that wait to be sent, oldest first. An empty list has no memory besides a few spare buffers, which
-/// [`trim`](Transmits::trim) releases.
+/// Datagrams that wait to be sent, oldest first. The buffers of those that were sent, and the memory of a list that became
+/// empty, are spare memory of the pool, which all lists of a loop share.
 ///
 /// ```
 /// use tidegate::codec::{Pool, Transmit, Transmits};
@@ -31,8 +31,7 @@ use crate::pool::Pool;
 #[derive(Debug)]
 pub struct Transmits {
     queue: VecDeque<Transmit>,
-    /// Empty buffers of datagrams that were sent.
-    spare: Vec<Vec<u8>>,
+    pool: Pool,
     charge: Charge,
     /// The payloads in the queue.
     payload_bytes: usize,
@@ -47,7 +46,7 @@ impl Transmits {
     pub fn new(pool: &Pool) -> Self {
         Self {
             queue: VecDeque::new(),
-            spare: Vec::new(),
+            pool: pool.clone(),
             charge: pool.charge(0),
             payload_bytes: 0,
             count_max: COUNT_MAX,
@@ -67,9 +66,7 @@ impl Transmits {
     /// An empty buffer for a payload, with the memory of one that was sent, if there is one.
     #[must_use]
     pub fn buffer(&mut self) -> Vec<u8> {
-        let Some(buffer) = self.spare.pop() else { return Vec::new() };
-        self.charge.resize(self.charge.bytes() - buffer.capacity());
-        buffer
+        self.pool.spare_transmits().borrow_mut().buffers.pop().unwrap_or_default()
     }
 
     /// Appends a datagram. Where there is no room, the oldest ones are dropped, and counted.
@@ -82,6 +79,7 @@ impl Transmits {
             self.dropped += oldest.count() as u64;
             self.recycle(oldest.payload);
         }
+        self.take_memory();
         self.payload_bytes += bytes;
         self.charge.resize(self.charge.bytes() + cost(&transmit));
         self.queue.push_back(transmit);
@@ -92,6 +90,19 @@ impl Transmits {
         self.payload_bytes += transmit.payload.len();
         self.charge.resize(self.charge.bytes() + cost(&transmit));
         self.queue.push_front(transmit);
+    }
+
+    /// Removes the first `bytes` bytes of the oldest run, which were sent.
+    ///
+    /// # Panics
+    /// If it has fewer bytes.
+    pub fn advance_oldest(&mut self, bytes: usize) {
+        if let Some(oldest) = self.queue.front_mut() {
+            let before = cost(oldest);
+            oldest.payload.advance(bytes);
+            self.payload_bytes -= bytes;
+            self.charge.resize(self.charge.bytes() - before + cost(oldest));
+        }
     }
 
     /// Removes the oldest datagram.
@@ -106,22 +117,40 @@ impl Transmits {
     pub fn recycle(&mut self, payload: Payload) {
         if let Payload::Buffer(mut buffer) = payload
             && (1..=SPARE_BUFFER_BYTES_MAX).contains(&buffer.capacity())
-            && self.spare.len() < SPARE_BUFFERS_MAX
         {
-            buffer.clear();
-            self.charge.resize(self.charge.bytes() + buffer.capacity());
-            self.spare.push(buffer);
+            let spare = &mut self.pool.spare_transmits().borrow_mut().buffers;
+            if spare.len() < SPARE_BUFFERS_MAX {
+                buffer.clear();
+                spare.push(buffer);
+            }
         }
     }
 
-    /// Releases the spare buffers, and the memory of the list if it is empty.
-    pub fn trim(&mut self) {
-        let spare: usize = self.spare.iter().map(Vec::capacity).sum();
-        self.charge.resize(self.charge.bytes() - spare);
-        self.spare = Vec::new();
-        if self.queue.is_empty() {
-            self.queue = VecDeque::new();
+    /// Gives the memory of an empty list to the next one that needs it.
+    pub fn release_memory(&mut self) {
+        if self.queue.is_empty() && self.queue.capacity() > 0 {
+            self.pool.spare_transmits().borrow_mut().queue = std::mem::take(&mut self.queue);
         }
+    }
+
+    fn take_memory(&mut self) {
+        if self.queue.capacity() == 0 {
+            self.queue = std::mem::take(&mut self.pool.spare_transmits().borrow_mut().queue);
+        }
+    }
+
+    /// Drops all datagrams, and counts them.
+    pub fn drop_all(&mut self) {
+        while let Some(oldest) = self.pop() {
+            self.dropped += oldest.count() as u64;
+        }
+        self.queue = VecDeque::new();
+    }
+
+    /// Memory that the datagrams occupy, in bytes: that of their payloads, wherever it is, and of the list.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        self.payload_bytes + self.queue.len() * TRANSMIT_ENTRY_BYTES
     }
 
     /// The oldest datagram.
@@ -169,6 +198,19 @@ impl Transmits {
     }
 }
 
+/// The spare memory of a pool for datagrams.
+#[derive(Default)]
+pub(crate) struct SpareTransmits {
+    buffers: Vec<Vec<u8>>,
+    queue: VecDeque<Transmit>,
+}
+
+impl SpareTransmits {
+    pub(crate) fn bytes(&self) -> usize {
+        self.buffers.iter().map(Vec::capacity).sum::<usize>() + self.queue.capacity() * TRANSMIT_ENTRY_BYTES
+    }
+}
+
 /// The memory that a waiting datagram is charged for.
 fn cost(transmit: &Transmit) -> usize {
     TRANSMIT_ENTRY_BYTES + transmit.payload.outside_bytes()
@@ -176,6 +218,8 @@ fn cost(transmit: &Transmit) -> usize {
 
 /// The ledger's charge for a waiting datagram, beside its payload.
 pub const TRANSMIT_ENTRY_BYTES: usize = size_of::<Transmit>();
+
+const _: () = assert!(size_of::<Transmits>() <= 88);
 
 const COUNT_MAX: u32 = 1024;
 const BYTES_MAX: u32 = 4 * 1024 * 1024;
@@ -210,11 +254,13 @@ mod tests {
         while let Some(oldest) = transmits.pop() {
             transmits.recycle(oldest.payload);
         }
-        assert_eq!(pool.ledger().used(), SPARE_BUFFERS_MAX * 100, "spare buffers count");
+        assert_eq!(pool.ledger().used(), 0, "spare memory costs nothing");
+        assert_eq!(pool.spare_bytes(), SPARE_BUFFERS_MAX * 100);
         assert_eq!(transmits.buffer().capacity(), 100);
-        assert_eq!(pool.ledger().used(), (SPARE_BUFFERS_MAX - 1) * 100);
-        transmits.trim();
-        assert_eq!(pool.ledger().used(), 0);
+        transmits.release_memory();
+        assert!(pool.spare_bytes() >= (SPARE_BUFFERS_MAX - 1) * 100 + 200 * TRANSMIT_ENTRY_BYTES);
+        pool.trim();
+        assert_eq!(pool.spare_bytes(), 0);
         transmits.push(transmit(10, 100));
         drop(transmits);
         assert_eq!(pool.ledger().used(), 0);
