@@ -153,6 +153,7 @@ const EXAMPLES: [&str; 35] = [
     "sign_in",
     "socks_server",
     "nats_server",
+    "udp_echo",
     "memcached_server",
     "sse_push",
     "streams",

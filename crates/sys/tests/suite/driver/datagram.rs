@@ -226,7 +226,7 @@ pub(crate) fn a_datagram_that_cannot_be_sent_is_dropped_alone(driver: Which) {
     ]);
     assert_eq!((sent.sent, sent.lost), (2, 6), "{:?}", endpoint.errors);
     assert_eq!((receive(&peer), receive(&peer)), (b"1".to_vec(), b"4".to_vec()));
-    assert_eq!(endpoint.errors[0].reason, DatagramErrorReason::TooLong { mtu: None });
+    assert!(matches!(endpoint.errors[0].reason, DatagramErrorReason::TooLong { .. }), "{:?}", endpoint.errors[0]);
     assert_eq!(
         endpoint.errors.iter().map(|error| error.destination).collect::<Vec<_>>()[..3],
         [Some(to), Some(broadcast), None]
@@ -243,6 +243,10 @@ pub(crate) fn a_flood_of_reports_loses_no_datagram(driver: Which) {
         assert_eq!((sent.sent, sent.lost), (2, 0));
         assert_eq!(receive(&peer), number);
         peer.send_to(&number, endpoint.address).unwrap();
+        // Reports and datagrams share the kernel's buffer.
+        if number[1] % 32 == 0 {
+            endpoint.fence();
+        }
     }
     endpoint.run_until(|endpoint| endpoint.datagrams.len() == 500);
     // The kernel limits how many it reports.
@@ -290,6 +294,9 @@ pub(crate) fn a_run_longer_than_64_kib_is_received_whole(driver: Which) {
     // 45 of these fill a packet of 64 KiB; the kernel joins up to 64 where it may.
     for _ in 0..4 {
         assert_eq!(sender.send([run(64 * 1_440, 1_440, receiver.address)]).sent, 64);
+        // The kernel's buffer has room for two of them.
+        let count = 64 + receiver.datagrams.iter().map(Datagram::count).sum::<usize>();
+        receiver.run_until(|endpoint| endpoint.datagrams.iter().map(Datagram::count).sum::<usize>() == count);
     }
     receiver.run_until(|endpoint| endpoint.datagrams.iter().map(Datagram::count).sum::<usize>() == 256);
     assert!(receiver.datagrams.iter().all(|run| !run.truncated && run.payload.len() % 1_440 == 0));
