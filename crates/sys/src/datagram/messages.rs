@@ -97,7 +97,7 @@ impl Messages {
         Incoming {
             length: header.msg_len as usize,
             source: self.names[place].decode(header.msg_hdr.msg_namelen as usize),
-            facts: self.controls[place].facts(header.msg_hdr.msg_controllen as usize),
+            facts: self.controls[place].facts(header.msg_hdr.msg_controllen),
             truncated: header.msg_hdr.msg_flags & lost != 0,
         }
     }
@@ -155,7 +155,7 @@ impl Messages {
             return None;
         }
         let header = &self.headers[0].msg_hdr;
-        let error = self.controls[0].queued_error(header.msg_controllen as usize)?;
+        let error = self.controls[0].queued_error(header.msg_controllen)?;
         Some((error, self.names[0].decode(header.msg_namelen as usize)))
     }
 

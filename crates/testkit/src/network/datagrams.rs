@@ -84,6 +84,8 @@ pub(super) struct DatagramSocket {
     pub(super) queued: bool,
     pub(super) receiving: bool,
     pub(super) load: Load,
+    /// When the line is free for the next datagram: without a fault none overtakes another.
+    free_at: Duration,
     options: DatagramOptions,
     inbound: VecDeque<Packet>,
     inbound_bytes: usize,
@@ -151,7 +153,8 @@ impl World {
         let local = SocketAddr::new(ip, port);
         let group = datagrams.ports.entry(local).or_default();
         let shares = |id: &u64| datagrams.sockets.get(*id).is_some_and(|socket| socket.options.reuse_port);
-        if !group.is_empty() && !(options.reuse_port && group.iter().all(shares)) {
+        let may_bind = group.is_empty() || options.reuse_port && group.iter().all(shares);
+        if !may_bind {
             return Err(io::ErrorKind::AddrInUse.into());
         }
         let id = datagrams.sockets.insert(DatagramSocket {
@@ -160,6 +163,7 @@ impl World {
             queued: false,
             receiving: false,
             load: Load::default(),
+            free_at: Duration::ZERO,
             options: options.clone(),
             inbound: VecDeque::new(),
             inbound_bytes: 0,
@@ -233,12 +237,12 @@ impl World {
             transmission.sent += 1;
             transmission.bytes += bytes.len() as u64;
             self.datagrams.counts.sent += 1;
-            self.dispatch_packet(Packet { source, destination, bytes: bytes.to_vec(), ecn: transmit.ecn });
+            self.dispatch_packet(id, Packet { source, destination, bytes: bytes.to_vec(), ecn: transmit.ecn });
         }
     }
 
     /// Puts a datagram on its way.
-    fn dispatch_packet(&mut self, mut packet: Packet) {
+    fn dispatch_packet(&mut self, id: u64, mut packet: Packet) {
         let route = (packet.source.ip(), packet.destination.ip());
         let link = self.link_between(route);
         if self.is_cut(route) || self.occurs_to_datagram(|faults| faults.lost) {
@@ -251,7 +255,12 @@ impl World {
             packet.bytes[place] ^= 1 << self.random.below(8);
         }
         let takes = Duration::from_nanos(packet.bytes.len() as u64 * 1_000_000_000 / link.bytes_per_second.max(1));
-        let mut after = link.latency + takes;
+        let now = self.now;
+        let leaves = self.datagrams.sockets.get_mut(id).map_or(takes, |socket| {
+            socket.free_at = socket.free_at.max(now) + takes;
+            socket.free_at - now
+        });
+        let mut after = leaves + link.latency;
         if self.occurs_to_datagram(|faults| faults.duplicated) {
             self.datagrams.counts.duplicated += 1;
             let later = self.random_delay(DELAY_MAX);

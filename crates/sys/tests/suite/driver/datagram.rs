@@ -405,7 +405,7 @@ pub(crate) fn a_batch_grows_with_the_datagrams_that_wait(driver: Which) {
     }
     endpoint.run_until(|endpoint| endpoint.datagrams.len() == 150);
     assert_eq!(endpoint.batches.iter().sum::<usize>(), 150);
-    assert!(endpoint.batches.iter().any(|length| *length == 64), "{:?}", endpoint.batches);
+    assert!(endpoint.batches.contains(&64), "{:?}", endpoint.batches);
     assert!(endpoint.batches[0] <= 4, "{:?}", endpoint.batches);
 }
 
