@@ -10,7 +10,7 @@ use tidegate_buffer::{Datagram, DatagramError, Transmits};
 /// A protocol of datagrams, such as DNS or QUIC.
 ///
 /// The caller passes a batch of datagrams, one by one, and then calls [`poll_transmit`](Endpoint::poll_transmit) once,
-/// not once for each datagram: an endpoint that decides once a turn what it sends acknowledges several datagrams with
+/// not once for each datagram: an endpoint that decides once a turn acknowledges several datagrams with
 /// one, and fills runs. The caller reads [`poll_timeout`](Endpoint::poll_timeout) after that.
 ///
 /// ```

@@ -317,14 +317,7 @@ impl PublishedCounters {
             handshakes_failed,
             busy_time,
             long_work_waits,
-            endpoints,
-            datagrams_received,
-            datagrams_sent,
-            datagrams_dropped,
-            datagrams_overflowed,
-            datagrams_lost,
-            datagram_errors,
-            endpoints_panicked,
+            ..,
         ] = self.numbers.each_ref().map(|number| number.load(Relaxed));
         Counts {
             connections,
@@ -339,14 +332,6 @@ impl PublishedCounters {
             turns,
             tasks_panicked,
             long_work_waits,
-            endpoints,
-            datagrams_received,
-            datagrams_sent,
-            datagrams_dropped,
-            datagrams_overflowed,
-            datagrams_lost,
-            datagram_errors,
-            endpoints_panicked,
             longest_turn: Duration::from_nanos(longest_turn),
             memory_budget_bytes,
             handshakes,
@@ -356,6 +341,33 @@ impl PublishedCounters {
             slow_turns,
             stalls: self.stalls.load(Relaxed),
             is_stalled: self.busy_turn().is_some_and(|turn| turn == self.stalled_turn.load(Relaxed)),
+            ..self.read_datagrams()
+        }
+    }
+
+    /// The counts of datagrams, which are published last, and of closed connections; all others are zero.
+    fn read_datagrams(&self) -> Counts {
+        let numbers = self.numbers.each_ref().map(|number| number.load(Relaxed));
+        let [
+            ..,
+            endpoints,
+            datagrams_received,
+            datagrams_sent,
+            datagrams_dropped,
+            datagrams_overflowed,
+            datagrams_lost,
+            datagram_errors,
+            endpoints_panicked,
+        ] = numbers;
+        Counts {
+            endpoints,
+            datagrams_received,
+            datagrams_sent,
+            datagrams_dropped,
+            datagrams_overflowed,
+            datagrams_lost,
+            datagram_errors,
+            endpoints_panicked,
             ..self.read_closed()
         }
     }

@@ -204,7 +204,7 @@ pub trait Driver {
         None
     }
 
-    /// Takes the vector of a batch, with what is left in it, so that a busy socket allocates nothing.
+    /// Takes the vector of a batch, with the rest of its datagrams, so that a busy socket allocates nothing.
     fn give_back(&mut self, batch: Vec<Datagram>) {
         drop(batch);
     }

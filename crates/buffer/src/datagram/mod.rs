@@ -12,7 +12,6 @@ use std::ops::Deref;
 
 use bytes::Bytes;
 
-pub(crate) use self::transmits::SpareTransmits;
 pub use self::transmits::{TRANSMIT_ENTRY_BYTES, Transmits};
 use crate::slice::Slice;
 

@@ -10,8 +10,8 @@ use super::{Payload, Transmit};
 use crate::charge::Charge;
 use crate::pool::Pool;
 
-/// Datagrams that wait to be sent, oldest first. The buffers of those that were sent, and the memory of a list that became
-/// empty, are spare memory of the pool, which all lists of a loop share.
+/// Datagrams that wait to be sent, oldest first. The buffers of those that were sent are spare memory of the pool, which all
+/// lists of a loop share.
 ///
 /// ```
 /// use tidegate::codec::{Pool, Transmit, Transmits};
@@ -66,7 +66,7 @@ impl Transmits {
     /// An empty buffer for a payload, with the memory of one that was sent, if there is one.
     #[must_use]
     pub fn buffer(&mut self) -> Vec<u8> {
-        self.pool.spare_transmits().borrow_mut().buffers.pop().unwrap_or_default()
+        self.pool.spare_buffers().borrow_mut().pop().unwrap_or_default()
     }
 
     /// Appends a datagram. Where there is no room, the oldest ones are dropped, and counted.
@@ -79,7 +79,9 @@ impl Transmits {
             self.dropped += oldest.count() as u64;
             self.recycle(oldest.payload);
         }
-        self.take_memory();
+        if self.queue.capacity() == 0 {
+            self.queue.reserve(QUEUE_MIN);
+        }
         self.payload_bytes += bytes;
         self.charge.resize(self.charge.bytes() + cost(&transmit));
         self.queue.push_back(transmit);
@@ -118,7 +120,7 @@ impl Transmits {
         if let Payload::Buffer(mut buffer) = payload
             && (1..=SPARE_BUFFER_BYTES_MAX).contains(&buffer.capacity())
         {
-            let spare = &mut self.pool.spare_transmits().borrow_mut().buffers;
+            let mut spare = self.pool.spare_buffers().borrow_mut();
             if spare.len() < SPARE_BUFFERS_MAX {
                 buffer.clear();
                 spare.push(buffer);
@@ -126,16 +128,10 @@ impl Transmits {
         }
     }
 
-    /// Gives the memory of an empty list to the next one that needs it.
+    /// Releases the memory of an empty list.
     pub fn release_memory(&mut self) {
-        if self.queue.is_empty() && self.queue.capacity() > 0 {
-            self.pool.spare_transmits().borrow_mut().queue = std::mem::take(&mut self.queue);
-        }
-    }
-
-    fn take_memory(&mut self) {
-        if self.queue.capacity() == 0 {
-            self.queue = std::mem::take(&mut self.pool.spare_transmits().borrow_mut().queue);
+        if self.queue.is_empty() {
+            self.queue = VecDeque::new();
         }
     }
 
@@ -198,19 +194,6 @@ impl Transmits {
     }
 }
 
-/// The spare memory of a pool for datagrams.
-#[derive(Default)]
-pub(crate) struct SpareTransmits {
-    buffers: Vec<Vec<u8>>,
-    queue: VecDeque<Transmit>,
-}
-
-impl SpareTransmits {
-    pub(crate) fn bytes(&self) -> usize {
-        self.buffers.iter().map(Vec::capacity).sum::<usize>() + self.queue.capacity() * TRANSMIT_ENTRY_BYTES
-    }
-}
-
 /// The memory that a waiting datagram is charged for.
 fn cost(transmit: &Transmit) -> usize {
     TRANSMIT_ENTRY_BYTES + transmit.payload.outside_bytes()
@@ -223,6 +206,9 @@ const _: () = assert!(size_of::<Transmits>() <= 88);
 
 const COUNT_MAX: u32 = 1024;
 const BYTES_MAX: u32 = 4 * 1024 * 1024;
+
+/// The first memory of a list: datagrams of a small batch.
+const QUEUE_MIN: usize = 16;
 
 /// Buffers that are kept for reuse: two batches of a driver.
 const SPARE_BUFFERS_MAX: usize = 128;
@@ -258,7 +244,6 @@ mod tests {
         assert_eq!(pool.spare_bytes(), SPARE_BUFFERS_MAX * 100);
         assert_eq!(transmits.buffer().capacity(), 100);
         transmits.release_memory();
-        assert!(pool.spare_bytes() >= (SPARE_BUFFERS_MAX - 1) * 100 + 200 * TRANSMIT_ENTRY_BYTES);
         pool.trim();
         assert_eq!(pool.spare_bytes(), 0);
         transmits.push(transmit(10, 100));

@@ -1,7 +1,7 @@
 //! Endpoints: datagram sockets of a loop, each with a protocol ([`Endpoint`]) or a handle for tasks.
 //!
 //! An endpoint is an entry of a slot like a connection, with the slot's timer. A batch of datagrams is one dispatch: the
-//! protocol gets one datagram after the other, is asked once what to send, and the list goes to the driver with one
+//! protocol gets one datagram after the other, is asked once for datagrams to send, and the list goes to the driver with one
 //! call. Datagrams for which the kernel has no room wait in the list, which is bounded and drops its oldest.
 //!
 //! | part | file |
@@ -148,7 +148,7 @@ impl<E: Endpoint + 'static> SlotEntry for EndpointEntry<E> {
             }
             SlotEvent::DrainTimeout => return Disposition::close(CloseReason::Drained),
             SlotEvent::Failed(error) => return Disposition::close(CloseReason::Broken(error)),
-            // What waits to be sent is all that an endpoint can give back.
+            // An endpoint can give back the datagrams that wait to be sent, and nothing else.
             SlotEvent::Shed => {
                 self.transmits.drop_all();
                 return Disposition::Keep;

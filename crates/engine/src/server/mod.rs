@@ -379,12 +379,7 @@ impl Server {
         let plan = self.backend.plan()?;
         let is_shared = self.takeover.is_some() || self.is_replaceable || self.replaced.is_some();
         let (takeover, taken) = self.begin_takeover()?;
-        let opened = match self.replaced.take() {
-            // Those of a path are the same ones.
-            Some(replaced) => listener::open_others(&self.listeners, self.loops, &replaced)?,
-            None if self.listeners.is_empty() => Vec::new(),
-            None => listener::open_all(&self.listeners, self.loops, taken)?,
-        };
+        let opened = self.open_listeners(taken)?;
         let clones = |is_needed: bool| {
             let kept = if is_needed { &opened[..] } else { &[] };
             kept.iter().flatten().map(Socket::try_clone).collect::<io::Result<Vec<_>>>().map_err(StartError::System)
@@ -435,6 +430,18 @@ impl Server {
             let Some((path, takeover)) = takeover else { return Ok(None) };
             takeover.complete(kept, superseded).map(Some).map_err(|error| StartError::Takeover(path, error))
         })
+    }
+
+    /// Opens the sockets of all listeners.
+    fn open_listeners(&mut self, taken: Option<Vec<OwnedFd>>) -> Result<Vec<Vec<Socket>>, StartError> {
+        match self.replaced.take() {
+            // Those of a path are the same ones.
+            Some(replaced) if !self.listeners.is_empty() => {
+                listener::open_others(&self.listeners, self.loops, &replaced)
+            }
+            _ if self.listeners.is_empty() => Ok(Vec::new()),
+            _ => listener::open_all(&self.listeners, self.loops, taken),
+        }
     }
 
     /// Opens the sockets of all endpoints: for each loop one of each, with the function that binds it.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tidegate_sys::Token;
 
-use super::datagrams::Packet;
+use super::datagram_sockets::Packet;
 use super::world::SocketRef;
 
 /// A scheduled event.

@@ -11,7 +11,7 @@
 //! | the clock, the events it triggers, the owner of each socket | `world.rs`, `table.rs` |
 //! | scheduled events | `agenda.rs` |
 //! | listening and connecting | `connect.rs` |
-//! | datagrams | `datagrams.rs` |
+//! | datagrams | `datagrams.rs`, the state of their sockets: `datagram_sockets.rs` |
 //! | bytes in flight, and the ends of streams | `flow.rs`, and the kernel's state of an end: `stream.rs` |
 //! | the completions of a socket | `poll_socket.rs` |
 //! | the driver | `driver.rs` |
@@ -22,6 +22,7 @@
 //! lost segment, which its users see as a delay. Connecting to a Unix path takes no time; its bytes travel as others.
 
 mod connect;
+mod datagram_sockets;
 mod datagrams;
 mod driver;
 mod event_queue;
@@ -46,7 +47,7 @@ use std::time::{Duration, Instant};
 use tidegate_engine::EventLoop;
 use tidegate_engine::task::Task;
 
-pub use self::datagrams::{DatagramCounts, DatagramFaults};
+pub use self::datagram_sockets::{DatagramCounts, DatagramFaults};
 pub use self::faults::{FaultCounts, FaultRates, NetworkFault};
 pub use self::host::{Host, SimNode};
 use self::world::{WakeUp, World};

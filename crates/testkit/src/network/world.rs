@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use tidegate_sys::{Address, Completion, Load, ReadyQueue, Token};
 
 use super::Link;
-use super::datagrams::DatagramSockets;
+use super::datagram_sockets::DatagramSockets;
 use super::event_queue::{Event, EventQueue};
 use super::faults::{FaultCounts, FaultRates, NetworkFault};
 use super::stream::{Endpoint, Listener, Owner, Route, SEND_BUFFER_BYTES};

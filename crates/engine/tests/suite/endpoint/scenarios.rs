@@ -13,7 +13,7 @@ use tidegate_engine::EndpointLimits;
 
 use super::stage::Stage;
 
-/// What an endpoint has seen, for the test to read.
+/// Calls of an endpoint, for the test to read.
 #[derive(Default)]
 struct Seen {
     datagrams: Cell<usize>,

@@ -1,4 +1,4 @@
-//! Datagram sockets: what a batch reports, errors of single datagrams, runs, pauses.
+//! Datagram sockets: reports of a batch, errors of single datagrams, runs, pauses.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::num::NonZeroU16;
