@@ -156,6 +156,7 @@ const EXAMPLES: [&str; 36] = [
     "sign_in",
     "socks_server",
     "nats_server",
+    "udp_echo",
     "memcached_server",
     "sse_push",
     "streams",

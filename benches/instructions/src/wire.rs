@@ -259,7 +259,7 @@ impl Driver for Wire {
                 None
             }
             Operation::Close { .. } => leave_out(|| self.close(token)),
-            Operation::Accept(_) | Operation::ShutdownWrite => None,
+            Operation::Accept(_) | Operation::ShutdownWrite | Operation::Bind { .. } | Operation::Transmit(_) => None,
             Operation::Connect { .. } => {
                 self.adopt(token, true);
                 self.completions.push_back((token, Completion::Connected(Ok(()))));

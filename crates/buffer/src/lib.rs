@@ -31,11 +31,13 @@
 //! | `entries.rs` | the queue's entries: one paged store per loop, linked by `u32` |
 //! | `water.rs` | water marks; writability as a level with reasons |
 //! | `ledger.rs` | `Ledger`, the sum of a loop's memory |
+//! | `datagram/` | `Datagram`, a received one; `Transmit`, one to send; `Transmits`, those that wait to be sent (`transmits.rs`) |
 //! | `charge.rs` | `Charge`: memory outside of the pool that is in the ledger |
 //! | `injected.rs` | bugs that a separate build can inject, to check that tests notice them |
 
 mod charge;
 mod cursor;
+mod datagram;
 mod entries;
 #[doc(hidden)]
 pub mod injected;
@@ -55,6 +57,9 @@ mod water;
 
 pub use charge::Charge;
 pub use cursor::Cursor;
+pub use datagram::{
+    Datagram, DatagramError, DatagramErrorReason, Ecn, LocalAddress, Payload, TRANSMIT_ENTRY_BYTES, Transmit, Transmits,
+};
 pub use entries::ENTRY_BYTES;
 pub use input::Input;
 pub use ledger::Ledger;

@@ -36,6 +36,8 @@ pub(crate) struct PoolState {
     large_spare: RefCell<Vec<SpareBlock<LARGE_SEGMENT_BYTES>>>,
     /// In the order in which they became spare.
     long_spare: RefCell<Vec<LongSpareBlock>>,
+    /// Empty buffers of datagrams.
+    spare_buffers: RefCell<Vec<Vec<u8>>>,
     /// The copy that the messages of a batch share. Its segments keep this pool alive, so a run has to end: with the
     /// dispatch, or with the scratch that it is a copy of.
     pub(crate) run: RefCell<Option<Run>>,
@@ -140,6 +142,7 @@ impl Pool {
         large.truncate(kept);
         drop(large);
         self.shared.long_spare.take();
+        self.shared.spare_buffers.take();
         self.shared.entries.borrow_mut().trim();
     }
 
@@ -149,7 +152,13 @@ impl Pool {
         self.shared.spare.borrow().len() * block_bytes(SEGMENT_BYTES)
             + self.shared.large_spare.borrow().len() * block_bytes(LARGE_SEGMENT_BYTES)
             + self.shared.long_spare_bytes()
+            + self.shared.spare_buffers.borrow().iter().map(Vec::capacity).sum::<usize>()
             + self.shared.entries.borrow().page_bytes()
+    }
+
+    /// Empty buffers for datagrams.
+    pub(crate) fn spare_buffers(&self) -> &RefCell<Vec<Vec<u8>>> {
+        &self.shared.spare_buffers
     }
 
     /// Messages that are taken from now on share this copy.
@@ -258,6 +267,7 @@ impl Default for PoolState {
             spare: RefCell::default(),
             large_spare: RefCell::default(),
             long_spare: RefCell::default(),
+            spare_buffers: RefCell::default(),
             run: RefCell::default(),
         }
     }

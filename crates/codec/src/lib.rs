@@ -7,6 +7,8 @@
 //! A codec writes straight into the connection's outbound queue, through [`Output`]; a message for many connections is
 //! encoded once, as [`Encoded`], if the codec is a [`Broadcast`].
 //!
+//! An [`Endpoint`] is the same for datagrams: those of all peers of one socket in, datagrams out.
+//!
 //! The framings in [`framing`] are codecs ready for use, and the shortest examples of how one is written. Any codec
 //! can be put through the contract tests of `tidegate-testkit`. [`sniff`] recognises a protocol by its first bytes.
 //!
@@ -22,6 +24,7 @@
 //! | `dyn_over.rs` | `DynOver`: a codec over filters whose types are erased; `Filters` without a codec |
 //! | `pipeline.rs` | `Pipeline`, `Stages`: the calls of the engine; `Broadcast` |
 //! | `mux/` | `Mux`, `StreamEvent`, `transmit`; numbers and windows of streams (`streams.rs`); the order of sending (`schedule.rs`); `RawStreams`, for one application (`raw.rs`) |
+//! | `endpoint.rs` | `Endpoint`, a protocol of datagrams |
 //! | `output.rs` | `Output`, where a codec writes; `Time`, the loop's clock and date |
 //! | `encoded.rs` | `Encoded`, a message encoded once for many connections |
 //! | `fault.rs` | `Fault` and `Blame`: errors sorted by blame |
@@ -34,6 +37,7 @@
 mod codec;
 mod dyn_over;
 mod encoded;
+mod endpoint;
 mod fault;
 mod filter;
 pub mod framing;
@@ -47,11 +51,15 @@ pub mod work;
 pub use codec::{Codec, CodecStatus, Lifecycle, Step};
 pub use dyn_over::{DynFault, DynOver, Filters};
 pub use encoded::{EncodeError, Encoded, encode};
+pub use endpoint::Endpoint;
 pub use fault::{Blame, Fault};
 pub use filter::Filter;
 pub use output::{Output, Time};
 pub use over::{Over, OverError};
 pub use pipeline::{Broadcast, Pipeline, Stages};
-pub use tidegate_buffer::{Charge, FileRegion, Input, Outbound, Pool, ReceiveHint, Slice, WritePosition};
+pub use tidegate_buffer::{
+    Charge, Datagram, DatagramError, DatagramErrorReason, Ecn, FileRegion, Input, LocalAddress, Outbound, Payload,
+    Pool, ReceiveHint, Slice, Transmit, Transmits, WritePosition,
+};
 /// An enum of errors as a [`Fault`](trait@Fault), with its texts.
 pub use tidegate_macros::Fault;

@@ -66,6 +66,23 @@ pub struct Counts {
     pub stalls: u64,
     /// The loop is in a turn that was counted as a stall.
     pub is_stalled: bool,
+    /// Datagram sockets that are open now.
+    pub endpoints: u64,
+    /// Datagrams that were received, those of runs one by one. They count as messages too.
+    pub datagrams_received: u64,
+    /// Datagrams that the kernel took, those of runs one by one.
+    pub datagrams_sent: u64,
+    /// Datagrams that were dropped unsent, since too many waited: [`EndpointLimits`](crate::EndpointLimits).
+    pub datagrams_dropped: u64,
+    /// Datagrams that the kernel dropped at a full receive buffer, since the loop received too slowly. The kernel reports
+    /// them with a later datagram.
+    pub datagrams_overflowed: u64,
+    /// Datagrams that the kernel refused, or for which a device had no room.
+    pub datagrams_lost: u64,
+    /// Reports that a datagram was not delivered or not sent.
+    pub datagram_errors: u64,
+    /// Protocols of datagram sockets that panicked.
+    pub endpoints_panicked: u64,
     /// Connections that were closed in good order.
     pub closed_done: u64,
     /// Connections that the application reset.
@@ -161,6 +178,14 @@ pub(crate) struct Counters {
     pub(crate) slow_turns: u64,
     pub(crate) connections: u64,
     pub(crate) streams: u64,
+    pub(crate) endpoints: u64,
+    pub(crate) datagrams_received: u64,
+    pub(crate) datagrams_sent: u64,
+    pub(crate) datagrams_dropped: u64,
+    pub(crate) datagrams_overflowed: u64,
+    pub(crate) datagrams_lost: u64,
+    pub(crate) datagram_errors: u64,
+    pub(crate) endpoints_panicked: u64,
     closed: [u64; CAUSES],
 }
 
@@ -227,6 +252,14 @@ impl PublishedCounters {
             counters.handshakes_failed,
             nanos(counters.busy_time),
             counters.long_work_waits,
+            counters.endpoints,
+            counters.datagrams_received,
+            counters.datagrams_sent,
+            counters.datagrams_dropped,
+            counters.datagrams_overflowed,
+            counters.datagrams_lost,
+            counters.datagram_errors,
+            counters.endpoints_panicked,
         ];
         for (shown, number) in self.numbers.iter().zip(numbers) {
             shown.store(number, Relaxed);
@@ -284,6 +317,7 @@ impl PublishedCounters {
             handshakes_failed,
             busy_time,
             long_work_waits,
+            ..,
         ] = self.numbers.each_ref().map(|number| number.load(Relaxed));
         Counts {
             connections,
@@ -307,6 +341,33 @@ impl PublishedCounters {
             slow_turns,
             stalls: self.stalls.load(Relaxed),
             is_stalled: self.busy_turn().is_some_and(|turn| turn == self.stalled_turn.load(Relaxed)),
+            ..self.read_datagrams()
+        }
+    }
+
+    /// The counts of datagrams, which are published last, and of closed connections; all others are zero.
+    fn read_datagrams(&self) -> Counts {
+        let numbers = self.numbers.each_ref().map(|number| number.load(Relaxed));
+        let [
+            ..,
+            endpoints,
+            datagrams_received,
+            datagrams_sent,
+            datagrams_dropped,
+            datagrams_overflowed,
+            datagrams_lost,
+            datagram_errors,
+            endpoints_panicked,
+        ] = numbers;
+        Counts {
+            endpoints,
+            datagrams_received,
+            datagrams_sent,
+            datagrams_dropped,
+            datagrams_overflowed,
+            datagrams_lost,
+            datagram_errors,
+            endpoints_panicked,
             ..self.read_closed()
         }
     }
@@ -340,7 +401,7 @@ fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-const NUMBERS: usize = 17;
+const NUMBERS: usize = 25;
 
 /// The connections of one listener, on all loops.
 #[derive(Debug, Default)]

@@ -83,7 +83,7 @@ use crate::unwind::catch_and_log;
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub struct EventLoop {
-    local: Rc<Local>,
+    pub(crate) local: Rc<Local>,
     published: Arc<PublishedCounters>,
     /// Messages that did not fit into the last turn.
     messages: std::vec::IntoIter<LoopMessage>,
@@ -323,7 +323,7 @@ impl EventLoop {
 
     /// Between two turns the loop's time stands still as well, and the last turn may be long ago: a deadline that is
     /// set now must not be late already.
-    fn refresh_time(&self) {
+    pub(crate) fn refresh_time(&self) {
         let core = &mut *self.local.core.borrow_mut();
         let now = core.driver.now();
         core.time.advance(now, || core.driver.system_time());
@@ -485,6 +485,10 @@ impl EventLoop {
             Completion::HungUp => SlotEvent::HungUp,
             Completion::Failed(error) => SlotEvent::Failed(error),
             Completion::Closed => SlotEvent::Closed,
+            Completion::Datagrams(batch) => SlotEvent::Datagrams(batch),
+            // The result of a call comes with the call.
+            Completion::Transmitted(_) => SlotEvent::TransmitRoom,
+            Completion::DatagramErrors(errors) => SlotEvent::DatagramErrors(errors),
             Completion::Woken => return self.local.run_tasks(),
         };
         self.local.dispatch(token, event);

@@ -118,6 +118,13 @@ impl Log {
         }
     }
 
+    /// Logs that the protocol of a datagram socket panicked.
+    pub(crate) fn endpoint_panicked(&mut self, now: Instant) {
+        if self.allows_line(now) {
+            catch_and_log(|| tracing::error!(subsystem = "endpoint", "endpoint panicked"));
+        }
+    }
+
     /// Logs that waiting failed. The loop retries at once.
     pub(crate) fn wait_failed(&mut self, now: Instant, error: &std::io::Error) {
         if self.allows_line(now) {

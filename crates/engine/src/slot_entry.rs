@@ -7,7 +7,7 @@ use std::any::Any;
 use std::io;
 use std::rc::Rc;
 
-use tidegate_buffer::{Outbound, Slice};
+use tidegate_buffer::{Datagram, DatagramError, Outbound, Slice};
 use tidegate_sys::{Accepted, Token};
 
 use crate::close_reason::CloseReason;
@@ -121,6 +121,10 @@ pub(crate) enum SlotEvent {
     Failed(io::Error),
     Accepted(io::Result<Accepted>),
     Connected(io::Result<()>),
+    Datagrams(Vec<Datagram>),
+    /// There is room to send datagrams again.
+    TransmitRoom,
+    DatagramErrors(Vec<DatagramError>),
     /// The driver's last completion for the socket.
     Closed,
     /// The slot's timer fired.

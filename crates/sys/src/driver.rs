@@ -7,9 +7,10 @@
 use std::io;
 use std::time::{Duration, Instant, SystemTime};
 
-use tidegate_buffer::{Outbound, ReceiveHint, Slice};
+use tidegate_buffer::{Datagram, DatagramError, Outbound, ReceiveHint, Slice, Transmits};
 
 use crate::address::Address;
+use crate::datagram::DatagramOptions;
 use crate::options::SocketOptions;
 use crate::ready::Class;
 use crate::socket::Socket;
@@ -53,6 +54,16 @@ pub enum Operation<'a> {
         /// The most bytes that one system call sends.
         bytes_max: usize,
     },
+    /// Take over a bound datagram socket. It does not receive yet.
+    Bind {
+        /// The socket.
+        socket: Socket,
+        /// The options that it was opened with.
+        options: &'a DatagramOptions,
+    },
+    /// Send datagrams. The driver takes those that are sent, lost or refused out of the list, before it returns
+    /// [`Completion::Transmitted`]; those for which the kernel has no room stay.
+    Transmit(&'a mut Transmits),
     /// Shut down the sending side: the peer reads the end of the stream.
     ShutdownWrite,
     /// Close the socket. With `reset` the peer gets a connection reset.
@@ -80,12 +91,34 @@ pub enum Completion {
     /// So many bytes were sent. Zero means that no byte was sent, and that the loop can send again. A file that is
     /// shorter than its region is an error of the kind `UnexpectedEof`.
     Sent(io::Result<usize>),
+    /// Datagrams were received. Their payloads are views of the driver's memory. The loop [gives the
+    /// vector back](Driver::give_back).
+    Datagrams(Vec<Datagram>),
+    /// The result of [`Operation::Transmit`]; later, after one that was blocked, that there is room again.
+    Transmitted(Transmission),
+    /// The network reports that datagrams were not delivered. The socket stays usable.
+    DatagramErrors(Vec<DatagramError>),
     /// The connection broke; reported once.
     Failed(io::Error),
     /// The last completion of a token: the kernel uses no memory of the socket any more, so the loop can free it.
     Closed,
     /// A [`Waker`] was used.
     Woken,
+}
+
+/// The result of sending a list of datagrams.
+#[derive(Debug, Default)]
+pub struct Transmission {
+    /// Datagrams that the kernel took, those of runs counted one by one.
+    pub sent: u64,
+    /// Their payloads, in bytes.
+    pub bytes: u64,
+    /// Datagrams that this host has lost: those that the kernel refused, and those for which a device had no room.
+    pub lost: u64,
+    /// The kernel has no room: the rest waits, and another [`Completion::Transmitted`] follows.
+    pub is_blocked: bool,
+    /// Datagrams that the kernel refused, and reports of the network about earlier ones.
+    pub errors: Vec<DatagramError>,
 }
 
 /// A connection that was accepted.
@@ -169,6 +202,17 @@ pub trait Driver {
     /// socket that did not receive has left them there. `None` if there are no bytes, and while receives are paused.
     fn receive_rest(&mut self, _token: Token) -> Option<Slice> {
         None
+    }
+
+    /// Takes the vector of a batch, with the rest of its datagrams, so that a busy socket allocates nothing.
+    fn give_back(&mut self, batch: Vec<Datagram>) {
+        drop(batch);
+    }
+
+    /// Datagrams that the kernel has dropped at this socket, since the loop received too slowly. The count is as old as
+    /// the last datagram.
+    fn datagram_drops(&self, _token: Token) -> u64 {
+        0
     }
 
     /// Whether a send is in flight that the next turn completes, whatever the peer does. Until then the loop need not

@@ -10,7 +10,7 @@ use std::io;
 use std::rc::Rc;
 use std::time::{Duration, Instant, SystemTime};
 
-use tidegate_buffer::{Outbound, ReceiveHint, Slice};
+use tidegate_buffer::{Datagram, Outbound, ReceiveHint, Slice};
 use tidegate_sys::{Accepted, Address, Class, Completion, Driver, Operation, Side, Socket, Token, Waker};
 
 /// The kinds of system calls that a driver makes.
@@ -415,6 +415,14 @@ impl Driver for Shim {
 
     fn is_sending(&self, token: Token) -> bool {
         self.inner.is_sending(token)
+    }
+
+    fn give_back(&mut self, batch: Vec<Datagram>) {
+        self.inner.give_back(batch);
+    }
+
+    fn datagram_drops(&self, token: Token) -> u64 {
+        self.inner.datagram_drops(token)
     }
 
     fn now(&self) -> Instant {

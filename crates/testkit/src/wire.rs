@@ -133,7 +133,11 @@ impl Driver for Wire {
                 return Some(Completion::Closed);
             }
             // `Listen` and `Connect` are handled above; a loop never submits `Accept` for the one stream.
-            Operation::Listen(_) | Operation::Accept(_) | Operation::Connect { .. } => {
+            Operation::Listen(_)
+            | Operation::Accept(_)
+            | Operation::Connect { .. }
+            | Operation::Bind { .. }
+            | Operation::Transmit(_) => {
                 return Some(Completion::Failed(io::ErrorKind::Unsupported.into()));
             }
         }

@@ -118,7 +118,7 @@ pub use tidegate_bytelog as bytelog;
 /// For the author of a codec or a filter: the traits, their arguments, and their results.
 #[doc(inline)]
 pub use tidegate_codec as codec;
-pub use tidegate_codec::{Codec, Encoded, Filter, Over, framing, sniff};
+pub use tidegate_codec::{Codec, Encoded, Endpoint, Filter, Over, framing, sniff};
 /// Connections as tokio and futures-io streams, and codecs over tokio streams.
 #[cfg(any(feature = "futures-io", feature = "tokio-io"))]
 #[doc(inline)]
@@ -136,10 +136,11 @@ pub use tidegate_engine as engine;
 pub use tidegate_engine::TokioRuntime;
 pub use tidegate_engine::{
     Account, Admission, Backend, BlockingError, Channel, ChannelError, Client, CloseReason, ConnectError,
-    ConnectionCharge, ConnectionRate, Context, Deadlines, Event, EventLoop, Group, Handler, IpNet, Limits, Listener,
-    LoadBalancing, Member, Outcome, PortableError, Position, PostError, Protocol, ProtocolIndex, Protocols,
-    PublishError, Rate, ReadHalf, Remote, Room, RoomError, RoomEvent, RoomLimits, Rooms, SendError, Server, ServerEnd,
-    ServerHandle, ServiceManager, Session, Shaping, Slow, StartError, Supervisor, Visit, WriteHalf, blocking, task,
+    ConnectionCharge, ConnectionRate, Context, DatagramChannel, Deadlines, EndpointLimits, EndpointListener, Event,
+    EventLoop, Group, Handler, IpNet, Limits, Listener, LoadBalancing, Member, Outcome, PortableError, Position,
+    PostError, Protocol, ProtocolIndex, Protocols, PublishError, Rate, ReadHalf, Remote, Room, RoomError, RoomEvent,
+    RoomLimits, Rooms, SendError, Server, ServerEnd, ServerHandle, ServiceManager, Session, Shaping, Slow, StartError,
+    Supervisor, Visit, WriteHalf, blocking, task,
 };
 /// HTTP/1.1.
 #[cfg(feature = "http1")]

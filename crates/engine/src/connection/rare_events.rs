@@ -49,7 +49,10 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
             | SlotEvent::Scheduled
             | SlotEvent::Accepted(_)
             | SlotEvent::Connected(_)
-            | SlotEvent::Closed => {}
+            | SlotEvent::Closed
+            | SlotEvent::Datagrams(_)
+            | SlotEvent::TransmitRoom
+            | SlotEvent::DatagramErrors(_) => {}
         }
         Ok(Next::Process)
     }

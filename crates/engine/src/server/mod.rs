@@ -41,6 +41,7 @@ pub use self::watchdog_feeder::WatchdogFeeder;
 use crate::admission::{Admission, AdmissionControl};
 use crate::backend::Backend;
 use crate::counters::ListenerCounts;
+use crate::endpoint::{Bind, ServedEndpoint};
 use crate::event_loop::EventLoop;
 use crate::handler::Handler;
 use crate::limits::{Limits, MEMORY_PER_LOOP_MIN};
@@ -76,6 +77,7 @@ pub struct Server {
     /// The listener that `start` and `serve` add, if it was given an address.
     main: Option<Listener>,
     listeners: Vec<ServedListener>,
+    endpoints: Vec<ServedEndpoint>,
     loops: usize,
     backend: Backend,
     load_balancing: LoadBalancing,
@@ -119,6 +121,7 @@ impl Server {
         Self {
             main: None,
             listeners: Vec::new(),
+            endpoints: Vec::new(),
             loops: std::thread::available_parallelism().map_or(1, usize::from),
             backend: Backend::default(),
             load_balancing: LoadBalancing::default(),
@@ -189,6 +192,14 @@ impl Server {
     /// listeners of a server.
     pub fn listener(mut self, listener: ServedListener) -> Self {
         self.listeners.push(listener);
+        self
+    }
+
+    /// Adds a protocol of datagrams at an address. The loops and the drain are the same as for the listeners, and the running
+    /// server lists it behind them. A successor that takes over opens sockets of its own: datagrams that wait in the kernel
+    /// for the predecessor then are lost when it ends.
+    pub fn endpoint(mut self, endpoint: ServedEndpoint) -> Self {
+        self.endpoints.push(endpoint);
         self
     }
 
@@ -367,12 +378,9 @@ impl Server {
         }
         self.check()?;
         let plan = self.backend.plan()?;
+        let is_shared = self.takeover.is_some() || self.is_replaceable || self.replaced.is_some();
         let (takeover, taken) = self.begin_takeover()?;
-        let opened = match self.replaced.take() {
-            // Those of a path are the same ones.
-            Some(replaced) => listener::open_others(&self.listeners, self.loops, &replaced)?,
-            None => listener::open_all(&self.listeners, self.loops, taken)?,
-        };
+        let opened = self.open_listeners(taken)?;
         let clones = |is_needed: bool| {
             let kept = if is_needed { &opened[..] } else { &[] };
             kept.iter().flatten().map(Socket::try_clone).collect::<io::Result<Vec<_>>>().map_err(StartError::System)
@@ -407,19 +415,51 @@ impl Server {
                 });
             }
         }
+        let mut endpoints = self.open_endpoints(is_shared, &mut running)?;
         let tokio_runtime = self.tokio_runtime.unwrap_or_else(TokioRuntime::of_this_thread);
         tokio_runtime.start().map_err(StartError::System)?;
         let mut state = ServerState::new(running);
         state.keep_listeners(for_replacement);
         for (number, listeners) in per_loop.into_iter().enumerate() {
+            let endpoints = std::mem::take(&mut endpoints[number]);
             state.start_loop(plan, memory_max, tokio_runtime.clone(), move |event_loop| {
-                listeners.into_iter().try_for_each(|listener| listener.start(number, event_loop))
+                listeners.into_iter().try_for_each(|listener| listener.start(number, event_loop))?;
+                endpoints.into_iter().try_for_each(|(bind, socket)| bind(number, event_loop, socket))
             })?;
         }
         state.into_handle(|superseded| {
             let Some((path, takeover)) = takeover else { return Ok(None) };
             takeover.complete(kept, superseded).map(Some).map_err(|error| StartError::Takeover(path, error))
         })
+    }
+
+    /// Opens the sockets of all listeners.
+    fn open_listeners(&mut self, taken: Option<Vec<OwnedFd>>) -> Result<Vec<Vec<Socket>>, StartError> {
+        match self.replaced.take() {
+            // Those of a path are the same ones.
+            Some(replaced) if !self.listeners.is_empty() => {
+                listener::open_others(&self.listeners, self.loops, &replaced)
+            }
+            _ if self.listeners.is_empty() => Ok(Vec::new()),
+            _ => listener::open_all(&self.listeners, self.loops, taken),
+        }
+    }
+
+    /// Opens the sockets of all endpoints: for each loop one of each, with the function that binds it.
+    fn open_endpoints(
+        &self,
+        is_shared: bool,
+        running: &mut Vec<RunningListener>,
+    ) -> Result<Vec<LoopEndpoints>, StartError> {
+        let mut per_loop: Vec<LoopEndpoints> = (0..self.loops).map(|_| Vec::new()).collect();
+        for served in &self.endpoints {
+            let sockets = served.listener.open(self.loops, is_shared)?;
+            running.push(RunningListener::new(served.listener.name(), &sockets)?);
+            for (endpoints, socket) in per_loop.iter_mut().zip(sockets) {
+                endpoints.push((served.bind.clone(), socket));
+            }
+        }
+        Ok(per_loop)
     }
 
     /// The limits of all listeners.
@@ -432,7 +472,7 @@ impl Server {
     }
 
     fn check(&self) -> Result<(), StartError> {
-        if self.listeners.is_empty() {
+        if self.listeners.is_empty() && self.endpoints.is_empty() {
             return Err(StartError::NoListener);
         }
         if !self.all_limits().all(|limits| limits.water.is_sound()) {
@@ -463,6 +503,9 @@ impl Default for Server {
         Self::new()
     }
 }
+
+/// The datagram sockets of a loop.
+type LoopEndpoints = Vec<(Arc<Bind>, Socket)>;
 
 /// The state that one loop needs to accept from one listener.
 struct LoopListener {

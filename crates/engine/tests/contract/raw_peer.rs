@@ -264,6 +264,9 @@ impl Inner {
             }
             // It watches for no end.
             Completion::HungUp | Completion::Woken => {}
+            Completion::Datagrams(_) | Completion::Transmitted(_) | Completion::DatagramErrors(_) => {
+                unreachable!("it has no datagrams")
+            }
         }
     }
 

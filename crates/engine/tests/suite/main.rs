@@ -7,6 +7,7 @@ mod allocations;
 mod bursts;
 mod channel;
 mod client;
+mod endpoint;
 mod forward;
 mod group;
 mod handler;

@@ -14,6 +14,7 @@
 //! peer's next bytes. No protocol of ours passes descriptors, so only such a peer has to wait. Another system call
 //! after every receive would cost all other peers.
 
+mod datagram;
 mod receive;
 mod send;
 mod table;
@@ -26,10 +27,11 @@ use std::time::Duration;
 use mio::event::Event;
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll};
-use tidegate_buffer::{Pool, ReceiveHint, Slice};
+use tidegate_buffer::{Datagram, Pool, ReceiveHint, Slice};
 
 use self::table::{Flags, Sockets};
 use crate::address::Address;
+use crate::datagram::DatagramIo;
 use crate::driver::{Completion, Driver, Operation, Side, Token};
 use crate::gather::IoVectors;
 use crate::options::SocketOptions;
@@ -49,6 +51,9 @@ pub struct Readiness {
     /// Readable sockets whose receives are paused; `None` while receives are not paused.
     paused_sockets: Option<Vec<Token>>,
     receive_space: ReceiveSpace,
+    pool: Pool,
+    /// The datagram sockets, if there are any.
+    datagrams: Option<Box<DatagramIo>>,
     vectors: IoVectors,
 }
 
@@ -69,6 +74,8 @@ impl Readiness {
             woken: false,
             paused_sockets: None,
             receive_space: ReceiveSpace::new(pool),
+            pool: pool.clone(),
+            datagrams: None,
             vectors: IoVectors::new(),
         })
     }
@@ -118,7 +125,9 @@ impl Readiness {
 
     fn close(&mut self, token: Token, reset: bool) {
         let Some(socket) = self.sockets.remove(token) else { return };
-        if reset {
+        if socket.flags.contains(Flags::DATAGRAM) {
+            self.forget_datagrams(token);
+        } else if reset {
             // A linger time of zero makes close send RST. If it cannot be set, an orderly close has to do.
             let _ = socket2::SockRef::from(&socket).set_linger(Some(Duration::ZERO));
         }
@@ -155,7 +164,8 @@ impl Readiness {
         let flags = &mut socket.flags;
         flags.set(Flags::QUEUED, false);
         if flags.contains(Flags::LISTENER) {
-            return self.accept(token);
+            let is_datagram = flags.contains(Flags::CONNECTING);
+            return if is_datagram { self.poll_datagrams(token) } else { self.accept(token) };
         }
         if flags.contains(Flags::CONNECTING) {
             // WRITABLE stays set: a send that was requested before the connection was made waits for it.
@@ -237,6 +247,8 @@ impl Driver for Readiness {
             Operation::Listen(socket) => self.adopt(token, socket, Flags::LISTENER.union(Flags::ACCEPTING)),
             Operation::Adopt(socket) => self.adopt(token, socket, Flags::NONE),
             Operation::Connect { address, local, options } => self.connect(token, address, local, options),
+            Operation::Bind { socket, options } => self.bind(token, socket, options),
+            Operation::Transmit(transmits) => self.transmit(token, transmits),
             Operation::Accept(on) => {
                 self.switch(token, Flags::ACCEPTING, on);
                 None
@@ -336,6 +348,16 @@ impl Driver for Readiness {
             .is_some_and(|socket| receives(socket.flags) && socket::has_input(socket.descriptor.as_fd()))
     }
 
+    fn give_back(&mut self, batch: Vec<Datagram>) {
+        if let Some(datagrams) = &mut self.datagrams {
+            datagrams.give_back(batch);
+        }
+    }
+
+    fn datagram_drops(&self, token: Token) -> u64 {
+        self.datagrams.as_ref().map_or(0, |datagrams| datagrams.drops(token.slot))
+    }
+
     fn receive_rest(&mut self, token: Token) -> Option<Slice> {
         let socket = self.sockets.get(token).filter(|_| self.paused_sockets.is_none())?;
         self.receive_space.receive_rest(token, &socket.descriptor)
@@ -380,7 +402,7 @@ impl Wake for EventWaker {
 fn enqueue(ready: &mut ReadyQueue<Token>, socket: &mut table::SocketEntry, token: Token) {
     if !socket.flags.contains(Flags::QUEUED) {
         socket.flags.set(Flags::QUEUED, true);
-        if socket.flags.contains(Flags::LISTENER) {
+        if socket.flags.contains(Flags::LISTENER) && !socket.flags.contains(Flags::CONNECTING) {
             ready.push_listener(token);
         } else {
             ready.push(token, socket.load);

@@ -58,6 +58,9 @@ impl Flags {
 }
 
 impl Flags {
+    /// A datagram socket: a combination that no other socket has, so that streams are not tested for it.
+    pub(super) const DATAGRAM: Self = Self::LISTENER.union(Self::CONNECTING);
+
     /// Whether the peer's end is reported apart from the peer's bytes.
     pub(super) fn is_end_due(self) -> bool {
         let is_found =

@@ -97,7 +97,15 @@ impl<K: Kernel> UringDriver<K> {
             self.due_completions.push_back((token, Completion::Sent(Ok(0))));
         }
         if socket.room == SendRoom::Awaited {
-            self.arm(token, Kind::Writable, Request::Poll { fd, events: libc::POLLOUT, multishot: true })?;
+            // Each datagram that leaves makes room: a poll that stays armed would report each.
+            let multishot = kind != SocketKind::Datagram;
+            self.arm(token, Kind::Writable, Request::Poll { fd, events: libc::POLLOUT, multishot })?;
+        }
+        if kind == SocketKind::Datagram {
+            if flags.intersects(Flags::READABLE) {
+                self.poll_socket_later(token);
+            }
+            return self.arm(token, Kind::Receive, Request::Poll { fd, events: libc::POLLIN, multishot: true });
         }
         let wanted = self.wants(flags);
         self.arm_receive(token, wanted)?;
@@ -274,9 +282,10 @@ impl<K: Kernel> UringDriver<K> {
         if !socket.flags.contains(Flags::CLOSING) || !is_over {
             return false;
         }
-        if let Some(socket) = self.sockets.remove(token)
-            && socket.flags.contains(Flags::RESET)
-        {
+        let Some(socket) = self.sockets.remove(token) else { return true };
+        if socket.kind == SocketKind::Datagram {
+            self.forget_datagrams(token);
+        } else if socket.flags.contains(Flags::RESET) {
             // A linger time of zero makes close send RST. If it cannot be set, an orderly close has to do.
             let _ = SockRef::from(&socket.descriptor).set_linger(Some(Duration::ZERO));
         }

@@ -30,13 +30,14 @@ use crate::socket::is_over;
 #[derive(Debug)]
 pub(super) struct DirectIo {
     pub(super) receive_space: ReceiveSpace,
+    pub(super) pool: Pool,
     /// The sockets that have something to report.
     pub(super) ready: ReadyQueue<Token>,
 }
 
 impl DirectIo {
     pub(super) fn new(pool: &Pool) -> Self {
-        Self { receive_space: ReceiveSpace::new(pool), ready: ReadyQueue::default() }
+        Self { receive_space: ReceiveSpace::new(pool), pool: pool.clone(), ready: ReadyQueue::default() }
     }
 }
 
@@ -60,6 +61,8 @@ impl<K: Kernel> UringDriver<K> {
         socket.flags.set(Flags::READY_QUEUED, false);
         let reported = if socket.kind == SocketKind::Listener {
             self.accept(token)
+        } else if socket.kind == SocketKind::Datagram {
+            self.poll_datagrams(token)
         } else if socket.room == SendRoom::Found {
             self.report_room(token)
         } else {
@@ -70,6 +73,9 @@ impl<K: Kernel> UringDriver<K> {
 
     /// Handles an event of a heavy socket's poll.
     pub(super) fn polled(&mut self, token: Token, event: Event) -> Option<Completion> {
+        if self.sockets.get(token)?.kind == SocketKind::Datagram {
+            return self.datagrams_polled(token, event);
+        }
         let reports = |events: libc::c_short| event.result > 0 && event.result & i32::from(events) != 0;
         let socket = self.sockets.get_mut(token)?;
         if event.result < 0 && !event.was_cancelled() {

@@ -8,6 +8,7 @@
 //! | accepting | `accept.rs` |
 //! | receiving on light sockets, into provided buffers | `receive.rs` |
 //! | receiving on heavy sockets, by system calls | `direct_io.rs` |
+//! | datagram sockets, by system calls | `datagram.rs` |
 //! | sending: small sends through the ring, large ones by system calls | `send.rs` |
 //! | the table of sockets | `table.rs` |
 //! | kernel faults, injected for tests | `faulty_kernel.rs` |
@@ -24,6 +25,7 @@
 
 mod accept;
 mod arm;
+mod datagram;
 mod direct_io;
 #[cfg(tidegate_injected)]
 mod faulty_kernel;
@@ -44,7 +46,7 @@ use std::time::Duration;
 
 use rustix::event::{EventfdFlags, eventfd};
 use tidegate_buffer::injected::{self, Bug};
-use tidegate_buffer::{Pool, ReceiveHint, Slice};
+use tidegate_buffer::{Datagram, Pool, ReceiveHint, Slice};
 
 use self::arm::is_busy;
 use self::direct_io::DirectIo;
@@ -55,6 +57,7 @@ use self::ring::Ring;
 use self::send::Sends;
 use self::table::{Flags, SocketKind, Sockets};
 use crate::address::Address;
+use crate::datagram::DatagramIo;
 use crate::driver::{Completion, Driver, Operation, Side, Token};
 use crate::ready::Class;
 use crate::socket;
@@ -100,6 +103,8 @@ struct UringDriver<K: Kernel> {
     sockets: Sockets,
     buffers: Buffers,
     direct_io: DirectIo,
+    /// The datagram sockets, if there are any.
+    datagrams: Option<Box<DatagramIo>>,
     sends: Sends,
     /// Sockets whose requests have to be armed or cancelled before the next wait. Each is in here at most once.
     arm_queue: VecDeque<Token>,
@@ -133,6 +138,7 @@ impl<K: Kernel> UringDriver<K> {
             sockets: Sockets::default(),
             buffers,
             direct_io,
+            datagrams: None,
             sends: Sends::new(),
             arm_queue: VecDeque::new(),
             due_completions: VecDeque::new(),
@@ -429,6 +435,8 @@ impl<K: Kernel> UringDriver<K> {
             Operation::Listen(socket) => self.adopt(token, socket, SocketKind::Listener, Flags::RECEIVING),
             Operation::Adopt(socket) => self.adopt(token, socket, SocketKind::Stream, Flags::READABLE),
             Operation::Connect { address, local, options } => self.connect(token, address, local, options),
+            Operation::Bind { socket, options } => self.bind(token, socket, options),
+            Operation::Transmit(transmits) => self.transmit(token, transmits),
             Operation::Accept(on) | Operation::Receive(on) => {
                 self.switch(token, on);
                 None
@@ -504,6 +512,14 @@ impl Driver for Uring {
 
     fn has_input(&mut self, token: Token) -> bool {
         self.0.has_input(token)
+    }
+
+    fn give_back(&mut self, batch: Vec<Datagram>) {
+        self.0.give_back(batch);
+    }
+
+    fn datagram_drops(&self, token: Token) -> u64 {
+        self.0.datagrams.as_ref().map_or(0, |datagrams| datagrams.drops(token.slot))
     }
 
     fn receive_rest(&mut self, token: Token) -> Option<Slice> {

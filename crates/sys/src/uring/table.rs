@@ -56,6 +56,7 @@ pub(super) enum SocketKind {
     /// A stream of which the loop wants to know when the peer ends it, also while the socket does not receive.
     WatchedStream,
     Listener,
+    Datagram,
 }
 
 /// Whether the kernel has room for a send.

@@ -10,6 +10,7 @@ mod accept;
 mod close;
 mod connect;
 mod crowds;
+mod datagram;
 mod fairness;
 mod file;
 mod limits;
@@ -75,6 +76,27 @@ drivers! {
         a_connection_that_is_reset_at_once_fails,
         a_socket_closed_when_it_becomes_writable_reports_nothing,
         a_connecting_socket_that_is_closed_reports_nothing,
+    }
+    datagram {
+        a_datagram_has_its_source_its_local_address_its_mark_and_its_lifetime,
+        a_response_leaves_from_the_address_that_the_query_came_to,
+        a_socket_of_ipv6_has_peers_of_ipv4,
+        empty_datagrams_are_reported_as_any_other,
+        a_datagram_that_is_too_long_is_truncated_and_marked,
+        a_port_without_a_socket_is_reported_and_the_socket_stays_usable,
+        a_datagram_that_cannot_be_sent_is_dropped_alone,
+        a_flood_of_reports_loses_no_datagram,
+        a_run_is_sent_as_single_datagrams,
+        joined_datagrams_are_reported_as_a_run,
+        a_run_longer_than_64_kib_is_received_whole,
+        the_kernels_drops_are_counted,
+        a_connected_socket_receives_from_its_peer_alone,
+        a_paused_socket_receives_nothing_and_resumes,
+        a_paused_driver_receives_no_datagrams,
+        a_closed_socket_reports_no_datagrams,
+        a_payload_that_is_kept_is_not_overwritten,
+        a_batch_grows_with_the_datagrams_that_wait,
+        a_group_may_be_named_twice,
     }
     file {
         files_and_memory_arrive_in_queue_order,

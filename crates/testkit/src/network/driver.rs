@@ -49,6 +49,18 @@ impl SimDriver {
         None
     }
 
+    fn bind(world: &mut World, owner: Owner, socket: &Socket) -> Option<Completion> {
+        let bound = match *socket {
+            Socket::Simulated(id) => world.datagrams.sockets.get_mut(id).map(|socket| (id, socket)),
+            Socket::Descriptor(_) => None,
+        };
+        let Some((id, socket)) = bound else { return Some(Completion::Failed(io::ErrorKind::Unsupported.into())) };
+        socket.owner = Some(owner);
+        world.driver_states[owner.driver].sockets.put(owner.token, SocketRef::Datagrams(id));
+        world.enqueue(SocketRef::Datagrams(id));
+        None
+    }
+
     fn close(world: &mut World, owner: Owner, reset: bool) -> Option<Completion> {
         let mut in_flight = false;
         match world.driver_states[owner.driver].sockets.remove(owner.token) {
@@ -58,6 +70,7 @@ impl SimDriver {
                 world.close(id, reset);
             }
             Some(SocketRef::Listener(id)) => world.close_listener(id),
+            Some(SocketRef::Datagrams(id)) => world.close_datagrams(id),
             Some(SocketRef::Closed(_)) | None => {}
         }
         if in_flight || world.occurs(NetworkFault::LateClose) {
@@ -89,12 +102,16 @@ impl Driver for SimDriver {
             (Operation::Adopt(socket), _) => Self::adopt(world, owner, &socket, false),
             (Operation::Connect { address, local, .. }, _) => world.connect(owner, address, local),
             (Operation::Accept(on), Some(place @ SocketRef::Listener(_)))
-            | (Operation::Receive(on), Some(place @ SocketRef::Endpoint(_))) => {
+            | (Operation::Receive(on), Some(place @ (SocketRef::Endpoint(_) | SocketRef::Datagrams(_)))) => {
                 world.set_interest(place, on);
                 None
             }
             (Operation::Send { queue, bytes_max }, Some(SocketRef::Endpoint(id))) => {
                 world.send(id, queue, bytes_max).map(Completion::Sent)
+            }
+            (Operation::Bind { socket, .. }, _) => Self::bind(world, owner, &socket),
+            (Operation::Transmit(transmits), Some(SocketRef::Datagrams(id))) => {
+                Some(Completion::Transmitted(world.transmit_datagrams(id, transmits)))
             }
             (Operation::ShutdownWrite, Some(SocketRef::Endpoint(id))) => {
                 world.shut(id);
@@ -193,6 +210,12 @@ impl Driver for SimDriver {
         world.ends.get(id).is_some_and(|end| end.receiving && !end.broken && !end.inbound.is_empty())
     }
 
+    fn datagram_drops(&self, token: Token) -> u64 {
+        let world = self.world.borrow();
+        let Some(SocketRef::Datagrams(id)) = world.driver_states[self.driver].sockets.get(token) else { return 0 };
+        world.datagrams.sockets.get(id).map_or(0, |socket| socket.drops)
+    }
+
     fn now(&self) -> Instant {
         let world = self.world.borrow();
         world.start + world.now
@@ -208,6 +231,9 @@ impl Driver for SimDriver {
         let address = match (world.driver_states[self.driver].sockets.get(token), side) {
             (Some(SocketRef::Listener(id)), Side::Local) => {
                 world.listeners.get(id).map(|listener| listener.address.clone())
+            }
+            (Some(SocketRef::Datagrams(id)), Side::Local) => {
+                world.datagrams.sockets.get(id).map(|socket| Address::Ip(socket.local))
             }
             (Some(SocketRef::Endpoint(id)), Side::Local) => world.ends.get(id).map(|end| end.local.clone()),
             (Some(SocketRef::Endpoint(id)), Side::Peer) => {

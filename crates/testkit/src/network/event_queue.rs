@@ -3,10 +3,12 @@
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 use std::io;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use tidegate_sys::Token;
 
+use super::datagram_sockets::Packet;
 use super::world::SocketRef;
 
 /// A scheduled event.
@@ -18,6 +20,12 @@ pub(super) enum Event {
     ConnectDone { end: u64, outcome: Result<(), io::ErrorKind> },
     /// Bytes arrive.
     Data { to: u64, bytes: Vec<u8> },
+    /// A datagram arrives at its host.
+    Datagram { packet: Box<Packet> },
+    /// A report that a port has no datagram socket arrives.
+    PortUnreachable { source: SocketAddr, destination: SocketAddr },
+    /// A fault that blocked sending datagrams ends.
+    DatagramRoom { socket: u64 },
     /// The peer's FIN arrives. If `joined`, the driver reports it in the same turn as the last bytes.
     Fin { to: u64, joined: bool },
     /// The stream is reset.

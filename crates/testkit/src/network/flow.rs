@@ -179,6 +179,7 @@ impl World {
             match place {
                 SocketRef::Endpoint(id) => self.close(id, false),
                 SocketRef::Listener(id) => self.close_listener(id),
+                SocketRef::Datagrams(id) => self.close_datagrams(id),
                 SocketRef::Closed(_) => {}
             }
         }

@@ -11,10 +11,10 @@ use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use tidegate_buffer::Pool;
-use tidegate_codec::Pipeline;
+use tidegate_codec::{Endpoint, Pipeline};
 use tidegate_engine::task::Task;
-use tidegate_engine::{Channel, Counts, EventLoop, Handler, Limits};
-use tidegate_sys::{Address, Driver, Socket};
+use tidegate_engine::{Channel, Counts, DatagramChannel, EndpointLimits, EventLoop, Handler, Limits};
+use tidegate_sys::{Address, DatagramOptions, Driver, Socket};
 
 use super::Network;
 use super::driver::SimDriver;
@@ -78,6 +78,16 @@ impl Host {
         Ok(Socket::Simulated(self.network.world.borrow_mut().listen(self.ip, address)?))
     }
 
+    /// A datagram socket at a port of this host, for a loop on this host; any free port for 0. Ports of datagrams and of
+    /// listeners are apart. Of `options`, the simulated kernel has the peer, the longest payload, the receive buffer
+    /// (208 KiB by default) and `reuse_port`.
+    ///
+    /// # Errors
+    /// `AddrInUse` if the port has a socket, and one of both does not share.
+    pub fn datagrams(&self, port: u16, options: &DatagramOptions) -> io::Result<Socket> {
+        Ok(Socket::Simulated(self.network.world.borrow_mut().bind_datagrams(self.ip, port, options)?))
+    }
+
     fn new_driver(&self, pool: &Pool) -> (SimDriver, usize) {
         let mut world = self.network.world.borrow_mut();
         let number = world.driver_states.len();
@@ -131,6 +141,36 @@ impl SimNode {
         let listener = self.host.listener(port)?;
         self.with(|event_loop| event_loop.serve(listener, limits, Arc::new(AtomicUsize::new(0)), codec, serve))?;
         Ok(self.address(port))
+    }
+
+    /// Runs a protocol of datagrams at a port: [`EventLoop::bind_endpoint`]. Returns the address.
+    ///
+    /// # Errors
+    /// `AddrInUse` if the port has a datagram socket.
+    pub fn endpoint<E: Endpoint + 'static>(
+        &self,
+        port: u16,
+        options: &DatagramOptions,
+        limits: EndpointLimits,
+        endpoint: E,
+    ) -> io::Result<SocketAddr> {
+        let socket = self.host.datagrams(port, options)?;
+        let address = self.with(|event_loop| event_loop.bind_endpoint(socket, options, limits, endpoint))?;
+        Ok(address.ip().unwrap_or_else(|| SocketAddr::new(self.host.ip, port)))
+    }
+
+    /// A datagram socket for tasks, at a port: [`EventLoop::open_datagrams`].
+    ///
+    /// # Errors
+    /// `AddrInUse` if the port has a datagram socket.
+    pub fn datagrams(
+        &self,
+        port: u16,
+        options: &DatagramOptions,
+        limits: EndpointLimits,
+    ) -> io::Result<DatagramChannel> {
+        let socket = self.host.datagrams(port, options)?;
+        self.with(|event_loop| event_loop.open_datagrams(socket, options, limits))
     }
 
     /// Starts a task: for example a client, which connects with [`Client`](tidegate_engine::Client).

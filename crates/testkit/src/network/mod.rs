@@ -11,6 +11,7 @@
 //! | the clock, the events it triggers, the owner of each socket | `world.rs`, `table.rs` |
 //! | scheduled events | `agenda.rs` |
 //! | listening and connecting | `connect.rs` |
+//! | datagrams | `datagrams.rs`, the state of their sockets: `datagram_sockets.rs` |
 //! | bytes in flight, and the ends of streams | `flow.rs`, and the kernel's state of an end: `stream.rs` |
 //! | the completions of a socket | `poll_socket.rs` |
 //! | the driver | `driver.rs` |
@@ -21,6 +22,8 @@
 //! lost segment, which its users see as a delay. Connecting to a Unix path takes no time; its bytes travel as others.
 
 mod connect;
+mod datagram_sockets;
+mod datagrams;
 mod driver;
 mod event_queue;
 mod faults;
@@ -44,6 +47,7 @@ use std::time::{Duration, Instant};
 use tidegate_engine::EventLoop;
 use tidegate_engine::task::Task;
 
+pub use self::datagram_sockets::{DatagramCounts, DatagramFaults};
 pub use self::faults::{FaultCounts, FaultRates, NetworkFault};
 pub use self::host::{Host, SimNode};
 use self::world::{WakeUp, World};
@@ -136,7 +140,7 @@ impl Network {
         self.world.borrow_mut().links.insert((from.ip, to.ip), link);
     }
 
-    /// Cuts two hosts off from each other until they are [healed](Self::heal). Nothing is lost, as a real kernel would
+    /// Cuts two hosts off from each other until they are [healed](Self::heal). Datagrams are lost. Of streams nothing is lost, as a real kernel would
     /// retransmit it. A connect times out after two minutes, or earlier by a time-out of its own. Established streams
     /// wait, and their kernels never give up.
     pub fn partition(&self, one: &Host, other: &Host) {
@@ -153,6 +157,23 @@ impl Network {
     #[must_use]
     pub fn fault_counts(&self) -> FaultCounts {
         self.world.borrow().fault_counts
+    }
+
+    /// Replaces the faults of datagrams. Streams have [others](Self::set_faults).
+    pub fn set_datagram_faults(&self, faults: DatagramFaults) {
+        self.world.borrow_mut().datagrams.faults = faults;
+    }
+
+    /// Sets the largest packet that the links carry, in bytes with the headers of IPv4 and UDP, which are 28; 1,500 by
+    /// default. A longer datagram is refused.
+    pub fn set_mtu(&self, bytes: usize) {
+        self.world.borrow_mut().datagrams.mtu = bytes;
+    }
+
+    /// Numbers of datagrams so far.
+    #[must_use]
+    pub fn datagram_counts(&self) -> DatagramCounts {
+        self.world.borrow().datagrams.counts
     }
 
     /// A hash of all completions that the drivers returned, with their times and bytes. The same test with the same

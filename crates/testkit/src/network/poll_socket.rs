@@ -30,6 +30,15 @@ impl World {
                 self.listeners.get_mut(id)?.queued = false;
                 (owner, self.accept(driver, id)?)
             }
+            SocketRef::Datagrams(id) => {
+                let paused = self.driver_states[driver].receives_paused;
+                let owner = self.datagrams.sockets.get(id)?.owner?;
+                if self.occurs(NetworkFault::Delayed) {
+                    return self.delay(place);
+                }
+                self.datagrams.sockets.get_mut(id)?.queued = false;
+                (owner, self.poll_datagrams(id, paused, scratch)?)
+            }
             SocketRef::Endpoint(id) => {
                 let paused = self.driver_states[driver].receives_paused;
                 let end = self.ends.get_mut(id)?;

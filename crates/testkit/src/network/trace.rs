@@ -42,6 +42,24 @@ impl Trace {
             Completion::Failed(error) => self.error(9, error),
             Completion::Closed => self.mix(10),
             Completion::Woken => self.mix(11),
+            Completion::Datagrams(batch) => {
+                self.mix(13);
+                for datagram in batch {
+                    self.address(&Address::Ip(datagram.source));
+                    self.bytes(&datagram.payload);
+                }
+            }
+            Completion::Transmitted(transmission) => {
+                self.mix(14);
+                self.mix(transmission.sent);
+                self.mix(transmission.lost);
+            }
+            Completion::DatagramErrors(errors) => {
+                self.mix(15);
+                for error in errors {
+                    self.bytes(format!("{error:?}").as_bytes());
+                }
+            }
         }
     }
 

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use tidegate_sys::{Address, Completion, Load, ReadyQueue, Token};
 
 use super::Link;
+use super::datagram_sockets::DatagramSockets;
 use super::event_queue::{Event, EventQueue};
 use super::faults::{FaultCounts, FaultRates, NetworkFault};
 use super::stream::{Endpoint, Listener, Owner, Route, SEND_BUFFER_BYTES};
@@ -46,6 +47,7 @@ pub(super) struct World {
     /// The listener at each address. A path stays when its listener closes. No code iterates this map.
     pub(super) addresses: HashMap<Address, u64>,
     pub(super) driver_states: Vec<SimDriverState>,
+    pub(super) datagrams: DatagramSockets,
     event_queue: EventQueue,
     pub(super) next_port: u16,
     /// An operation of a loop that violates the contract of a driver.
@@ -138,6 +140,7 @@ impl Sockets {
 pub(super) enum SocketRef {
     Endpoint(u64),
     Listener(u64),
+    Datagrams(u64),
     /// A closed socket: the completion of its close is due.
     Closed(Token),
 }
@@ -163,6 +166,7 @@ impl World {
             listeners: Table::new(),
             addresses: HashMap::new(),
             driver_states: Vec::new(),
+            datagrams: DatagramSockets::new(),
             event_queue: EventQueue::default(),
             next_port: PORT_FIRST,
             violation: None,
@@ -251,6 +255,9 @@ impl World {
             Event::Syn { from } => self.handle_syn(from),
             Event::ConnectDone { end, outcome } => self.connect_done(end, outcome),
             Event::Data { to, bytes } => self.arrive(to, &bytes),
+            Event::Datagram { packet } => self.datagram_arrives(*packet),
+            Event::PortUnreachable { source, destination } => self.port_unreachable(source, destination),
+            Event::DatagramRoom { socket } => self.datagram_room(socket),
             Event::Fin { to, joined } => self.change(to, |end| (end.fin_received, end.fin_joined) = (true, joined)),
             Event::Reset { to } => self.change(to, Endpoint::break_stream),
             Event::Acknowledged { end, count } => self.change(end, |end| end.unacknowledged -= count),
@@ -262,6 +269,9 @@ impl World {
                 match place {
                     SocketRef::Endpoint(id) => self.ends.get_mut(id).into_iter().for_each(|end| end.queued = false),
                     SocketRef::Listener(id) => self.listeners.get_mut(id).into_iter().for_each(|it| it.queued = false),
+                    SocketRef::Datagrams(id) => {
+                        self.datagrams.sockets.get_mut(id).into_iter().for_each(|it| it.queued = false);
+                    }
                     SocketRef::Closed(_) => {}
                 }
                 self.enqueue(place);
@@ -290,6 +300,10 @@ impl World {
                 Some(listener) => (&mut listener.accepting, &mut listener.one_more),
                 None => return,
             },
+            SocketRef::Datagrams(id) => {
+                self.datagrams.sockets.get_mut(id).into_iter().for_each(|socket| socket.receiving = on);
+                return self.enqueue(place);
+            }
             SocketRef::Closed(_) => return,
         };
         *one_more = false;
@@ -310,7 +324,7 @@ impl World {
         match place {
             SocketRef::Endpoint(id) => self.ends.get_mut(id).into_iter().for_each(|end| end.one_more = one_more),
             SocketRef::Listener(id) => self.listeners.get_mut(id).into_iter().for_each(|it| it.one_more = one_more),
-            SocketRef::Closed(_) => {}
+            SocketRef::Datagrams(_) | SocketRef::Closed(_) => {}
         }
     }
 
@@ -337,6 +351,11 @@ impl World {
 
     fn is_partitioned(&self, event: &Event) -> bool {
         !self.partitions.is_empty() && self.route_of(event).is_some_and(|route| self.partitions.contains(&route))
+    }
+
+    /// Whether a route is cut.
+    pub(super) fn is_cut(&self, route: Route) -> bool {
+        self.partitions.contains(&route)
     }
 
     fn defer(&mut self, event: Event) {
@@ -372,6 +391,9 @@ impl World {
             SocketRef::Listener(id) => {
                 self.listeners.get_mut(id).map(|found| (found.owner, &mut found.queued, Load::default()))
             }
+            SocketRef::Datagrams(id) => {
+                self.datagrams.sockets.get_mut(id).map(|socket| (socket.owner, &mut socket.queued, socket.load))
+            }
             SocketRef::Closed(_) => None,
         };
         if let Some((Some(owner), queued, load)) = socket
@@ -380,7 +402,7 @@ impl World {
             let ready = &mut self.driver_states[owner.driver].ready;
             match place {
                 SocketRef::Listener(_) => ready.push_listener(place),
-                SocketRef::Endpoint(_) | SocketRef::Closed(_) => ready.push(place, load),
+                SocketRef::Endpoint(_) | SocketRef::Datagrams(_) | SocketRef::Closed(_) => ready.push(place, load),
             }
         }
     }

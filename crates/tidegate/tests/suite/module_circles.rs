@@ -40,6 +40,11 @@ const ALLOWED: &[(&str, &[&str], &str)] = &[
     ),
     (
         "engine",
+        &["endpoint", "endpoint::bind", "endpoint::channel"],
+        "a loop adds entries of endpoints, and a channel for tasks is one of them",
+    ),
+    (
+        "engine",
         &["loop_core", "loop_core::closing", "slot_entry"],
         "the loop dispatches an entry, such as a closing one, and lends it the loop's state meanwhile",
     ),

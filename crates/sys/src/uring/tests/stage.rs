@@ -191,6 +191,9 @@ impl Stage {
             Completion::Failed(error) => Report::Failed(error.kind()),
             Completion::Closed => Report::Closed,
             Completion::Woken => Report::Woken,
+            Completion::Datagrams(_) | Completion::Transmitted(_) | Completion::DatagramErrors(_) => {
+                unreachable!("the fake kernel has no datagrams: {completion:?}")
+            }
             Completion::Connected(result) => Report::Connected(result.map_err(|error| error.kind())),
         };
         self.reports.entry(token).or_default().push(report);

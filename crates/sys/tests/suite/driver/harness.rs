@@ -350,6 +350,9 @@ impl Harness {
             Completion::Failed(error) => Report::Failed(error.kind()),
             Completion::Closed => Report::Closed,
             Completion::Woken => Report::Woken,
+            Completion::Datagrams(_) | Completion::Transmitted(_) | Completion::DatagramErrors(_) => {
+                unreachable!("tests of datagrams have a harness of their own: {completion:?}")
+            }
         };
         self.reports.entry(token).or_default().push(report);
     }

@@ -1,0 +1,159 @@
+//! Adding endpoints to a loop.
+
+use std::io;
+
+use tidegate_codec::Endpoint;
+use tidegate_sys::{Address, DatagramOptions, Operation, Side, Socket, Token};
+
+use super::{DatagramChannel, EndpointEntry};
+use crate::event_loop::EventLoop;
+use crate::local::Local;
+use crate::loop_core::Core;
+use crate::slot_entry::SlotEvent;
+
+/// The limits that protect an endpoint.
+///
+/// ```
+/// use tidegate::EndpointLimits;
+///
+/// let limits = EndpointLimits { waiting_max: 64, ..EndpointLimits::default() };
+/// assert_eq!(limits.waiting_bytes_max, 4 * 1024 * 1024);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EndpointLimits {
+    /// Datagrams or runs that wait to be sent; 1,024 by default. The oldest is dropped for the next one.
+    pub waiting_max: u32,
+    /// The sum of their payloads in bytes; 4 MiB by default.
+    pub waiting_bytes_max: u32,
+    /// Received datagrams that wait for the task of a [`DatagramChannel`]; 1,024 by default. The oldest is dropped for
+    /// the next one.
+    pub unread_max: u32,
+}
+
+impl Default for EndpointLimits {
+    fn default() -> Self {
+        Self { waiting_max: 1024, waiting_bytes_max: 4 * 1024 * 1024, unread_max: 1024 }
+    }
+}
+
+impl EventLoop {
+    /// Runs a protocol of datagrams on a socket that was opened with `options`. If the protocol panics, the socket is
+    /// closed. Returns the address.
+    ///
+    /// ```
+    /// use std::collections::VecDeque;
+    /// use std::net::UdpSocket;
+    /// use std::time::{Duration, Instant};
+    ///
+    /// use tidegate::codec::{Datagram, Endpoint, Transmit, Transmits};
+    /// use tidegate::sys::{DatagramOptions, Socket};
+    /// use tidegate::{Backend, EndpointLimits, EventLoop};
+    ///
+    /// #[derive(Default)]
+    /// struct Echo(VecDeque<Transmit>);
+    ///
+    /// impl Endpoint for Echo {
+    ///     fn handle_datagram(&mut self, datagram: Datagram, _now: Instant) {
+    ///         self.0.push_back(Transmit::response(&datagram, datagram.payload.clone()));
+    ///     }
+    ///
+    ///     fn poll_transmit(&mut self, _now: Instant, transmits: &mut Transmits) {
+    ///         self.0.drain(..).for_each(|response| transmits.push(response));
+    ///     }
+    /// }
+    ///
+    /// let mut event_loop = EventLoop::on(Backend::Auto)?;
+    /// let options = DatagramOptions::default();
+    /// let socket = Socket::bind_datagrams("127.0.0.1:0".parse()?, &options)?;
+    /// let address = event_loop.bind_endpoint(socket, &options, EndpointLimits::default(), Echo::default())?;
+    /// let peer = UdpSocket::bind("127.0.0.1:0")?;
+    /// peer.send_to(b"ebb", address.ip().ok_or("an IP address")?)?;
+    /// event_loop.turn(Some(Duration::from_secs(10)))?;
+    /// let mut response = [0; 8];
+    /// assert_eq!(peer.recv(&mut response)?, 3);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The driver's, if it does not take the socket.
+    pub fn bind_endpoint<E: Endpoint + 'static>(
+        &mut self,
+        socket: Socket,
+        options: &DatagramOptions,
+        limits: EndpointLimits,
+        endpoint: E,
+    ) -> io::Result<Address> {
+        self.bind_entry(socket, options, limits, endpoint, None)
+    }
+
+    /// The same with a function that makes the protocol: first now, and again if it panics. A datagram that makes a
+    /// protocol panic then costs its state, and does not close the socket.
+    ///
+    /// # Errors
+    /// The driver's, if it does not take the socket.
+    pub fn bind_endpoint_with<E: Endpoint + 'static>(
+        &mut self,
+        socket: Socket,
+        options: &DatagramOptions,
+        limits: EndpointLimits,
+        mut make: impl FnMut() -> E + 'static,
+    ) -> io::Result<Address> {
+        let endpoint = make();
+        self.bind_entry(socket, options, limits, endpoint, Some(Box::new(make)))
+    }
+
+    fn bind_entry<E: Endpoint + 'static>(
+        &mut self,
+        socket: Socket,
+        options: &DatagramOptions,
+        limits: EndpointLimits,
+        endpoint: E,
+        make: Option<Box<dyn FnMut() -> E>>,
+    ) -> io::Result<Address> {
+        self.refresh_time();
+        let _entered = self.local.enter();
+        let mut core = self.local.core.borrow_mut();
+        let entry = EndpointEntry::new(endpoint, make, limits, &core.pool);
+        let token = core.open_endpoint(socket, options, entry)?;
+        core.driver.address(token, Side::Local)
+    }
+
+    /// Takes over a datagram socket that was opened with `options`, for the tasks of this loop.
+    ///
+    /// # Errors
+    /// The driver's, if it does not take the socket.
+    pub fn open_datagrams(
+        &mut self,
+        socket: Socket,
+        options: &DatagramOptions,
+        limits: EndpointLimits,
+    ) -> io::Result<DatagramChannel> {
+        self.refresh_time();
+        let _entered = self.local.enter();
+        DatagramChannel::open(self.local.clone(), socket, options, limits)
+    }
+}
+
+impl Core {
+    /// Gives an endpoint a slot and its socket to the driver, and dispatches it for the first time.
+    pub(super) fn open_endpoint<E: Endpoint + 'static>(
+        &mut self,
+        socket: Socket,
+        options: &DatagramOptions,
+        entry: EndpointEntry<E>,
+    ) -> io::Result<Token> {
+        let (token, _) = self.reserve(Operation::Bind { socket, options })?;
+        self.counters.endpoints += 1;
+        self.driver.submit(token, Operation::Receive(true));
+        self.dispatch_entry(token, Box::new(entry), SlotEvent::Opened);
+        self.notify_drain(token);
+        Ok(token)
+    }
+}
+
+impl Local {
+    /// Dispatches an endpoint at the end of this pass of the loop.
+    pub(super) fn schedule_endpoint(self: &std::rc::Rc<Self>, token: Token) {
+        self.with_core(move |core| core.queues.schedule(token));
+    }
+}

@@ -1,0 +1,144 @@
+//! `EndpointListener`: the datagram sockets of a server, one a loop at each address.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+use tidegate_codec::Endpoint;
+use tidegate_sys::{Address, DatagramOptions, Side, Socket};
+
+use super::bind::EndpointLimits;
+use crate::event_loop::EventLoop;
+use crate::start_error::StartError;
+
+/// An address at which a server receives datagrams. Each loop has a socket of its own there, and an endpoint of its own;
+/// the kernel distributes peers over them by a hash of both addresses, so that a peer that keeps its port stays at one
+/// loop.
+///
+/// ```
+/// use std::time::{Duration, Instant};
+///
+/// use tidegate::codec::{Datagram, Endpoint, Transmit, Transmits};
+/// use tidegate::{EndpointListener, Server};
+///
+/// #[derive(Default)]
+/// struct Echo(Vec<Transmit>);
+///
+/// impl Endpoint for Echo {
+///     fn handle_datagram(&mut self, datagram: Datagram, _now: Instant) {
+///         self.0.push(Transmit::response(&datagram, datagram.payload.clone()));
+///     }
+///
+///     fn poll_transmit(&mut self, _now: Instant, transmits: &mut Transmits) {
+///         self.0.drain(..).for_each(|response| transmits.push(response));
+///     }
+/// }
+///
+/// let echo = EndpointListener::bind("127.0.0.1:0")?.serve(|_loop| Echo::default());
+/// let server = Server::new().loops(2).endpoint(echo).run()?;
+/// println!("echoes datagrams at {}", server.address());
+/// server.drain(Duration::ZERO);
+/// # Ok::<(), tidegate::StartError>(())
+/// ```
+#[derive(Debug, Clone)]
+#[must_use = "a listener does nothing until it is added to a server"]
+pub struct EndpointListener {
+    address: Address,
+    options: DatagramOptions,
+    limits: EndpointLimits,
+    label: String,
+}
+
+impl EndpointListener {
+    /// Datagrams at `address`: `IP:PORT`, `[IPV6]:PORT` or `localhost:PORT`. For port 0 the kernel chooses a free one.
+    ///
+    /// # Errors
+    /// [`StartError::Address`] if the text is not such an address.
+    pub fn bind(address: &str) -> Result<Self, StartError> {
+        let parsed: Option<Address> = address.parse().ok();
+        let parsed = parsed.filter(|parsed| parsed.ip().is_some());
+        parsed.map(Self::at).ok_or_else(|| StartError::Address(address.into()))
+    }
+
+    /// The same with an address; the server does not start with one that is not of IP.
+    pub fn at(address: Address) -> Self {
+        let (options, limits) = (DatagramOptions::default(), EndpointLimits::default());
+        Self { address, options, limits, label: String::new() }
+    }
+
+    /// The name in counters; empty unless set.
+    pub fn label(mut self, label: impl Into<String>) -> Self {
+        self.label = label.into();
+        self
+    }
+
+    /// Options of the sockets. Loops share the address by `reuse_port`, whatever these options say.
+    pub fn options(mut self, options: DatagramOptions) -> Self {
+        self.options = options;
+        self
+    }
+
+    /// The limits of each loop's endpoint.
+    pub fn limits(mut self, limits: EndpointLimits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Serves the datagrams with the protocol that `make` makes for each loop, given the loop's number. It is called on
+    /// the loop's thread, and again for a protocol that has panicked.
+    pub fn serve<E: Endpoint + 'static>(self, make: impl Fn(usize) -> E + Send + Sync + 'static) -> ServedEndpoint {
+        let (make, options, limits) = (Arc::new(make), self.options.clone(), self.limits);
+        let bind = move |number: usize, event_loop: &mut EventLoop, socket: Socket| {
+            let make = make.clone();
+            event_loop.bind_endpoint_with(socket, &options, limits, move || make(number)).map(drop)
+        };
+        ServedEndpoint { listener: self, bind: Arc::new(bind) }
+    }
+
+    /// The sockets, one for each loop. Unless the address may be `shared` with another server, the first is bound alone for
+    /// a moment: otherwise a second server could silently take half of the datagrams of the first.
+    pub(crate) fn open(&self, loops: usize, shared: bool) -> Result<Vec<Socket>, StartError> {
+        let failed = |error: io::Error| match error.kind() {
+            io::ErrorKind::AddrInUse => StartError::InUse(self.address.clone()),
+            _ => StartError::Listen(self.address.clone(), error),
+        };
+        let wanted = self.address.ip().ok_or_else(|| failed(io::ErrorKind::Unsupported.into()))?;
+        let is_shared = loops > 1 || shared || self.options.reuse_port;
+        let mut options = self.options.clone();
+        let mut at = wanted;
+        if is_shared && !shared && !options.reuse_port {
+            let alone = Socket::bind_datagrams(wanted, &options).map_err(failed)?;
+            at = alone.address(Side::Local).map_err(failed)?.ip().unwrap_or(wanted);
+        }
+        options.reuse_port = is_shared;
+        let mut sockets: Vec<Socket> = Vec::new();
+        for _ in 0..loops {
+            let socket = Socket::bind_datagrams(at, &options).map_err(failed)?;
+            // The zone of the address is not in the socket's text, and the port is.
+            at.set_port(socket.address(Side::Local).map_err(failed)?.ip().map_or(at.port(), |bound| bound.port()));
+            sockets.push(socket);
+        }
+        Ok(sockets)
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.label
+    }
+}
+
+/// An [`EndpointListener`] with its protocol; for [`Server::endpoint`](crate::Server::endpoint).
+#[derive(Clone)]
+#[must_use = "an endpoint does nothing until it is added to a server"]
+pub struct ServedEndpoint {
+    pub(crate) listener: EndpointListener,
+    pub(crate) bind: Arc<Bind>,
+}
+
+/// Binds a loop's socket.
+pub(crate) type Bind = dyn Fn(usize, &mut EventLoop, Socket) -> io::Result<()> + Send + Sync;
+
+impl fmt::Debug for ServedEndpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ServedEndpoint").field(&self.listener).finish()
+    }
+}

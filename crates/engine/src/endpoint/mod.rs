@@ -1,0 +1,177 @@
+//! Endpoints: datagram sockets of a loop, each with a protocol ([`Endpoint`]) or a handle for tasks.
+//!
+//! An endpoint is an entry of a slot like a connection, with the slot's timer. A batch of datagrams is one dispatch: the
+//! protocol gets one datagram after the other, is asked once for datagrams to send, and the list goes to the driver with one
+//! call. Datagrams for which the kernel has no room wait in the list, which is bounded and drops its oldest.
+//!
+//! | part | file |
+//! |---|---|
+//! | the entry | here |
+//! | adding endpoints to a loop | `bind.rs` |
+//! | the same for tasks: `DatagramChannel` | `channel.rs` |
+//! | endpoints of a server: `EndpointListener` | `listener.rs` |
+
+mod bind;
+mod channel;
+mod listener;
+
+use std::any::Any;
+use std::rc::Rc;
+use std::time::Instant;
+
+use tidegate_buffer::{Datagram, DatagramError, Pool, Transmits};
+use tidegate_codec::Endpoint;
+use tidegate_sys::{Completion, Operation, Token, Transmission};
+
+pub use self::bind::EndpointLimits;
+pub use self::channel::{DatagramChannel, RecvFrom};
+pub(crate) use self::listener::Bind;
+pub use self::listener::{EndpointListener, ServedEndpoint};
+use crate::close_reason::CloseReason;
+use crate::loop_core::Core;
+use crate::slot_entry::{Disposition, SlotEntry, SlotEvent};
+use crate::wheel::DeadlineTick;
+
+/// A datagram socket with its protocol.
+struct EndpointEntry<E> {
+    endpoint: E,
+    /// Makes the protocol anew after a panic.
+    make: Option<Box<dyn FnMut() -> E>>,
+    transmits: Transmits,
+    /// The kernel has no room.
+    is_blocked: bool,
+    is_draining: bool,
+    /// The drops of the list and of the kernel that are in the loop's counts.
+    counted_drops: (u64, u64),
+}
+
+impl<E: Endpoint> EndpointEntry<E> {
+    fn new(endpoint: E, make: Option<Box<dyn FnMut() -> E>>, limits: EndpointLimits, pool: &Pool) -> Self {
+        let transmits = Transmits::new(pool).with_limits(limits.waiting_max, limits.waiting_bytes_max);
+        Self { endpoint, make, transmits, is_blocked: false, is_draining: false, counted_drops: (0, 0) }
+    }
+
+    fn on_datagrams(&mut self, core: &mut Core, token: Token, mut batch: Vec<Datagram>) {
+        let (now, takes_runs) = (core.time.now(), self.endpoint.takes_runs());
+        for datagram in batch.drain(..) {
+            let count = datagram.count() as u64;
+            core.counters.datagrams_received += count;
+            core.counters.messages += count;
+            core.counters.received_bytes += datagram.payload.len() as u64;
+            if takes_runs || datagram.segment_size.is_none() {
+                self.endpoint.handle_datagram(datagram, now);
+            } else {
+                datagram.into_singles().for_each(|single| self.endpoint.handle_datagram(single, now));
+            }
+        }
+        core.driver.give_back(batch);
+        let drops = core.driver.datagram_drops(token);
+        core.counters.datagrams_overflowed += drops - self.counted_drops.1;
+        self.counted_drops.1 = drops;
+    }
+
+    fn on_errors(&mut self, core: &mut Core, errors: Vec<DatagramError>) {
+        let now = core.time.now();
+        core.counters.datagram_errors += errors.len() as u64;
+        errors.into_iter().for_each(|error| self.endpoint.failed(error, now));
+    }
+
+    /// Sends, sets the timer, and ends the endpoint if its drain is complete.
+    fn pump(&mut self, core: &mut Core, token: Token) -> Disposition {
+        let now = core.time.now();
+        let had_room = self.transmits.room(1) > 0;
+        self.endpoint.poll_transmit(now, &mut self.transmits);
+        let is_full = had_room && self.transmits.room(1) == 0;
+        let has_errors = self.flush(core, token);
+        if !self.is_blocked && (is_full || has_errors) {
+            // The protocol may have stopped for want of room, or may react to the errors.
+            core.queues.continue_later(token);
+        }
+        let dropped = self.transmits.dropped();
+        core.counters.datagrams_dropped += dropped - self.counted_drops.0;
+        self.counted_drops.0 = dropped;
+        let deadline = self.endpoint.poll_timeout();
+        core.set_timer(token, deadline.map_or(DeadlineTick::NEVER, |at| core.wheel.tick(at)));
+        if self.is_draining && self.transmits.is_empty() && self.endpoint.is_drained() {
+            return Disposition::close(CloseReason::Done);
+        }
+        Disposition::Keep
+    }
+
+    /// Passes the list to the driver. Returns whether the protocol has got errors.
+    fn flush(&mut self, core: &mut Core, token: Token) -> bool {
+        if self.is_blocked || self.transmits.is_empty() {
+            return false;
+        }
+        let Some(Completion::Transmitted(transmission)) =
+            core.driver.submit(token, Operation::Transmit(&mut self.transmits))
+        else {
+            return false;
+        };
+        let Transmission { sent, bytes, lost, is_blocked, errors } = transmission;
+        core.counters.datagrams_sent += sent;
+        core.counters.datagrams_lost += lost;
+        core.counters.sent_bytes += bytes;
+        self.is_blocked = is_blocked;
+        self.transmits.release_memory();
+        let has_errors = !errors.is_empty();
+        self.on_errors(core, errors);
+        has_errors
+    }
+
+    /// The protocol has panicked: its state is lost, and another one takes its place. Without one the socket closes.
+    fn replace(&mut self, core: &mut Core) -> Disposition {
+        core.counters.endpoints_panicked += 1;
+        let now: Instant = core.time.now();
+        core.log.endpoint_panicked(now);
+        let Some(make) = &mut self.make else { return Disposition::close(CloseReason::Panicked) };
+        self.endpoint = make();
+        Disposition::Keep
+    }
+}
+
+impl<E: Endpoint + 'static> SlotEntry for EndpointEntry<E> {
+    fn dispatch(&mut self, core: &mut Core, token: Token, event: SlotEvent) -> Disposition {
+        match event {
+            SlotEvent::Datagrams(batch) => self.on_datagrams(core, token, batch),
+            SlotEvent::DatagramErrors(errors) => self.on_errors(core, errors),
+            SlotEvent::TransmitRoom => self.is_blocked = false,
+            SlotEvent::Timer => self.endpoint.handle_timeout(core.time.now()),
+            SlotEvent::Opened | SlotEvent::Scheduled => {}
+            SlotEvent::Panicked => match self.replace(core) {
+                Disposition::Keep => {}
+                closing => return closing,
+            },
+            SlotEvent::Drain => {
+                self.is_draining = true;
+                self.endpoint.drain(core.time.now());
+            }
+            SlotEvent::DrainTimeout => return Disposition::close(CloseReason::Drained),
+            SlotEvent::Failed(error) => return Disposition::close(CloseReason::Broken(error)),
+            // An endpoint can give back the datagrams that wait to be sent, and nothing else.
+            SlotEvent::Shed => {
+                self.transmits.drop_all();
+                return Disposition::Keep;
+            }
+            _ => return Disposition::Keep,
+        }
+        self.pump(core, token)
+    }
+
+    fn on_closed(self: Box<Self>, core: &mut Core, _reason: Rc<CloseReason>) -> Option<Box<dyn SlotEntry>> {
+        core.counters.endpoints -= 1;
+        None
+    }
+
+    fn memory_bytes(&self) -> usize {
+        self.transmits.memory_bytes()
+    }
+
+    fn as_any(&mut self) -> &mut dyn Any {
+        self
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any> {
+        self
+    }
+}

@@ -1,0 +1,32 @@
+//! Datagrams: the guarantees of endpoints and of channels for tasks, on each driver and in the simulated network.
+
+mod scenarios;
+mod simulated;
+mod stage;
+
+use self::stage::Stage;
+
+/// Creates one test of each scenario for each stage.
+macro_rules! scenarios {
+    ($($name:ident),* $(,)?) => {
+        mod epoll { $(#[test] fn $name() { super::Stage::epoll().run(super::scenarios::$name); })* }
+        mod uring { $(#[test] fn $name() { super::Stage::uring().run(super::scenarios::$name); })* }
+        mod network { $(#[test] fn $name() { super::Stage::network(1).run(super::scenarios::$name); })* }
+    };
+}
+
+scenarios! {
+    each_datagram_is_echoed_to_its_source,
+    a_batch_is_followed_by_one_call_for_datagrams_to_send,
+    an_endpoint_is_called_at_its_time,
+    a_port_without_a_socket_is_reported_to_the_endpoint_that_goes_on,
+    a_full_list_drops_its_oldest_datagrams_and_counts_them,
+    a_run_arrives_as_single_datagrams,
+    a_panic_costs_the_protocols_state_and_not_its_socket,
+    a_panic_without_a_maker_closes_the_socket,
+    a_drain_closes_an_endpoint_once_it_is_done,
+    a_drain_ends_an_endpoint_at_its_deadline,
+    a_task_that_reads_too_slowly_loses_the_oldest_datagrams,
+    a_dropped_channel_frees_its_port,
+    payloads_that_a_task_keeps_stay_as_they_are,
+}

@@ -1,0 +1,194 @@
+//! `Messages`: the system calls for batches of datagrams, and the only `unsafe` of this module.
+//!
+//! The arrays that the kernel reads and writes belong to a `Messages`. Their pointers are set for each call, and no
+//! pointer is used after the call. Everything in them is bytes or numbers (`control.rs`).
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr;
+
+use tidegate_buffer::{Charge, Ecn, LocalAddress, Pool};
+
+use super::control::{Control, Facts, Name, QueuedError};
+
+/// Arrays for a batch.
+pub(super) struct Messages {
+    headers: Box<[libc::mmsghdr]>,
+    vectors: Box<[libc::iovec]>,
+    names: Box<[Name]>,
+    controls: Box<[Control]>,
+    /// The memory above, in the loop's ledger.
+    _charge: Charge,
+}
+
+/// A datagram or a run to send.
+pub(super) struct Outgoing<'a> {
+    pub(super) payload: &'a [u8],
+    pub(super) destination: Option<SocketAddr>,
+    pub(super) local: LocalAddress,
+    pub(super) ecn: Ecn,
+    pub(super) segment_size: Option<u16>,
+    /// The socket is one of IPv6.
+    pub(super) socket_is_v6: bool,
+    /// The packet is one of IPv6.
+    pub(super) to_v6: bool,
+}
+
+/// A received datagram or run: its length, its source, and the facts beside it.
+pub(super) struct Incoming {
+    pub(super) length: usize,
+    pub(super) source: Option<SocketAddr>,
+    pub(super) facts: Facts,
+    pub(super) truncated: bool,
+}
+
+impl Messages {
+    pub(super) fn new(pool: &Pool) -> Self {
+        let each = size_of::<libc::mmsghdr>() + size_of::<libc::iovec>() + size_of::<Name>() + size_of::<Control>();
+        let vector = libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 };
+        Self {
+            headers: (0..BATCH_MAX).map(|_| empty_header()).collect(),
+            vectors: vec![vector; BATCH_MAX].into(),
+            names: vec![Name::EMPTY; BATCH_MAX].into(),
+            controls: vec![Control::EMPTY; BATCH_MAX].into(),
+            _charge: pool.charge(each * BATCH_MAX),
+        }
+    }
+
+    /// Receives a batch: each datagram into `size` bytes of `space`, one behind the other. Returns their number, which
+    /// is not zero.
+    ///
+    /// # Errors
+    /// The system's; `WouldBlock` if there is none.
+    pub(super) fn receive(&mut self, socket: BorrowedFd<'_>, space: &mut [u8], size: usize) -> io::Result<usize> {
+        let mut count = 0;
+        for (chunk, place) in space.chunks_exact_mut(size).zip(0..BATCH_MAX) {
+            self.vectors[place] = libc::iovec { iov_base: chunk.as_mut_ptr().cast(), iov_len: chunk.len() };
+            self.prepare(place, size_of::<Name>(), size_of::<Control>());
+            count = place + 1;
+        }
+        loop {
+            // SAFETY: the headers up to `count` point to vectors, names and controls of `self` and to `space`, which are
+            // all borrowed mutably, and the lengths beside the pointers are theirs.
+            let received = unsafe {
+                libc::recvmmsg(
+                    socket.as_raw_fd(),
+                    self.headers.as_mut_ptr(),
+                    count as libc::c_uint,
+                    libc::MSG_DONTWAIT,
+                    ptr::null_mut(),
+                )
+            };
+            if received >= 0 {
+                return Ok(received as usize);
+            }
+            let error = io::Error::last_os_error();
+            if error.kind() != io::ErrorKind::Interrupted {
+                return Err(error);
+            }
+        }
+    }
+
+    /// A datagram of the last batch, by its place.
+    pub(super) fn incoming(&self, place: usize) -> Incoming {
+        let header = &self.headers[place];
+        let lost = libc::MSG_TRUNC | libc::MSG_CTRUNC;
+        Incoming {
+            length: header.msg_len as usize,
+            source: self.names[place].decode(header.msg_hdr.msg_namelen as usize),
+            facts: self.controls[place].facts(header.msg_hdr.msg_controllen),
+            truncated: header.msg_hdr.msg_flags & lost != 0,
+        }
+    }
+
+    /// Sends up to [`BATCH_MAX`] datagrams or runs with one call, and returns how many of them the kernel took: at least
+    /// one.
+    ///
+    /// # Errors
+    /// That of the first datagram.
+    pub(super) fn send<'a>(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        messages: impl Iterator<Item = Outgoing<'a>>,
+    ) -> io::Result<usize> {
+        let mut count = 0;
+        for (message, place) in messages.zip(0..BATCH_MAX) {
+            // The kernel only reads the payload.
+            let base = message.payload.as_ptr().cast_mut().cast();
+            self.vectors[place] = libc::iovec { iov_base: base, iov_len: message.payload.len() };
+            let name = message.destination.map_or(0, |address| self.names[place].encode(address, message.socket_is_v6));
+            let control = self.controls[place].encode(message.to_v6, message.local, message.ecn, message.segment_size);
+            self.prepare(place, name, control);
+            count = place + 1;
+        }
+        loop {
+            // SAFETY: the headers up to `count` point to vectors, names and controls of `self`, which is borrowed
+            // mutably, and to payloads that live for `'a`; the lengths beside the pointers are theirs. The kernel only
+            // reads them.
+            let sent = unsafe {
+                libc::sendmmsg(
+                    socket.as_raw_fd(),
+                    self.headers.as_mut_ptr(),
+                    count as libc::c_uint,
+                    libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL,
+                )
+            };
+            if sent >= 0 {
+                return Ok(sent as usize);
+            }
+            let error = io::Error::last_os_error();
+            if error.kind() != io::ErrorKind::Interrupted {
+                return Err(error);
+            }
+        }
+    }
+
+    /// Takes the next entry of the socket's error queue, with the destination of the datagram that it is about.
+    pub(super) fn next_error(&mut self, socket: BorrowedFd<'_>) -> Option<(QueuedError, Option<SocketAddr>)> {
+        self.vectors[0] = libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 };
+        self.prepare(0, size_of::<Name>(), size_of::<Control>());
+        let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
+        // SAFETY: the header points to a vector without bytes, and to a name and controls of `self` with their lengths.
+        let received = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut self.headers[0].msg_hdr, flags) };
+        if received < 0 {
+            return None;
+        }
+        let header = &self.headers[0].msg_hdr;
+        let error = self.controls[0].queued_error(header.msg_controllen)?;
+        Some((error, self.names[0].decode(header.msg_namelen as usize)))
+    }
+
+    /// Points a header to the arrays, of which the kernel uses so many bytes.
+    fn prepare(&mut self, place: usize, name: usize, control: usize) {
+        let header = &mut self.headers[place];
+        header.msg_len = 0;
+        let header = &mut header.msg_hdr;
+        header.msg_iov = &raw mut self.vectors[place];
+        header.msg_iovlen = 1;
+        header.msg_name = if name == 0 { ptr::null_mut() } else { (&raw mut self.names[place]).cast() };
+        header.msg_namelen = name as libc::socklen_t;
+        header.msg_control = if control == 0 { ptr::null_mut() } else { (&raw mut self.controls[place]).cast() };
+        header.msg_controllen = control as _;
+        header.msg_flags = 0;
+    }
+}
+
+fn empty_header() -> libc::mmsghdr {
+    // SAFETY: a header of zeroes is valid: null pointers, and lengths of zero.
+    unsafe { std::mem::zeroed() }
+}
+
+/// Sets a socket option whose value is a number.
+///
+/// # Errors
+/// The system's.
+pub(super) fn set_option(socket: BorrowedFd<'_>, level: i32, name: i32, value: i32) -> io::Result<()> {
+    let (value, length) = (&raw const value, size_of::<libc::c_int>() as libc::socklen_t);
+    // SAFETY: the pointer and the length describe `value`, which the kernel only reads.
+    let result = unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, value.cast(), length) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Datagrams of one call.
+pub(super) const BATCH_MAX: usize = 64;

@@ -1,0 +1,270 @@
+//! Datagrams (UDP): batches of them by `recvmmsg` and `sendmmsg`, which both drivers call when a socket is ready.
+//!
+//! | part | file |
+//! |---|---|
+//! | options of a socket | `options.rs`; opening: `open.rs` |
+//! | the system calls, all `unsafe` | `messages.rs` |
+//! | control messages and addresses as bytes | `control.rs` |
+//! | batches: memory, sizes, errors | here; sending: `send.rs` |
+//!
+//! An error of one datagram never ends its socket. The kernel reports errors of the network through the socket's next
+//! call, whatever that call is about, and keeps them in an error queue: so after an error the queue is read, and the
+//! call is repeated once.
+//!
+//! All sockets of a driver receive into one block of memory, for as many datagrams as the last batches had. A handler
+//! that keeps a view keeps the block, and the next batch gets another one.
+
+mod control;
+mod messages;
+mod open;
+mod options;
+mod send;
+
+use std::collections::HashMap;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use tidegate_buffer::{Datagram, DatagramError, DatagramErrorReason, Pool, Scratch};
+
+use self::control::QueuedError;
+use self::messages::{BATCH_MAX, Messages};
+pub use self::options::DatagramOptions;
+use crate::address::Address;
+use crate::driver::Side;
+use crate::socket::address_of;
+
+/// A driver's datagram sockets, and the memory that they share.
+pub(crate) struct DatagramIo {
+    pool: Pool,
+    sockets: HashMap<u32, DatagramState>,
+    messages: Messages,
+    scratch: Scratch,
+    /// The length of the scratch.
+    scratch_bytes: usize,
+    /// The empty vector of a batch that the loop has given back.
+    spare: Vec<Datagram>,
+}
+
+/// The state of a socket.
+#[derive(Debug)]
+struct DatagramState {
+    /// The memory for one datagram or run.
+    buffer_bytes: usize,
+    /// Datagrams that the next call receives at most.
+    batch: usize,
+    /// Batches in a row that had less than a quarter of that.
+    small_batches: u8,
+    is_v6: bool,
+    /// The peer of a connected socket.
+    peer: Option<SocketAddr>,
+    /// The kernel splits runs that are sent from this socket.
+    splits_runs: bool,
+    /// The kernel's count of drops, modulo 2^32, and ours.
+    kernel_drops: u32,
+    drops: u64,
+}
+
+/// The result of a receive.
+#[derive(Debug)]
+pub(crate) enum Received {
+    /// Datagrams, and whether there may be more.
+    Batch(Vec<Datagram>, bool),
+    /// Reports of the network. There may be datagrams.
+    Errors(Vec<DatagramError>),
+    /// There is nothing to receive.
+    Nothing,
+}
+
+impl DatagramIo {
+    pub(crate) fn new(pool: &Pool) -> Self {
+        Self {
+            pool: pool.clone(),
+            sockets: HashMap::new(),
+            messages: Messages::new(pool),
+            scratch: Scratch::with_room(pool, 0, 0),
+            scratch_bytes: 0,
+            spare: Vec::new(),
+        }
+    }
+
+    /// Adds a socket.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub(crate) fn add(&mut self, slot: u32, socket: impl AsFd, options: &DatagramOptions) -> io::Result<()> {
+        let socket = socket.as_fd();
+        // The address itself, not the canonical one: it names the family of the socket.
+        let is_v6 = socket2::SockRef::from(&socket).local_addr()?.is_ipv6();
+        let peer = address_of(socket, Side::Peer).ok().as_ref().and_then(Address::ip);
+        let state = DatagramState {
+            buffer_bytes: options.buffer_bytes(),
+            batch: BATCH_MIN,
+            small_batches: 0,
+            is_v6,
+            peer,
+            splits_runs: true,
+            kernel_drops: 0,
+            drops: 0,
+        };
+        self.sockets.insert(slot, state);
+        Ok(())
+    }
+
+    /// Removes a socket. Returns whether it was the last one.
+    pub(crate) fn remove(&mut self, slot: u32) -> bool {
+        self.sockets.remove(&slot);
+        self.sockets.is_empty()
+    }
+
+    /// The datagrams that the kernel has dropped since the socket exists, since its receive buffer was full.
+    pub(crate) fn drops(&self, slot: u32) -> u64 {
+        self.sockets.get(&slot).map_or(0, |state| state.drops)
+    }
+
+    /// Takes the memory of a batch.
+    pub(crate) fn give_back(&mut self, mut batch: Vec<Datagram>) {
+        batch.clear();
+        if batch.capacity() > self.spare.capacity() {
+            self.spare = batch;
+        }
+    }
+
+    /// Receives one batch.
+    pub(crate) fn receive(&mut self, slot: u32, socket: impl AsFd) -> Received {
+        let socket = socket.as_fd();
+        let Some(state) = self.sockets.get_mut(&slot) else { return Received::Nothing };
+        let size = state.buffer_bytes;
+        let needed = state.batch * size;
+        if self.scratch_bytes < needed || self.scratch_bytes / SCRATCH_EXCESS > needed {
+            self.scratch = Scratch::with_room(&self.pool, 0, needed.next_multiple_of(8));
+            self.scratch_bytes = needed;
+        }
+        let space = self.scratch.space(needed);
+        match self.messages.receive(socket, space, size) {
+            Ok(count) => {
+                let is_full = count == state.batch;
+                state.resize(count);
+                Received::Batch(self.batch(slot, count, size), is_full)
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Received::Nothing,
+            Err(error) => {
+                let mut errors = self.network_errors(socket);
+                if errors.is_empty() && !is_of_network(&error) {
+                    errors.push(DatagramError { destination: None, reason: reason(&error, 0) });
+                }
+                if errors.is_empty() { Received::Nothing } else { Received::Errors(errors) }
+            }
+        }
+    }
+
+    /// The datagrams of the last call, as views of the scratch.
+    fn batch(&mut self, slot: u32, count: usize, size: usize) -> Vec<Datagram> {
+        let mut batch = std::mem::take(&mut self.spare);
+        let received = self.scratch.received(count * size);
+        let Some(state) = self.sockets.get_mut(&slot) else { return batch };
+        for place in 0..count {
+            let incoming = self.messages.incoming(place);
+            let start = place * size;
+            // A connected socket has one peer. A datagram without a source is of no use.
+            let Some(source) = incoming.source.or(state.peer) else { continue };
+            if let Some(drops) = incoming.facts.drops {
+                state.drops += u64::from(drops.wrapping_sub(state.kernel_drops));
+                state.kernel_drops = drops;
+            }
+            let length = incoming.length.min(size);
+            let is_run = |step: &std::num::NonZeroU16| usize::from(step.get()) < length;
+            batch.push(Datagram {
+                payload: received.slice(start..start + length),
+                source,
+                local: incoming.facts.local,
+                ecn: incoming.facts.ecn,
+                ttl: incoming.facts.ttl,
+                segment_size: incoming.facts.segment_size.filter(is_run),
+                truncated: incoming.truncated,
+            });
+        }
+        batch
+    }
+
+    /// The reports of the network in the error queue, and clears the error that is due with the socket's next call.
+    pub(crate) fn network_errors(&mut self, socket: impl AsFd) -> Vec<DatagramError> {
+        let mut errors = Vec::new();
+        self.read_errors(socket.as_fd(), |error, destination| {
+            if error.is_remote {
+                let code = io::Error::from_raw_os_error(error.errno);
+                errors.push(DatagramError { destination, reason: reason(&code, error.mtu) });
+            }
+        });
+        errors
+    }
+
+    /// Reads up to [`ERRORS_MAX`] entries of the error queue. Under a flood of reports the rest follows with the next
+    /// call.
+    fn read_errors(&mut self, socket: BorrowedFd<'_>, mut each: impl FnMut(QueuedError, Option<SocketAddr>)) {
+        for _ in 0..ERRORS_MAX {
+            let Some((error, destination)) = self.messages.next_error(socket) else { break };
+            each(error, destination);
+        }
+        // Otherwise the next call returns it.
+        let _ = rustix::net::sockopt::socket_error(socket);
+    }
+}
+
+impl DatagramState {
+    /// Sizes the next batch by the number of datagrams in the last one.
+    fn resize(&mut self, count: usize) {
+        if count == self.batch {
+            let most = (BATCH_BYTES_MAX / self.buffer_bytes).clamp(1, BATCH_MAX);
+            self.batch = (self.batch * 2).min(most.max(BATCH_MIN));
+            self.small_batches = 0;
+        } else if count <= self.batch / 4 {
+            self.small_batches += 1;
+            if self.small_batches >= SMALL_BATCHES {
+                (self.batch, self.small_batches) = ((self.batch / 2).max(BATCH_MIN), 0);
+            }
+        } else {
+            self.small_batches = 0;
+        }
+    }
+}
+
+impl std::fmt::Debug for DatagramIo {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("DatagramIo").field("sockets", &self.sockets.len()).finish_non_exhaustive()
+    }
+}
+
+/// Whether an error may be a report about an earlier datagram.
+fn is_of_network(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionRefused, HostUnreachable, NetworkUnreachable, PermissionDenied};
+    let kinds = [ConnectionRefused, HostUnreachable, NetworkUnreachable, PermissionDenied];
+    kinds.contains(&error.kind())
+        || matches!(error.raw_os_error(), Some(libc::EMSGSIZE | libc::EPROTO | libc::ENOPROTOOPT | libc::EHOSTDOWN))
+}
+
+fn reason(error: &io::Error, mtu: u32) -> DatagramErrorReason {
+    match error.raw_os_error() {
+        Some(libc::ECONNREFUSED) => DatagramErrorReason::PortUnreachable,
+        Some(libc::EHOSTUNREACH | libc::ENETUNREACH | libc::EHOSTDOWN | libc::ENETDOWN) => {
+            DatagramErrorReason::Unreachable
+        }
+        Some(libc::EMSGSIZE) => DatagramErrorReason::TooLong { mtu: (mtu > 0).then_some(mtu) },
+        _ => DatagramErrorReason::Refused(error.kind()),
+    }
+}
+
+/// The first batch of a socket, and the smallest.
+const BATCH_MIN: usize = 4;
+
+/// So many small batches in a row halve the next one.
+const SMALL_BATCHES: u8 = 16;
+
+/// The most memory of a batch of more than [`BATCH_MIN`] datagrams: 64 of the default length are 128 KiB.
+const BATCH_BYTES_MAX: usize = 512 * 1024;
+
+/// A scratch that is longer by this factor than the next batch is replaced.
+const SCRATCH_EXCESS: usize = 16;
+
+/// Entries of the error queue that are read at a time.
+const ERRORS_MAX: usize = 64;

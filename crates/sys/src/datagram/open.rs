@@ -1,0 +1,91 @@
+//! Opening a datagram socket.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsFd;
+
+use socket2::{Domain, Protocol, Type};
+
+use super::messages::set_option;
+use super::options::DatagramOptions;
+use crate::socket::Socket;
+
+impl Socket {
+    /// Opens a datagram socket (UDP) at `address`. For port 0 the kernel chooses a free one. No datagram is received into
+    /// the program before an event loop has the socket; the kernel queues them.
+    ///
+    /// ```
+    /// use tidegate::sys::{DatagramOptions, Side, Socket};
+    ///
+    /// let socket = Socket::bind_datagrams("127.0.0.1:0".parse()?, &DatagramOptions::default())?;
+    /// assert_ne!(socket.address(Side::Local)?.ip().map(|address| address.port()), Some(0));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of the system, most often `AddrInUse`.
+    pub fn bind_datagrams(address: SocketAddr, options: &DatagramOptions) -> io::Result<Self> {
+        let socket =
+            socket2::Socket::new(Domain::for_address(address), Type::DGRAM.nonblocking(), Some(Protocol::UDP))?;
+        if address.is_ipv6() {
+            socket.set_only_v6(options.only_v6)?;
+        }
+        if options.reuse_port {
+            socket.set_reuse_port(true)?;
+        }
+        socket.set_broadcast(options.broadcast)?;
+        if let Some(bytes) = options.send_buffer_bytes {
+            socket.set_send_buffer_size(bytes)?;
+        }
+        if let Some(bytes) = options.receive_buffer_bytes {
+            socket.set_recv_buffer_size(bytes)?;
+        }
+        report_facts(&socket, address.is_ipv6(), options)?;
+        socket.bind(&address.into())?;
+        join_groups(&socket, &options.groups)?;
+        if let Some(peer) = options.peer {
+            socket.connect(&peer.into())?;
+        }
+        Ok(Self::Descriptor(socket.into()))
+    }
+}
+
+/// Has the kernel report the facts of received datagrams, and errors, and ignore reports of routers about the path.
+fn report_facts(socket: &socket2::Socket, is_v6: bool, options: &DatagramOptions) -> io::Result<()> {
+    let fd = socket.as_fd();
+    let discover = if options.fragments { libc::IP_PMTUDISC_DONT } else { libc::IP_PMTUDISC_PROBE };
+    // A socket of IPv6 receives from IPv4 too, and then has the options of both.
+    for name in [libc::IP_PKTINFO, libc::IP_RECVTOS, libc::IP_RECVTTL, libc::IP_RECVERR] {
+        set_option(fd, libc::SOL_IP, name, 1)?;
+    }
+    set_option(fd, libc::SOL_IP, libc::IP_MTU_DISCOVER, discover)?;
+    if is_v6 {
+        let names = [libc::IPV6_RECVPKTINFO, libc::IPV6_RECVTCLASS, libc::IPV6_RECVHOPLIMIT, libc::IPV6_RECVERR];
+        for name in names {
+            set_option(fd, libc::SOL_IPV6, name, 1)?;
+        }
+        // The numbers are the same as for IPv4.
+        set_option(fd, libc::SOL_IPV6, libc::IPV6_MTU_DISCOVER, discover)?;
+    }
+    set_option(fd, libc::SOL_SOCKET, libc::SO_RXQ_OVFL, 1)?;
+    if options.joins_runs {
+        // A kernel without it (before Linux 5.0) receives single datagrams.
+        let _ = set_option(fd, libc::SOL_UDP, libc::UDP_GRO, 1);
+    }
+    Ok(())
+}
+
+fn join_groups(socket: &socket2::Socket, groups: &[(IpAddr, u32)]) -> io::Result<()> {
+    for (place, (group, interface)) in groups.iter().enumerate() {
+        if groups[..place].contains(&(*group, *interface)) {
+            continue;
+        }
+        match group {
+            IpAddr::V4(group) => {
+                socket.join_multicast_v4_n(group, &socket2::InterfaceIndexOrAddress::Index(*interface))?;
+            }
+            IpAddr::V6(group) => socket.join_multicast_v6(group, *interface)?,
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,70 @@
+//! `DatagramOptions`: options of a datagram socket by name.
+
+use std::net::{IpAddr, SocketAddr};
+
+/// Options of a datagram socket.
+///
+/// ```
+/// use tidegate::sys::DatagramOptions;
+///
+/// let options = DatagramOptions { payload_bytes_max: 4096, ..DatagramOptions::default() };
+/// assert!(!options.joins_runs && !options.broadcast);
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DatagramOptions {
+    /// The longest payload that is received whole, in bytes, from 1 to 65,535; 2,048 by default, which is more than an
+    /// Ethernet frame has. A longer one is truncated, and marked so. A loop has memory for a batch of these.
+    pub payload_bytes_max: u16,
+    /// Let the kernel join datagrams of one flow into runs (UDP_GRO). It pays where peers send many long datagrams in a
+    /// row, and costs memory: a buffer has room for 64 payloads. Off by default.
+    pub joins_runs: bool,
+    /// The peer, if the socket is to be connected: datagrams of other sources are not received.
+    pub peer: Option<SocketAddr>,
+    /// Several sockets share the address (SO_REUSEPORT); the kernel distributes peers over them.
+    pub reuse_port: bool,
+    /// Receive only IPv6 at an IPv6 address (IPV6_V6ONLY). Off by default: a socket at `[::]` receives from IPv4 too, and
+    /// its peers have IPv4 addresses.
+    pub only_v6: bool,
+    /// The size of the kernel's receive buffer, in bytes. By default the kernel chooses it.
+    pub receive_buffer_bytes: Option<usize>,
+    /// The size of the kernel's send buffer, in bytes. By default the kernel chooses it.
+    pub send_buffer_bytes: Option<usize>,
+    /// Permit datagrams to broadcast addresses. Off by default.
+    pub broadcast: bool,
+    /// Let hosts and routers fragment a datagram that is too long for a link. By default such a datagram fails
+    /// ([`TooLong`](tidegate_buffer::DatagramErrorReason::TooLong)): a lost fragment loses the whole datagram, and many
+    /// networks drop fragments. In either case the kernel ignores reports of routers about the path
+    /// (IP_PMTUDISC_PROBE or IP_PMTUDISC_DONT), which any sender can forge.
+    pub fragments: bool,
+    /// Groups to join, from any source: the address of the group, and the index of the interface, zero for the kernel's
+    /// choice. A group that stands here twice is joined once.
+    pub groups: Vec<(IpAddr, u32)>,
+}
+
+impl DatagramOptions {
+    /// The memory that one receive needs.
+    pub(crate) fn buffer_bytes(&self) -> usize {
+        let payload = usize::from(self.payload_bytes_max.max(1));
+        if self.joins_runs { payload * RUN_DATAGRAMS_MAX } else { payload }
+    }
+}
+
+impl Default for DatagramOptions {
+    fn default() -> Self {
+        Self {
+            payload_bytes_max: 2048,
+            joins_runs: false,
+            peer: None,
+            reuse_port: false,
+            only_v6: false,
+            receive_buffer_bytes: None,
+            send_buffer_bytes: None,
+            broadcast: false,
+            fragments: false,
+            groups: Vec::new(),
+        }
+    }
+}
+
+/// Datagrams that the kernel joins, and splits, at most (UDP_GRO_CNT_MAX, UDP_MAX_SEGMENTS of older kernels).
+pub(crate) const RUN_DATAGRAMS_MAX: usize = 64;

@@ -1,0 +1,428 @@
+//! Datagram sockets: reports of a batch, errors of single datagrams, runs, pauses.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::num::NonZeroU16;
+use std::time::{Duration, Instant};
+
+use socket2::SockRef;
+use tidegate_buffer::{Datagram, DatagramError, DatagramErrorReason, Ecn, LocalAddress, Pool, Transmit, Transmits};
+use tidegate_sys::{Completion, DatagramOptions, Driver, Operation, Side, Socket, Token, Transmission};
+
+use crate::driver::harness::PATIENCE;
+use crate::driver::which::Which;
+
+/// A driver with one datagram socket, and its reports.
+struct Endpoint {
+    driver: Box<dyn Driver>,
+    pool: Pool,
+    token: Token,
+    address: SocketAddr,
+    datagrams: Vec<Datagram>,
+    /// The lengths of the batches.
+    batches: Vec<usize>,
+    errors: Vec<DatagramError>,
+}
+
+impl Endpoint {
+    fn new(driver: Which, options: &DatagramOptions) -> Self {
+        Self::at(driver, "127.0.0.1:0", options)
+    }
+
+    fn at(driver: Which, address: &str, options: &DatagramOptions) -> Self {
+        let pool = Pool::new();
+        let mut driver = driver.make(&pool).unwrap();
+        let socket = Socket::bind_datagrams(address.parse().unwrap(), options).unwrap();
+        let address = socket.address(Side::Local).unwrap().ip().unwrap();
+        let token = Token { slot: 3, generation: 7 };
+        assert!(driver.submit(token, Operation::Bind { socket, options }).is_none());
+        driver.submit(token, Operation::Receive(true));
+        Self { driver, pool, token, address, datagrams: Vec::new(), batches: Vec::new(), errors: Vec::new() }
+    }
+
+    /// One turn.
+    fn turn(&mut self, timeout: Duration) {
+        self.driver.wait(Some(timeout)).unwrap();
+        while let Some((token, completion)) = self.driver.next_of_any() {
+            assert_eq!(token, self.token);
+            match completion {
+                Completion::Datagrams(mut batch) => {
+                    self.batches.push(batch.len());
+                    self.datagrams.append(&mut batch);
+                    self.driver.give_back(batch);
+                }
+                Completion::DatagramErrors(mut errors) => self.errors.append(&mut errors),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    fn run_until(&mut self, mut is_so: impl FnMut(&Self) -> bool) {
+        let deadline = Instant::now() + PATIENCE;
+        while !is_so(self) {
+            assert!(Instant::now() < deadline, "{:?} {:?}", self.datagrams, self.errors);
+            self.turn(Duration::from_millis(100));
+        }
+    }
+
+    /// Runs until a datagram has come that was sent after everything else.
+    fn fence(&mut self) {
+        let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let to = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), self.address.port());
+        peer.send_to(b"fence", to).unwrap();
+        let from = peer.local_addr().unwrap();
+        self.run_until(|endpoint| endpoint.datagrams.iter().any(|datagram| datagram.source == from));
+        self.datagrams.retain(|datagram| datagram.source != from);
+    }
+
+    fn send(&mut self, transmits: impl IntoIterator<Item = Transmit>) -> Transmission {
+        let mut list = Transmits::new(&self.pool);
+        transmits.into_iter().for_each(|transmit| list.push(transmit));
+        match self.driver.submit(self.token, Operation::Transmit(&mut list)) {
+            Some(Completion::Transmitted(mut transmission)) => {
+                assert!(list.is_empty() && !transmission.is_blocked);
+                self.errors.append(&mut transmission.errors);
+                transmission
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn payloads(&self) -> Vec<&[u8]> {
+        self.datagrams.iter().map(|datagram| &*datagram.payload).collect()
+    }
+}
+
+fn peer() -> UdpSocket {
+    let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
+    peer.set_read_timeout(Some(PATIENCE)).unwrap();
+    peer
+}
+
+/// An address without a socket.
+fn closed_port() -> SocketAddr {
+    peer().local_addr().unwrap()
+}
+
+fn receive(peer: &UdpSocket) -> Vec<u8> {
+    let mut bytes = vec![0; 70_000];
+    let length = peer.recv(&mut bytes).unwrap();
+    bytes.truncate(length);
+    bytes
+}
+
+fn run(length: usize, size: u16, to: SocketAddr) -> Transmit {
+    let bytes: Vec<u8> = (0..length).map(|place| (place / usize::from(size)) as u8).collect();
+    Transmit { segment_size: NonZeroU16::new(size), ..Transmit::new(bytes, to) }
+}
+
+pub(crate) fn a_datagram_has_its_source_its_local_address_its_mark_and_its_lifetime(driver: Which) {
+    let mut endpoint = Endpoint::at(driver, "0.0.0.0:0", &DatagramOptions::default());
+    let peer = peer();
+    SockRef::from(&peer).set_tos_v4(Ecn::Ect0.bits().into()).unwrap();
+    SockRef::from(&peer).set_ttl_v4(17).unwrap();
+    peer.send_to(b"tide", (Ipv4Addr::LOCALHOST, endpoint.address.port())).unwrap();
+    endpoint.run_until(|endpoint| !endpoint.datagrams.is_empty());
+    let datagram = &endpoint.datagrams[0];
+    assert_eq!((&*datagram.payload, datagram.source), (&b"tide"[..], peer.local_addr().unwrap()));
+    assert_eq!(datagram.local.address, Some(IpAddr::V4(Ipv4Addr::LOCALHOST)));
+    assert_ne!(datagram.local.interface, 0);
+    assert_eq!((datagram.ecn, datagram.ttl), (Ecn::Ect0, Some(17)));
+    assert_eq!((datagram.segment_size, datagram.truncated), (None, false));
+}
+
+pub(crate) fn a_response_leaves_from_the_address_that_the_query_came_to(driver: Which) {
+    let options = DatagramOptions::default();
+    let (mut one, mut other) = (Endpoint::at(driver, "0.0.0.0:0", &options), Endpoint::new(driver, &options));
+    let second = IpAddr::from([127, 0, 0, 2]);
+    let mut query = Transmit::new(b"query".to_vec(), SocketAddr::new(second, one.address.port()));
+    query.ecn = Ecn::Ect1;
+    assert_eq!(other.send([query]).sent, 1);
+    one.run_until(|endpoint| !endpoint.datagrams.is_empty());
+    assert_eq!((one.datagrams[0].local.address, one.datagrams[0].ecn), (Some(second), Ecn::Ect1));
+    let response = Transmit::response(&one.datagrams[0], one.datagrams[0].payload.clone());
+    assert_eq!(one.send([response]).sent, 1);
+    other.run_until(|endpoint| !endpoint.datagrams.is_empty());
+    assert_eq!(other.datagrams[0].source, SocketAddr::new(second, one.address.port()));
+    assert_eq!(other.datagrams[0].ecn, Ecn::NotCapable);
+}
+
+pub(crate) fn a_socket_of_ipv6_has_peers_of_ipv4(driver: Which) {
+    let mut endpoint = Endpoint::at(driver, "[::]:0", &DatagramOptions::default());
+    let peer = peer();
+    let v6 = UdpSocket::bind("[::1]:0").unwrap();
+    v6.set_read_timeout(Some(PATIENCE)).unwrap();
+    peer.send_to(b"4", (Ipv4Addr::LOCALHOST, endpoint.address.port())).unwrap();
+    v6.send_to(b"6", ("::1", endpoint.address.port())).unwrap();
+    endpoint.run_until(|endpoint| endpoint.datagrams.len() == 2);
+    let sources = [peer.local_addr().unwrap(), v6.local_addr().unwrap()];
+    let datagrams = std::mem::take(&mut endpoint.datagrams);
+    for datagram in &datagrams {
+        assert!(sources.contains(&datagram.source), "{datagram:?}");
+        assert_eq!(datagram.local.address, Some(datagram.source.ip()));
+        assert!(datagram.ttl.is_some());
+        let mut response = Transmit::response(datagram, datagram.payload.clone());
+        response.ecn = Ecn::Ect0;
+        assert_eq!(endpoint.send([response]).sent, 1);
+    }
+    assert_eq!((receive(&peer), receive(&v6)), (b"4".to_vec(), b"6".to_vec()));
+    assert_eq!(endpoint.errors, []);
+}
+
+pub(crate) fn empty_datagrams_are_reported_as_any_other(driver: Which) {
+    let mut endpoint = Endpoint::new(driver, &DatagramOptions::default());
+    let peer = peer();
+    for _ in 0..300 {
+        peer.send_to(b"", endpoint.address).unwrap();
+        endpoint.turn(Duration::ZERO);
+    }
+    endpoint.fence();
+    assert_eq!(endpoint.datagrams.len(), 300);
+    assert!(endpoint.datagrams.iter().all(|datagram| datagram.payload.is_empty() && datagram.count() == 1));
+    let to = peer.local_addr().unwrap();
+    assert_eq!(endpoint.send([Transmit::new(Vec::new(), to)]).sent, 1);
+    assert_eq!(receive(&peer), b"");
+}
+
+pub(crate) fn a_datagram_that_is_too_long_is_truncated_and_marked(driver: Which) {
+    let mut endpoint = Endpoint::new(driver, &DatagramOptions { payload_bytes_max: 100, ..Default::default() });
+    let peer = peer();
+    for length in [99, 100, 101, 65_000] {
+        peer.send_to(&vec![7; length], endpoint.address).unwrap();
+    }
+    endpoint.run_until(|endpoint| endpoint.datagrams.len() == 4);
+    let lengths: Vec<_> =
+        endpoint.datagrams.iter().map(|datagram| (datagram.payload.len(), datagram.truncated)).collect();
+    assert_eq!(lengths, [(99, false), (100, false), (100, true), (100, true)]);
+}
+
+pub(crate) fn a_port_without_a_socket_is_reported_and_the_socket_stays_usable(driver: Which) {
+    let mut endpoint = Endpoint::new(driver, &DatagramOptions::default());
+    let (peer, closed) = (peer(), closed_port());
+    let to = peer.local_addr().unwrap();
+    // The kernel reports the first one with the second, which is not lost.
+    let sent = endpoint.send([Transmit::new(b"1".to_vec(), closed), Transmit::new(b"2".to_vec(), to)]);
+    assert_eq!((sent.sent, sent.lost), (2, 0));
+    endpoint.run_until(|endpoint| !endpoint.errors.is_empty());
+    let reason = DatagramErrorReason::PortUnreachable;
+    assert_eq!(endpoint.errors, [DatagramError { destination: Some(closed), reason }]);
+    assert_eq!(receive(&peer), b"2");
+    endpoint.fence();
+    assert_eq!(endpoint.send([Transmit::new(b"3".to_vec(), to)]).sent, 1);
+    assert_eq!(receive(&peer), b"3");
+}
+
+pub(crate) fn a_datagram_that_cannot_be_sent_is_dropped_alone(driver: Which) {
+    let mut endpoint = Endpoint::new(driver, &DatagramOptions::default());
+    let peer = peer();
+    let to = peer.local_addr().unwrap();
+    let broadcast = SocketAddr::from(([255; 4], 9));
+    let sent = endpoint.send([
+        Transmit::new(b"1".to_vec(), to),
+        Transmit::new(vec![0; 65_530], to),
+        Transmit::new(b"2".to_vec(), broadcast),
+        Transmit { destination: None, ..Transmit::new(b"3".to_vec(), to) },
+        Transmit { local: LocalAddress { address: Some([192, 0, 2, 1].into()), interface: 0 }, ..run(9, 3, to) },
+        Transmit::new(b"4".to_vec(), to),
+    ]);
+    assert_eq!((sent.sent, sent.lost), (2, 6), "{:?}", endpoint.errors);
+    assert_eq!((receive(&peer), receive(&peer)), (b"1".to_vec(), b"4".to_vec()));
+    assert!(matches!(endpoint.errors[0].reason, DatagramErrorReason::TooLong { .. }), "{:?}", endpoint.errors[0]);
+    assert_eq!(
+        endpoint.errors.iter().map(|error| error.destination).collect::<Vec<_>>()[..3],
+        [Some(to), Some(broadcast), None]
+    );
+}
+
+pub(crate) fn a_flood_of_reports_loses_no_datagram(driver: Which) {
+    let mut endpoint = Endpoint::new(driver, &DatagramOptions::default());
+    let (peer, closed) = (peer(), closed_port());
+    let to = peer.local_addr().unwrap();
+    for number in 0..500_u16 {
+        let number = number.to_be_bytes().to_vec();
+        let sent = endpoint.send([Transmit::new(number.clone(), closed), Transmit::new(number.clone(), to)]);
+        assert_eq!((sent.sent, sent.lost), (2, 0));
+        assert_eq!(receive(&peer), number);
+        peer.send_to(&number, endpoint.address).unwrap();
+        // Reports and datagrams share the kernel's buffer.
+        if number[1] % 32 == 0 {
+            endpoint.fence();
+        }
+    }
+    endpoint.run_until(|endpoint| endpoint.datagrams.len() == 500);
+    // The kernel limits how many it reports.
+    assert!(endpoint.errors.iter().all(|error| error.destination == Some(closed)));
+    assert!(!endpoint.errors.is_empty());
+}
+
+pub(crate) fn a_run_is_sent_as_single_datagrams(driver: Which) {
+    let mut endpoint = Endpoint::new(driver, &DatagramOptions::default());
+    let peer = peer();
+    SockRef::from(&peer).set_recv_buffer_size(4 << 20).unwrap();
+    let to = peer.local_addr().unwrap();
+    // Longer than the kernel splits with one call, and of more datagrams.
+    for (length, size) in [(3_500, 1_000_u16), (130, 2), (90_000, 9_000), (5, 9), (1_200, 1_200)] {
+        let sent = endpoint.send([run(length, size, to), Transmit::new(b"end".to_vec(), to)]);
+        let count = length.div_ceil(usize::from(size));
+        assert_eq!((sent.sent, sent.bytes, sent.lost), (count as u64 + 1, length as u64 + 3, 0));
+        for number in 0..count {
+            let expected = (length - number * usize::from(size)).min(usize::from(size));
+            assert_eq!(receive(&peer), vec![number as u8; expected]);
+        }
+        assert_eq!(receive(&peer), b"end");
+    }
+}
+
+pub(crate) fn joined_datagrams_are_reported_as_a_run(driver: Which) {
+    let options = DatagramOptions { joins_runs: true, payload_bytes_max: 1_500, ..Default::default() };
+    let mut receiver = Endpoint::new(driver, &options);
+    let mut sender = Endpoint::new(driver, &DatagramOptions::default());
+    let sent = sender.send([run(10_100, 1_000, receiver.address), Transmit::new(b"one".to_vec(), receiver.address)]);
+    assert_eq!(sent.sent, 12);
+    receiver.run_until(|endpoint| endpoint.datagrams.iter().map(Datagram::count).sum::<usize>() == 12);
+    let runs: Vec<_> = receiver.datagrams.iter().map(|run| (run.payload.len(), run.segment_size)).collect();
+    assert_eq!(runs, [(10_100, NonZeroU16::new(1_000)), (3, None)]);
+    let singles: Vec<_> = receiver.datagrams.remove(0).into_singles().collect();
+    for (number, single) in singles.iter().enumerate() {
+        assert!(single.payload.iter().all(|byte| usize::from(*byte) == number));
+    }
+}
+
+pub(crate) fn a_run_longer_than_64_kib_is_received_whole(driver: Which) {
+    let options = DatagramOptions { joins_runs: true, payload_bytes_max: 1_500, ..Default::default() };
+    let mut receiver = Endpoint::new(driver, &options);
+    let mut sender = Endpoint::new(driver, &DatagramOptions::default());
+    // 45 of these fill a packet of 64 KiB; the kernel joins up to 64 where it may.
+    for _ in 0..4 {
+        assert_eq!(sender.send([run(64 * 1_440, 1_440, receiver.address)]).sent, 64);
+        // The kernel's buffer has room for two of them.
+        let count = 64 + receiver.datagrams.iter().map(Datagram::count).sum::<usize>();
+        receiver.run_until(|endpoint| endpoint.datagrams.iter().map(Datagram::count).sum::<usize>() == count);
+    }
+    receiver.run_until(|endpoint| endpoint.datagrams.iter().map(Datagram::count).sum::<usize>() == 256);
+    assert!(receiver.datagrams.iter().all(|run| !run.truncated && run.payload.len() % 1_440 == 0));
+    assert!(receiver.datagrams.iter().any(|run| run.payload.len() > 32 * 1_440));
+}
+
+pub(crate) fn the_kernels_drops_are_counted(driver: Which) {
+    let options = DatagramOptions { receive_buffer_bytes: Some(4_096), ..Default::default() };
+    let mut endpoint = Endpoint::new(driver, &options);
+    let peer = peer();
+    for _ in 0..200 {
+        peer.send_to(&[7; 1_000], endpoint.address).unwrap();
+    }
+    endpoint.fence();
+    let received = endpoint.datagrams.len() as u64;
+    assert!(received < 200);
+    // The fence may be a drop as well, until it is sent again: it is not, so it came.
+    assert_eq!(endpoint.driver.datagram_drops(endpoint.token), 200 - received);
+}
+
+pub(crate) fn a_connected_socket_receives_from_its_peer_alone(driver: Which) {
+    let (known, other) = (peer(), peer());
+    let options = DatagramOptions { peer: Some(known.local_addr().unwrap()), ..Default::default() };
+    let mut endpoint = Endpoint::new(driver, &options);
+    other.send_to(b"other", endpoint.address).unwrap();
+    known.send_to(b"known", endpoint.address).unwrap();
+    endpoint.run_until(|endpoint| !endpoint.datagrams.is_empty());
+    assert_eq!(endpoint.payloads(), [b"known"]);
+    assert_eq!(endpoint.datagrams[0].source, known.local_addr().unwrap());
+    let to_peer = Transmit { destination: None, ecn: Ecn::Ect0, ..run(20, 10, endpoint.address) };
+    assert_eq!(endpoint.send([to_peer]).sent, 2);
+    assert_eq!((receive(&known).len(), receive(&known).len()), (10, 10));
+}
+
+pub(crate) fn a_paused_socket_receives_nothing_and_resumes(driver: Which) {
+    let mut endpoint = Endpoint::new(driver, &DatagramOptions::default());
+    endpoint.turn(Duration::ZERO);
+    endpoint.driver.submit(endpoint.token, Operation::Receive(false));
+    let peer = peer();
+    peer.send_to(b"1", endpoint.address).unwrap();
+    for _ in 0..5 {
+        endpoint.turn(Duration::from_millis(1));
+    }
+    assert_eq!(endpoint.datagrams.len(), 0);
+    endpoint.driver.submit(endpoint.token, Operation::Receive(true));
+    endpoint.run_until(|endpoint| endpoint.datagrams.len() == 1);
+}
+
+pub(crate) fn a_paused_driver_receives_no_datagrams(driver: Which) {
+    let mut endpoint = Endpoint::new(driver, &DatagramOptions::default());
+    endpoint.driver.pause_receives(true);
+    let peer = peer();
+    peer.send_to(b"1", endpoint.address).unwrap();
+    for _ in 0..5 {
+        endpoint.turn(Duration::from_millis(1));
+    }
+    assert_eq!(endpoint.datagrams.len(), 0);
+    endpoint.driver.pause_receives(false);
+    endpoint.run_until(|endpoint| endpoint.datagrams.len() == 1);
+}
+
+pub(crate) fn a_closed_socket_reports_no_datagrams(driver: Which) {
+    let mut endpoint = Endpoint::new(driver, &DatagramOptions::default());
+    let peer = peer();
+    for _ in 0..100 {
+        peer.send_to(b"late", endpoint.address).unwrap();
+    }
+    endpoint.driver.wait(Some(PATIENCE)).unwrap();
+    let mut closed = false;
+    match endpoint.driver.submit(endpoint.token, Operation::Close { reset: false }) {
+        None => {}
+        Some(Completion::Closed) => closed = true,
+        Some(other) => panic!("{other:?}"),
+    }
+    let deadline = Instant::now() + PATIENCE;
+    while !closed {
+        assert!(Instant::now() < deadline);
+        endpoint.driver.wait(Some(Duration::from_millis(10))).unwrap();
+        while let Some((token, completion)) = endpoint.driver.next_of_any() {
+            assert!(token == endpoint.token && matches!(completion, Completion::Closed), "{completion:?}");
+            closed = true;
+        }
+    }
+    assert!(UdpSocket::bind(endpoint.address).is_ok(), "the port is free again");
+    let used = endpoint.pool.ledger().used();
+    assert!(used < 8 * 1024 || driver == Which::Uring, "the memory of batches is given back: {used}");
+}
+
+pub(crate) fn a_payload_that_is_kept_is_not_overwritten(driver: Which) {
+    let mut endpoint = Endpoint::new(driver, &DatagramOptions::default());
+    let peer = peer();
+    for number in 0..50_u8 {
+        peer.send_to(&[number; 900], endpoint.address).unwrap();
+        endpoint.run_until(|endpoint| endpoint.datagrams.len() == usize::from(number) + 1);
+    }
+    for (number, datagram) in endpoint.datagrams.iter().enumerate() {
+        assert_eq!(*datagram.payload, [number as u8; 900]);
+    }
+}
+
+pub(crate) fn a_batch_grows_with_the_datagrams_that_wait(driver: Which) {
+    let mut endpoint = Endpoint::new(driver, &DatagramOptions::default());
+    let peer = peer();
+    for _ in 0..150 {
+        peer.send_to(b"tide", endpoint.address).unwrap();
+    }
+    endpoint.run_until(|endpoint| endpoint.datagrams.len() == 150);
+    assert_eq!(endpoint.batches.iter().sum::<usize>(), 150);
+    assert!(endpoint.batches.contains(&64), "{:?}", endpoint.batches);
+    assert!(endpoint.batches[0] <= 4, "{:?}", endpoint.batches);
+}
+
+pub(crate) fn a_group_may_be_named_twice(driver: Which) {
+    let group = (IpAddr::from([239, 255, 7, 7]), 1);
+    let options = DatagramOptions { groups: vec![group, group], ..Default::default() };
+    let mut endpoint = Endpoint::at(driver, "0.0.0.0:0", &options);
+    let peer = peer();
+    SockRef::from(&peer).set_multicast_if_v4(&Ipv4Addr::LOCALHOST).unwrap();
+    if let Err(error) = peer.send_to(b"to all", (Ipv4Addr::new(239, 255, 7, 7), endpoint.address.port())) {
+        return println!("skipped: no multicast over loopback here: {error}");
+    }
+    endpoint.run_until(|endpoint| !endpoint.datagrams.is_empty());
+    endpoint.fence();
+    assert_eq!(endpoint.payloads(), [b"to all"]);
+    let response = Transmit::response(&endpoint.datagrams[0], b"here".to_vec());
+    assert_eq!((endpoint.datagrams[0].local.address, response.local.address), (Some(group.0), None));
+    assert_eq!(endpoint.send([response]).sent, 1);
+    assert_eq!(receive(&peer), b"here");
+}
