@@ -2,10 +2,14 @@
 
 #![forbid(unsafe_code)]
 
+mod cache;
 mod generated;
 mod hickory;
 mod messages;
 mod names;
+mod resolver;
+mod simulation;
 mod streams;
 mod support;
+mod system_files;
 mod texts;
