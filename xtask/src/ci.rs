@@ -125,7 +125,7 @@ fn examples(backend: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-const EXAMPLES: [&str; 35] = [
+const EXAMPLES: [&str; 36] = [
     "axum",
     "behind_proxy",
     "cache_server",
@@ -153,6 +153,7 @@ const EXAMPLES: [&str; 35] = [
     "sign_in",
     "socks_server",
     "nats_server",
+    "zone",
     "memcached_server",
     "sse_push",
     "streams",

@@ -139,6 +139,7 @@ const TABLE: &[Row] = &[
     row("crates/proxy-protocol", Of(&[DOCUMENTATION, EXAMPLES, PROXY_PROTOCOL])).long(DECODER),
     row("crates/scan", Of(&[DOCUMENTATION, HTTP, INSTRUCTIONS, PROGRAM])).long(UNSAFE),
     row("crates/socks", Of(&[DOCUMENTATION, EXAMPLES, SOCKS])).long(DECODER),
+    row("crates/dns", Of(&[DOCUMENTATION, EXAMPLES])).long(DECODER),
     row("crates/nats", Of(&[DOCUMENTATION, EXAMPLES])).long(DECODER),
     row("crates/memcached", Of(&[DOCUMENTATION, EXAMPLES])).long(DECODER),
     row("crates/redis", Of(&[DOCUMENTATION, EXAMPLES])).long(DECODER),

@@ -9,6 +9,6 @@ mod parse;
 mod svc_params;
 mod write;
 
-pub(crate) use lexer::{Token, tokens};
-pub(crate) use parse::{Refused, parse_data};
+pub(crate) use lexer::tokens;
+pub(crate) use parse::{duration, parse_data};
 pub(crate) use write::write_data;
