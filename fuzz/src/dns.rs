@@ -3,9 +3,10 @@
 //!
 //! The first byte has the part: a message, the streams of both roles with the seed of the split, or a zone file.
 
-use tidegate_codec::{Codec, Step};
+use tidegate_codec::Codec;
 use tidegate_dns::{
-    ClientCodec, MessageView, MessageWriter, Name, Question, Rdata, Record, RecordType, Section, ServerCodec, Zone,
+    Class, ClientCodec, MessageView, MessageWriter, Name, Question, Rdata, Record, RecordType, Section, ServerCodec,
+    Zone,
 };
 use tidegate_testkit::contract::Contract;
 
@@ -44,7 +45,12 @@ fn message(wire: &[u8]) {
     for (section, record) in records(&message) {
         let _ = record.data.view();
         let text = record.data.to_string();
-        assert_eq!(Rdata::parse(record.record_type(), &text, &Name::root()).as_ref(), Ok(&record.data), "{text}");
+        // Data of other classes are opaque, so bytes that look like a pointer are no name.
+        let is_in = record.class == Class::IN;
+        assert!(
+            !is_in || Rdata::parse(record.record_type(), &text, &Name::root()).as_ref() == Ok(&record.data),
+            "{text}"
+        );
         // A message whose names were compressed better than ours are may be longer than a message can be.
         if writer.record(section, &record).is_err() {
             return;

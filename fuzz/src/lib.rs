@@ -116,7 +116,7 @@ pub use websocket::websocket;
 pub type Target = fn(&[u8]);
 
 /// All targets, by name.
-pub const TARGETS: [(&str, Target); 28] = [
+pub const TARGETS: [(&str, Target); 29] = [
     ("lines", lines),
     ("delimiter", delimiter),
     ("fixed", fixed),

@@ -104,6 +104,7 @@ enum Registry {
 }
 
 pub(crate) const CONNECTCONFORMANCE: Tool = go("connectrpc.com/conformance/cmd/connectconformance", "bin", "v1.0.7");
+pub(crate) const DNSPYTHON: Tool = python("dnspython", "", "2.9.2");
 pub(crate) const GRPCURL: Tool = go("github.com/fullstorydev/grpcurl/cmd/grpcurl", "bin", "v1.9.3");
 pub(crate) const GRPC_INTEROP: Tool = go("google.golang.org/grpc/interop/client", "grpc_interop/bin", "v1.85.0");
 pub(crate) const H2SPEC: Tool = go("github.com/summerwind/h2spec/cmd/h2spec", "bin", "v2.2.1+incompatible");
@@ -213,7 +214,7 @@ fn is_there(tool: &str) -> bool {
 mod tests {
     use super::*;
 
-    const PINNED: [Tool; 17] = [
+    const PINNED: [Tool; 18] = [
         CONNECTCONFORMANCE,
         GRPCURL,
         GRPC_INTEROP,
@@ -223,6 +224,7 @@ mod tests {
         KOSOKU,
         KUBERNETES_VALIDATE,
         NATS_PY,
+        DNSPYTHON,
         REDIS_PY,
         SEMVER_CHECKS,
         SMUGGLEX,

@@ -188,6 +188,7 @@ const TABLE: &[Row] = &[
     row("interop/socks.py", Of(&[SOCKS])),
     row("interop/tls.py", Of(&[TLS])).long(&["TLS by testssl.sh"]),
     row("interop/toxic.py", Of(&[])).long(&["a proxy between two toxiproxies"]),
+    row("interop/zone.py", Of(&[])).long(&["a DNS zone"]),
     row("interop/websocket.py", Of(&[WEBSOCKET])).long(&["all WebSocket cases"]),
     row("interop/websocket_clients.py", Of(&[])).long(&["WebSocket with Python"]),
     row("interop/websocket_peers", Of(&[])).long(&["WebSocket with Python"]),

@@ -27,6 +27,8 @@ pub(crate) enum Field {
     PlainName,
     /// A length in one byte, then as many bytes.
     Text,
+    /// A text of letters and digits, without quotes in presentation form.
+    Tag,
     /// One text or more, up to the end.
     Texts,
     /// A text without a length, up to the end.
@@ -75,7 +77,7 @@ pub(crate) const fn fields(record_type: RecordType) -> Option<&'static [Field]> 
         RecordType::TLSA | RecordType::SMIMEA => &[F::U8, F::U8, F::U8, F::Hex],
         RecordType::OPENPGPKEY => &[F::Base64],
         RecordType::SVCB | RecordType::HTTPS => &[F::U16, F::PlainName, F::SvcParams],
-        RecordType::CAA => &[F::U8, F::Text, F::TextRest],
+        RecordType::CAA => &[F::U8, F::Tag, F::TextRest],
         _ => return None,
     })
 }
@@ -102,7 +104,15 @@ pub(crate) fn field_end(field: Field, message: &[u8], at: usize, end: usize) -> 
         F::Ipv6 => at + 16,
         F::CompressedName | F::LenientName => NameView::read(message, at, Compression::Allowed)?.1,
         F::PlainName => NameView::read(message, at, Compression::Forbidden)?.1,
-        F::Text | F::Salt | F::Hash => text_end(message, at, end)?,
+        F::Text | F::Tag | F::Salt => text_end(message, at, end)?,
+        F::Hash => {
+            // RFC 5155 §3.2: a hash has at least one byte.
+            let next = text_end(message, at, end)?;
+            if next == at + 1 {
+                return Err(DnsError::RecordData);
+            }
+            next
+        }
         F::Texts => {
             let mut next = text_end(message, at, end)?;
             while next < end {
@@ -140,12 +150,15 @@ fn checked(message: &[u8], at: usize, end: usize, is_valid: fn(&[u8]) -> bool) -
     if is_valid(bytes) { Ok(end) } else { Err(DnsError::RecordData) }
 }
 
-/// RFC 4034 §4.1.2: windows ascend, and have 1 to 32 bytes.
+/// RFC 4034 §4.1.2: windows ascend, and have 1 to 32 bytes, of which the last is not zero.
 fn is_type_bitmap(mut rest: &[u8]) -> bool {
     let mut last = None;
     while let [window, length, behind @ ..] = rest {
         let length = usize::from(*length);
         if last.is_some_and(|last| last >= *window) || length == 0 || length > 32 || length > behind.len() {
+            return false;
+        }
+        if behind[length - 1] == 0 {
             return false;
         }
         last = Some(*window);

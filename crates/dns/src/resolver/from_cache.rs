@@ -49,9 +49,9 @@ fn read_locked(cache: &mut Cache, name: &Name, record_type: RecordType, aliases_
             records.extend(data.into_iter().map(|data| Record::new(target.clone(), ttl, data)));
             let answer = Arc::new(Answer { response_code, records, soa, is_stale });
             if is_stale {
-                found.stale = Some(answer)
+                found.stale = Some(answer);
             } else {
-                found.result = Some(Ok(answer))
+                found.result = Some(Ok(answer));
             }
             return found;
         }

@@ -86,7 +86,7 @@ fn parse_field(field: Field, tokens: &[Token<'_>], origin: &Name, out: &mut Vec<
         Field::CompressedName | Field::LenientName | Field::PlainName => {
             out.extend_from_slice(Name::parse_relative(word, origin)?.wire());
         }
-        Field::Text => text(word, out)?,
+        Field::Text | Field::Tag => text(word, out)?,
         Field::TextRest => out.extend_from_slice(&unescaped(word)?),
         Field::Salt if word == "-" => out.push(0),
         Field::Salt => with_length(&from_hex(word).ok_or(DnsError::DataText)?, out)?,

@@ -49,6 +49,13 @@ fn write_field(field: Field, wire: &[u8], range: std::ops::Range<usize>, f: &mut
             }
         }
         Field::Text => write_quoted(bytes.get(1..).unwrap_or_default(), f),
+        Field::Tag => {
+            let tag = bytes.get(1..).unwrap_or_default();
+            match std::str::from_utf8(tag) {
+                Ok(tag) if !tag.is_empty() && tag.bytes().all(|byte| byte.is_ascii_alphanumeric()) => f.write_str(tag),
+                _ => write_quoted(tag, f),
+            }
+        }
         Field::Texts => {
             for (index, text) in crate::name::labels_of_any_length(bytes).enumerate() {
                 f.write_str(if index > 0 { " " } else { "" })?;

@@ -36,7 +36,7 @@ use crate::records::{Rdata, Record};
 /// assert_eq!(answer.answers[0].to_string(), "north.sea.tides.example. 300 IN AAAA 2001:db8::5");
 ///
 /// let error = Zone::parse("@ 300 SOA ns root 1 2 3 4\n", Some(&"a".parse()?)).expect_err("a number is missing");
-/// assert_eq!((error.line, error.column), (1, 25));
+/// assert_eq!((error.line, error.column), (1, 26));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug, Clone)]

@@ -129,6 +129,8 @@ fn the_fields_of_a_record_fill_its_data() {
         (64, &[0, 1, 0, 0, 4, 0, 5, 0, 0, 0, 0, 0]),                    // an address of five bytes
         (47, &[0, 0, 0]),                                               // an empty window
         (47, &[0, 0, 33]),                                              // a window of 33 bytes
+        (47, &[0, 0, 1, 0]),                                            // a window that ends with a zero
+        (50, &[1, 0, 0, 1, 0, 0]),                                      // no hash
         (46, &[0; 17]),
         (35, &[0, 0, 0, 0, 5]),
     ];
