@@ -87,7 +87,7 @@ def compare_zone(server, zone):
             answer = ask(server, full, rdataset.rdtype, over, use_edns=0, payload=1232)
             if answer.flags & dns.flags.TC and over is dns.query.udp:
                 continue
-            found = answer.get_rrset(answer.answer, full, dns.rdataclass.IN, rdataset.rdtype)
+            found = answer.get_rrset(answer.answer, full, dns.rdataclass.IN, rdataset.rdtype, rdataset.covers)
             if found is None or {rdata.to_digestable() for rdata in found} != wanted or found.ttl != rdataset.ttl:
                 raise Failure(f"{full} {rdataset}: {answer}")
             if not answer.flags & dns.flags.AA or answer.rcode() != dns.rcode.NOERROR:

@@ -85,14 +85,14 @@ pub struct Cache {
     config: CacheConfig,
     hasher: RandomState,
     places: HashTable<u32>,
-    entries: Vec<Option<Entry>>,
+    entries: Vec<Option<CacheEntry>>,
     free: Vec<u32>,
     hand: usize,
     memory: usize,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct CacheEntry {
     /// The name in lower case, then the type.
     key: Box<[u8]>,
     /// Each with a length in two bytes; of a negative answer the SOA's owner, then its data.
@@ -108,7 +108,7 @@ struct Entry {
     is_refreshing: bool,
 }
 
-/// What an entry is, beside its data.
+/// An entry's kind.
 #[derive(Debug, Clone, Copy)]
 struct Kind {
     response_code: ResponseCode,
@@ -116,7 +116,7 @@ struct Kind {
     failures: u8,
 }
 
-impl Entry {
+impl CacheEntry {
     const fn memory(&self) -> usize {
         ENTRY_BYTES + self.key.len() + self.data.len()
     }
@@ -257,8 +257,17 @@ impl Cache {
         let (key, data) = (key.into_boxed_slice(), data.into_boxed_slice());
         let Kind { response_code, is_negative, failures } = kind;
         let (was_read, is_refreshing) = (false, false);
-        let entry =
-            Entry { key, data, stored: now, lifetime, response_code, is_negative, failures, was_read, is_refreshing };
+        let entry = CacheEntry {
+            key,
+            data,
+            stored: now,
+            lifetime,
+            response_code,
+            is_negative,
+            failures,
+            was_read,
+            is_refreshing,
+        };
         // One entry may not push out most of the others.
         if entry.memory() > self.config.memory_max / ENTRY_SHARE_MIN {
             return;
@@ -324,7 +333,7 @@ fn pack(bytes: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(bytes);
 }
 
-fn unpack(record_type: RecordType, entry: &Entry, ttl: u32) -> (Vec<Rdata>, Option<Record>) {
+fn unpack(record_type: RecordType, entry: &CacheEntry, ttl: u32) -> (Vec<Rdata>, Option<Record>) {
     let mut rest = &entry.data[..];
     let parts = std::iter::from_fn(move || {
         let (length, behind) = rest.split_first_chunk::<2>()?;
@@ -346,7 +355,7 @@ fn rdata(record_type: RecordType, wire: &[u8]) -> Rdata {
 }
 
 /// Bytes of an entry beside its key and data: the entry, its place, two allocations.
-const ENTRY_BYTES: usize = size_of::<Option<Entry>>() + 5 + 32;
+const ENTRY_BYTES: usize = size_of::<Option<CacheEntry>>() + 5 + 32;
 /// The TTL of a stale answer in seconds (RFC 8767 §4).
 const STALE_TTL: u32 = 30;
 /// The largest entry is this part of the memory.

@@ -1,9 +1,9 @@
-//! EDNS (RFC 6891): what the OPT record has, read in place and to be written.
+//! EDNS (RFC 6891): the content of the OPT record, read in place and to be written.
 
 use bytes::Bytes;
 
+use crate::header::FIXED_BYTES;
 use crate::limits::{UDP_PAYLOAD_BYTES, UDP_PAYLOAD_BYTES_MIN};
-use crate::message_view::FIXED_BYTES;
 
 /// The code of the option with a cookie (RFC 7873).
 pub const COOKIE: u16 = 10;

@@ -5,6 +5,9 @@ use crate::numbers::{Opcode, ResponseCode};
 /// Bytes of a header.
 pub(crate) const HEADER_BYTES: usize = 12;
 
+/// Bytes of the type, class, TTL and length of a record.
+pub(crate) const FIXED_BYTES: usize = 10;
+
 /// The header of a message, without the counts of its sections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {

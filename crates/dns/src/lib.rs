@@ -43,7 +43,7 @@
 //! | `resolv_conf.rs` | `ResolvConf`: servers, search list, options |
 //! | `hosts.rs` | `Hosts` |
 //! | `cache.rs` | `Cache`: sets of records within a budget |
-//! | `resolver/` | `Resolver`: limits: `config.rs`, results: `answer.rs`, queries: `attempts.rs`, what arrives: `receiving.rs`, its meaning: `response.rs`, servers: `upstream.rs`, the cache: `from_cache.rs`, random numbers: `query_random.rs` |
+//! | `resolver/` | `Resolver`: limits: `config.rs`, results: `answer.rs`, queries: `attempts.rs`, responses: `receiving.rs`, its meaning: `response.rs`, servers: `upstream.rs`, the cache: `shared_cache.rs`, `from_cache.rs`, random numbers: `query_random.rs` |
 //! | `client/` | `StreamResolver`; its connections: `connection.rs` |
 //! | `server/` | `Responder`, the rules of all responses; a connection: `handler.rs`, limits of datagrams: `rate_limit.rs` |
 //! | `zone/` | `Zone`; its files: `parse.rs`, errors: `error.rs`, answers: `answer.rs` |

@@ -12,7 +12,7 @@ use tidegate_buffer::Slice;
 
 use crate::edns::EdnsView;
 use crate::error::DnsError;
-use crate::header::{HEADER_BYTES, Header};
+use crate::header::{FIXED_BYTES, HEADER_BYTES, Header};
 use crate::layout;
 use crate::limits::{MESSAGE_BYTES_MAX, ProtocolLimits};
 use crate::name_view::{Compression, NameView};
@@ -181,7 +181,7 @@ impl<'a> MessageView<'a> {
         records(self.bytes, self.sections.additionals, self.sections.end)
     }
 
-    /// What the OPT record has, if there is one.
+    /// The content of the OPT record, if there is one.
     #[must_use]
     pub fn edns(&self) -> Option<EdnsView<'a>> {
         (self.sections.opt != 0).then(|| EdnsView::read(self.bytes, usize::from(self.sections.opt))).flatten()
@@ -317,9 +317,6 @@ impl fmt::Debug for RecordView<'_> {
         write!(f, "{} {} {} {} {}", self.name, self.ttl(), self.class(), self.record_type(), self.to_rdata())
     }
 }
-
-/// Type, class, TTL and length of a record.
-pub(crate) const FIXED_BYTES: usize = 10;
 
 /// A received message with its bytes. A clone shares them.
 #[derive(Clone)]

@@ -9,10 +9,10 @@ use bytes::Bytes;
 
 use crate::edns::Edns;
 use crate::error::DnsError;
-use crate::header::{HEADER_BYTES, Header};
+use crate::header::{FIXED_BYTES, HEADER_BYTES, Header};
 use crate::layout::{self, Field};
 use crate::limits::MESSAGE_BYTES_MAX;
-use crate::message_view::{FIXED_BYTES, RecordView};
+use crate::message_view::RecordView;
 use crate::name::{LABEL_BYTES_MAX, NAME_BYTES_MAX, Name};
 use crate::name_view::{Compression, NameView};
 use crate::numbers::{Class, RecordType};

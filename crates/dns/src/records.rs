@@ -121,7 +121,8 @@ impl Rdata {
     /// [`DnsError::DataText`] and those of names.
     pub fn parse(record_type: RecordType, data: &str, origin: &Name) -> Result<Self, DnsError> {
         let tokens = text::tokens(data).ok_or(DnsError::DataText)?;
-        text::parse_data(record_type, &tokens, origin).map_err(|refused| refused.error)
+        let wire = text::parse_data(record_type, &tokens, origin).map_err(|refused| refused.error)?;
+        Self::from_wire(record_type, wire.into())
     }
 
     /// An IPv4 address.

@@ -53,7 +53,7 @@ impl Handler<ClientCodec> for ServerConnection {
 
     fn closed(&mut self, _: &CloseReason) {
         let Some(shared) = self.shared.upgrade() else { return };
-        // The loop calls this within its own borrow of the connection, so what follows is left to a task.
+        // The loop calls this within its own borrow of the connection, so a task does the rest.
         let server = self.server;
         drop(task::spawn(async move { Shared::on_closed(&shared, server) }));
     }

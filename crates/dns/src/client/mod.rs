@@ -236,7 +236,7 @@ fn alternate(first: Option<&Answer>, second: Option<&Answer>) -> Vec<IpAddr> {
 }
 
 impl Shared {
-    /// Sends what the resolver wants to send, and wakes the callers whose lookups have ended.
+    /// Sends the resolver's queries, and wakes the callers whose lookups have ended.
     fn pump(this: &Rc<Self>) {
         loop {
             let transmit = this.resolver.borrow_mut().poll_transmit();

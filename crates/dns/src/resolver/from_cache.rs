@@ -3,14 +3,15 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::{Answer, LookupError, SharedCache};
+use super::answer::{Answer, LookupError};
+use super::shared_cache::SharedCache;
 use crate::cache::{Cache, Cached};
 use crate::name::Name;
 use crate::numbers::{RecordType, ResponseCode};
 use crate::record_data::RecordData;
 use crate::records::Record;
 
-/// What the cache has for a question.
+/// The cache's entries for a question.
 #[derive(Debug, Default)]
 pub(super) struct FromCache {
     /// A result whose time has not passed.

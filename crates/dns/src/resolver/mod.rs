@@ -8,7 +8,7 @@
 //! with the letters' cases, and its cookie. One that fails this for the name of a lookup makes that lookup go on over a
 //! stream at once: a forger gains nothing from more of them, and a lookup does not wait.
 //!
-//! `attempts.rs` sends, `receiving.rs` matches what arrives, `response.rs` says what it means, `upstream.rs` measures
+//! `attempts.rs` sends, `receiving.rs` matches responses, `response.rs` has their meaning, `upstream.rs` measures
 //! servers, `from_cache.rs` answers without them.
 
 mod answer;
@@ -18,48 +18,24 @@ mod from_cache;
 mod query_random;
 mod receiving;
 mod response;
+mod shared_cache;
 mod upstream;
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 pub use answer::{Answer, LookupError};
 pub use config::{ResolverConfig, ResolverServer};
+pub use shared_cache::SharedCache;
 
-use crate::cache::{Cache, CacheConfig};
 use crate::message_writer::EncodedMessage;
 use crate::name::Name;
 use crate::numbers::RecordType;
 use crate::records::Record;
 use query_random::QueryRandom;
 use upstream::Upstream;
-
-/// A cache that several resolvers share: one for a process.
-///
-/// ```
-/// use tidegate::dns::{CacheConfig, SharedCache};
-///
-/// let cache = SharedCache::new(CacheConfig::default());
-/// assert_eq!(cache.with(|cache| cache.len()), 0);
-/// ```
-#[derive(Debug, Clone)]
-pub struct SharedCache(Arc<Mutex<Cache>>);
-
-impl SharedCache {
-    /// An empty cache.
-    #[must_use]
-    pub fn new(config: CacheConfig) -> Self {
-        Self(Arc::new(Mutex::new(Cache::new(config))))
-    }
-
-    /// Uses the cache, while no other thread does.
-    pub fn with<T>(&self, f: impl FnOnce(&mut Cache) -> T) -> T {
-        // The cache has no invariant that a panic of its reader could break.
-        f(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
 
 /// The number of a lookup in flight. Equal questions have the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

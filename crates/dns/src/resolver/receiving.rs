@@ -1,4 +1,4 @@
-//! Responses: which attempt they belong to, and what follows.
+//! Responses: the attempt that each belongs to, and the next step.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -50,7 +50,7 @@ impl Resolver {
             return self.on_mismatch(server, transport, parsed.ok().as_ref(), now);
         };
         let Ok(message) = parsed else {
-            // It may be a forgery with a guessed ID, or a server that writes what this side cannot read.
+            // It may be a forgery with a guessed ID, or a server that writes malformed messages.
             self.counts.mismatches += 1;
             return self.go_on_over_stream(id, server, now);
         };

@@ -1,4 +1,4 @@
-//! What a response means for a question: records that were asked for, and nothing else.
+//! The meaning of a response for a question: records that were asked for, and nothing else.
 
 use crate::message_view::{MessageView, RecordView};
 use crate::name::Name;

@@ -16,7 +16,7 @@ use crate::numbers::{Opcode, ResponseCode};
 use crate::records::{Question, Record};
 use crate::zone::Zone;
 
-/// What a response has, beside what follows from the query.
+/// The parts of a response that do not follow from the query.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Response {
     /// The response code.
@@ -101,7 +101,7 @@ impl<R: Responder + ?Sized> Responder for std::sync::Arc<R> {
     }
 }
 
-/// The payload of a response in a datagram to this query: what the client accepts, at most 1,232 bytes, and 512 for one
+/// The payload of a response in a datagram to this query: the bytes that the client accepts, at most 1,232 bytes, and 512 for one
 /// without EDNS.
 #[must_use]
 pub fn datagram_bytes_max(query: &MessageView<'_>) -> usize {

@@ -44,7 +44,7 @@ pub enum ResponseKind {
     Error,
 }
 
-/// What happens to a response.
+/// The decision about a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RateDecision {
     /// It is sent.

@@ -1,4 +1,9 @@
-//! Hexadecimal, Base32 with the extended alphabet, times of RRSIG.
+//! Hexadecimal, Base32 with the extended alphabet, times of RRSIG, numbers, texts with escapes.
+
+use std::fmt;
+
+use crate::error::DnsError;
+use crate::name::unescape;
 
 const BASE32: &[u8; 32] = b"0123456789abcdefghijklmnopqrstuv";
 
@@ -78,4 +83,46 @@ pub(crate) fn to_time(seconds: u32) -> String {
     let month = if m < 10 { m + 3 } else { m - 9 };
     let year = year_of_era + era * 400 + i64::from(month <= 2);
     format!("{year:04}{month:02}{day:02}{:02}{:02}{:02}", rest / 3_600, rest / 60 % 60, rest % 60)
+}
+
+pub(crate) fn number<T: std::str::FromStr>(word: &str) -> Result<T, DnsError> {
+    if !word.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(DnsError::DataText);
+    }
+    word.parse().map_err(|_| DnsError::DataText)
+}
+
+/// The bytes of a text without its escapes.
+pub(crate) fn unescaped(text: &str) -> Result<Vec<u8>, DnsError> {
+    let (text, mut at, mut out) = (text.as_bytes(), 0, Vec::with_capacity(text.len()));
+    while at < text.len() {
+        if text[at] == b'\\' {
+            let (byte, length) = unescape(&text[at..]).ok_or(DnsError::DataText)?;
+            out.push(byte);
+            at += length;
+        } else {
+            out.push(text[at]);
+            at += 1;
+        }
+    }
+    Ok(out)
+}
+
+pub(crate) fn with_length(bytes: &[u8], out: &mut Vec<u8>) -> Result<(), DnsError> {
+    out.push(u8::try_from(bytes.len()).map_err(|_| DnsError::DataText)?);
+    out.extend_from_slice(bytes);
+    Ok(())
+}
+
+/// Writes a text in quotes, with escapes.
+pub(crate) fn write_quoted(text: &[u8], f: &mut impl fmt::Write) -> fmt::Result {
+    f.write_char('"')?;
+    for &byte in text {
+        match byte {
+            b'"' | b'\\' => write!(f, "\\{}", byte as char)?,
+            0x20..=0x7e => f.write_char(byte as char)?,
+            _ => write!(f, "\\{byte:03}")?,
+        }
+    }
+    f.write_char('"')
 }

@@ -36,7 +36,7 @@ pub(crate) struct Lexer<'a> {
 
 /// An entry of a zone file.
 #[derive(Debug)]
-pub(crate) struct Entry<'a> {
+pub(crate) struct ZoneEntry<'a> {
     pub(crate) tokens: Vec<Token<'a>>,
     /// Whether the line begins with a space or a tab, so that the owner is that of the entry before.
     pub(crate) is_indented: bool,
@@ -60,7 +60,7 @@ impl<'a> Lexer<'a> {
     }
 
     /// The next entry with a token; `None` at the end of the text.
-    pub(crate) fn next_entry(&mut self) -> Option<Result<Entry<'a>, LexRefused>> {
+    pub(crate) fn next_entry(&mut self) -> Option<Result<ZoneEntry<'a>, LexRefused>> {
         loop {
             if self.at >= self.text.len() {
                 return None;
@@ -72,7 +72,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    fn entry(&mut self) -> Result<Entry<'a>, LexRefused> {
+    fn entry(&mut self) -> Result<ZoneEntry<'a>, LexRefused> {
         let bytes = self.text.as_bytes();
         let is_indented = matches!(bytes.get(self.at), Some(b' ' | b'\t'));
         let (mut tokens, mut depth) = (Vec::new(), 0_usize);
@@ -84,7 +84,7 @@ impl<'a> Lexer<'a> {
                     self.line += 1;
                     self.line_start = self.at;
                     if depth == 0 {
-                        return Ok(Entry { tokens, is_indented });
+                        return Ok(ZoneEntry { tokens, is_indented });
                     }
                 }
                 b' ' | b'\t' | b'\r' => self.at += 1,
@@ -102,7 +102,7 @@ impl<'a> Lexer<'a> {
                 _ => tokens.push(self.word()),
             }
         }
-        if depth > 0 { Err(opened) } else { Ok(Entry { tokens, is_indented }) }
+        if depth > 0 { Err(opened) } else { Ok(ZoneEntry { tokens, is_indented }) }
     }
 
     fn token(&self, start: usize, end: usize, is_quoted: bool) -> Token<'a> {

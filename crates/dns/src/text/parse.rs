@@ -5,14 +5,13 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use super::encodings::{from_base32, from_hex, from_time};
+use super::encodings::{from_base32, from_hex, from_time, number, unescaped, with_length};
 use super::lexer::Token;
 use super::svc_params;
 use crate::error::DnsError;
 use crate::layout::{self, Field};
-use crate::name::{Name, unescape};
+use crate::name::Name;
 use crate::numbers::RecordType;
-use crate::records::Rdata;
 
 /// An error, and the index of the token that causes it; the count of tokens if one is missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,8 +20,8 @@ pub(crate) struct Refused {
     pub(crate) token: usize,
 }
 
-/// Record data from the tokens behind the type.
-pub(crate) fn parse_data(record_type: RecordType, tokens: &[Token<'_>], origin: &Name) -> Result<Rdata, Refused> {
+/// The wire form of record data, from the tokens behind the type. The caller checks it as a whole.
+pub(crate) fn parse_data(record_type: RecordType, tokens: &[Token<'_>], origin: &Name) -> Result<Vec<u8>, Refused> {
     let refuse = |token: usize| move |error| Refused { error, token };
     if let [first, length, hex @ ..] = tokens
         && first.text == "\\#"
@@ -30,8 +29,7 @@ pub(crate) fn parse_data(record_type: RecordType, tokens: &[Token<'_>], origin: 
     {
         let digits: String = hex.iter().map(|token| token.text).collect();
         let wire = from_hex(&digits).filter(|wire| length.text.parse() == Ok(wire.len()));
-        let wire = wire.ok_or(DnsError::DataText).map_err(refuse(1))?;
-        return Rdata::from_wire(record_type, wire.into()).map_err(refuse(2));
+        return wire.ok_or(DnsError::DataText).map_err(refuse(1));
     }
     let fields = layout::fields(record_type).filter(|_| record_type != RecordType::OPT);
     let fields = fields.ok_or(DnsError::DataText).map_err(refuse(0))?;
@@ -42,7 +40,7 @@ pub(crate) fn parse_data(record_type: RecordType, tokens: &[Token<'_>], origin: 
     if at < tokens.len() {
         return Err(Refused { error: DnsError::DataText, token: at });
     }
-    Rdata::from_wire(record_type, wire.into()).map_err(refuse(at.saturating_sub(1)))
+    Ok(wire)
 }
 
 /// Appends a field; returns how many tokens it has.
@@ -102,13 +100,6 @@ fn concat(tokens: &[Token<'_>]) -> String {
     tokens.iter().map(|token| token.text).collect()
 }
 
-pub(crate) fn number<T: std::str::FromStr>(word: &str) -> Result<T, DnsError> {
-    if !word.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Err(DnsError::DataText);
-    }
-    word.parse().map_err(|_| DnsError::DataText)
-}
-
 /// Seconds, also as `1w2d3h4m5s`, which all servers read.
 pub(crate) fn duration(word: &str) -> Option<u32> {
     if word.is_empty() {
@@ -138,30 +129,8 @@ pub(crate) fn duration(word: &str) -> Option<u32> {
     sum.checked_add(number)
 }
 
-/// The bytes of a text without its escapes.
-pub(crate) fn unescaped(text: &str) -> Result<Vec<u8>, DnsError> {
-    let (text, mut at, mut out) = (text.as_bytes(), 0, Vec::with_capacity(text.len()));
-    while at < text.len() {
-        if text[at] == b'\\' {
-            let (byte, length) = unescape(&text[at..]).ok_or(DnsError::DataText)?;
-            out.push(byte);
-            at += length;
-        } else {
-            out.push(text[at]);
-            at += 1;
-        }
-    }
-    Ok(out)
-}
-
 fn text(word: &str, out: &mut Vec<u8>) -> Result<(), DnsError> {
     with_length(&unescaped(word)?, out)
-}
-
-pub(crate) fn with_length(bytes: &[u8], out: &mut Vec<u8>) -> Result<(), DnsError> {
-    out.push(u8::try_from(bytes.len()).map_err(|_| DnsError::DataText)?);
-    out.extend_from_slice(bytes);
-    Ok(())
 }
 
 fn type_bitmap(mut types: Vec<RecordType>, out: &mut Vec<u8>) {

@@ -6,9 +6,8 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
+use super::encodings::{number, unescaped, with_length, write_quoted};
 use super::lexer::Token;
-use super::parse::{number, unescaped, with_length};
-use super::write::write_quoted;
 use crate::error::DnsError;
 
 const KEYS: [&str; 7] = ["mandatory", "alpn", "no-default-alpn", "port", "ipv4hint", "ech", "ipv6hint"];

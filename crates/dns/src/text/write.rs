@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use super::encodings::{to_base32, to_hex, to_time};
+use super::encodings::{to_base32, to_hex, to_time, write_quoted};
 use super::svc_params;
 use crate::layout::{self, Field};
 use crate::name_view::{Compression, NameView};
@@ -73,19 +73,6 @@ fn write_field(field: Field, wire: &[u8], range: std::ops::Range<usize>, f: &mut
         Field::SvcParams => svc_params::write(bytes, f),
         Field::Options => f.write_str(&to_hex(bytes)),
     }
-}
-
-/// Writes a text in quotes, with escapes.
-pub(crate) fn write_quoted(text: &[u8], f: &mut impl fmt::Write) -> fmt::Result {
-    f.write_char('"')?;
-    for &byte in text {
-        match byte {
-            b'"' | b'\\' => write!(f, "\\{}", byte as char)?,
-            0x20..=0x7e => f.write_char(byte as char)?,
-            _ => write!(f, "\\{byte:03}")?,
-        }
-    }
-    f.write_char('"')
 }
 
 fn write_bitmap(mut rest: &[u8], f: &mut impl fmt::Write) -> fmt::Result {

@@ -53,7 +53,7 @@ impl Zone {
         answer
     }
 
-    /// Adds what the zone has for a name; returns the target of an alias.
+    /// Adds the zone's records of a name; returns the target of an alias.
     fn step(&self, name: &Name, record_type: RecordType, answer: &mut ZoneAnswer) -> Option<Name> {
         if let Some(cut) = self.cut(name, record_type) {
             // The first answer decides about authority (RFC 1034 §4.3.2 step 3b).

@@ -6,7 +6,7 @@ use super::{RecordSet, Zone, ZoneError, ZoneErrorKind};
 use crate::name::Name;
 use crate::numbers::{Class, RecordType};
 use crate::records::{Rdata, Record};
-use crate::text::lexer::{Entry, LexError, Lexer, Token};
+use crate::text::lexer::{LexError, Lexer, Token, ZoneEntry};
 use crate::text::{duration, parse_data};
 
 /// Bounds of a zone file.
@@ -93,7 +93,7 @@ impl Zone {
 }
 
 impl Parser {
-    fn entry(&mut self, entry: &Entry<'_>, limits: ZoneLimits) -> Result<(), ZoneError> {
+    fn entry(&mut self, entry: &ZoneEntry<'_>, limits: ZoneLimits) -> Result<(), ZoneError> {
         let Some(first) = entry.tokens.first() else { return Ok(()) };
         if first.text.starts_with('$') && !first.is_quoted && !entry.is_indented {
             return self.directive(&entry.tokens);
@@ -126,7 +126,7 @@ impl Parser {
         Name::parse_relative(token.text, origin).map_err(|error| at(token, ZoneErrorKind::Name(error)))
     }
 
-    fn record(&mut self, entry: &Entry<'_>) -> Result<ParsedRecord, ZoneError> {
+    fn record(&mut self, entry: &ZoneEntry<'_>) -> Result<ParsedRecord, ZoneError> {
         let mut tokens = &entry.tokens[..];
         let first = &tokens[0];
         if !entry.is_indented {
@@ -160,10 +160,13 @@ impl Parser {
         };
         let root = Name::root();
         let origin = self.origin.as_ref().unwrap_or(&root);
-        let data = parse_data(record_type, tokens, origin).map_err(|refused| {
-            let kind = ZoneErrorKind::Data(refused.error);
-            tokens.get(refused.token).map_or_else(|| behind(&entry.tokens, kind), |token| at(token, kind))
-        })?;
+        let place = |token: usize, error| {
+            let kind = ZoneErrorKind::Data(error);
+            tokens.get(token).map_or_else(|| behind(&entry.tokens, kind), |token| at(token, kind))
+        };
+        let wire = parse_data(record_type, tokens, origin).map_err(|refused| place(refused.token, refused.error))?;
+        // Fields that are valid alone may contradict each other, as two parameters with one key.
+        let data = Rdata::from_wire(record_type, wire.into()).map_err(|error| place(0, error))?;
         let ttl = own_ttl.or(self.default_ttl).or(self.last_ttl);
         let ttl = ttl.ok_or_else(|| at(first, ZoneErrorKind::NoTtl))?;
         self.last_ttl = Some(ttl);

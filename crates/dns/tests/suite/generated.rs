@@ -1,4 +1,4 @@
-//! Random messages, by seed: what is written is read the same, and a copy is written the same again.
+//! Random messages, by seed: a written message is read the same, and a copy is written the same again.
 
 use tidegate_dns::{
     Edns, Header, MessageView, MessageWriter, Name, Question, Rdata, Record, RecordType, ResponseCode, Section,

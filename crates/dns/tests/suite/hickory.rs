@@ -33,7 +33,7 @@ fn ten_thousand_messages_mean_the_same_to_both() {
             assert_eq!(u16::from(theirs.record_type()), ours.record_type().0, "{}", replay(seed));
             assert_eq!(theirs.ttl, ours.ttl());
         }
-        // What they write of it means the same to us.
+        // The message that they write again means the same to us.
         let again = theirs.to_bytes().expect("they write it");
         let again = MessageView::parse(&again).unwrap_or_else(|error| panic!("{error}: {}", replay(seed)));
         let records = |message: &MessageView<'_>| -> Vec<String> {

@@ -1,4 +1,4 @@
-//! Messages that are malformed, each with its error, and what views yield.
+//! Messages that are malformed, each with its error, and the content of views.
 
 use tidegate_dns::{
     Class, DnsError, Edns, Header, MessageView, MessageWriter, Name, ProtocolLimits, Question, Rdata, Record,

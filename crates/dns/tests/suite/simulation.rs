@@ -37,7 +37,7 @@ impl Default for Behaviour {
     }
 }
 
-/// What arrives at a time.
+/// A message that arrives at a time.
 #[derive(Debug)]
 struct Arrival {
     at: Instant,
