@@ -11,6 +11,7 @@
 //! | `compress` | an algorithm, then a compressed message; or the message to compress | `compress.rs` |
 //! | `proxy_protocol` | a policy, then a PROXY header and lines | `proxy_protocol.rs` |
 //! | `socks` | a role and its options, then the wire of the other role | `socks.rs` |
+//! | `dns` | a message; the role and the seed of a split, then the wire; or a zone file | `dns.rs` |
 //! | `nats` | the role and the seed of a split, then the wire | `nats.rs` |
 //! | `memcached` | the role and the seed of a split, then the wire | `memcached.rs` |
 //! | `redis` | a role and its limits, then the wire of the other role | `redis.rs` |
@@ -45,6 +46,7 @@
 //! | `proxy_protocol.rs` | PROXY headers, received in both ways |
 //! | `websocket.rs` | frames to both roles of WebSocket, and round trips |
 //! | `socks.rs` | handshakes of SOCKS, in both roles |
+//! | `dns.rs` | DNS: messages that are written again, each split of a stream, zone files |
 //! | `nats.rs` | NATS in both roles: each split yields the same operations, which can be sent again |
 //! | `memcached.rs` | memcached in both roles: each split yields the same messages, which can be sent again |
 //! | `redis.rs` | the wire of both roles of Redis, and round trips |
@@ -64,6 +66,7 @@
 mod choices;
 mod compress;
 mod connections;
+mod dns;
 mod filters;
 mod framings;
 mod http1;
@@ -87,6 +90,7 @@ mod websocket;
 
 pub use compress::compress;
 pub use connections::connections;
+pub use dns::dns;
 pub use filters::filters;
 pub use framings::{delimiter, fixed, json, length_field, lines, varint};
 pub use http1::http1;
@@ -112,7 +116,7 @@ pub use websocket::websocket;
 pub type Target = fn(&[u8]);
 
 /// All targets, by name.
-pub const TARGETS: [(&str, Target); 28] = [
+pub const TARGETS: [(&str, Target); 29] = [
     ("lines", lines),
     ("delimiter", delimiter),
     ("fixed", fixed),
@@ -134,6 +138,7 @@ pub const TARGETS: [(&str, Target); 28] = [
     ("rings", rings),
     ("round_trips", round_trips),
     ("socks", socks),
+    ("dns", dns),
     ("nats", nats),
     ("memcached", memcached),
     ("redis", redis),

@@ -127,7 +127,7 @@ fn examples(backend: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-const EXAMPLES: [&str; 36] = [
+const EXAMPLES: [&str; 38] = [
     "axum",
     "behind_proxy",
     "cache_server",
@@ -157,6 +157,7 @@ const EXAMPLES: [&str; 36] = [
     "socks_server",
     "nats_server",
     "udp_echo",
+    "zone",
     "memcached_server",
     "sse_push",
     "streams",

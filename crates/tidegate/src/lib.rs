@@ -72,6 +72,7 @@
 //! | `backplane`, by the feature of that name | rooms over several processes, on Redis |
 //! | `socks`, by the feature of that name | SOCKS 4, 4a and 5: clients of a proxy, and the proxy |
 //! | `nats`, by the feature of that name | the NATS client protocol: a client with JetStream, and a broker |
+//! | `dns`, by the feature of that name | DNS: messages, a resolver with its cache, servers, zone files |
 //! | `memcached`, by the feature of that name | memcached, text and meta commands, both sides |
 //! | [`sniff`] | several protocols on one port: rules that recognise them by the first bytes |
 //! | `bytelog` | by the feature `bytelog`: the bytes of any stage, as hex dumps in the log and as a file for Wireshark |
@@ -168,6 +169,10 @@ pub use tidegate_http2 as http2;
 pub use tidegate_macros::debug_function;
 /// An async `main`, and async tests, on an event loop.
 pub use tidegate_macros::{main, test};
+/// DNS: messages, a resolver with its cache, servers, zone files.
+#[cfg(feature = "dns")]
+#[doc(inline)]
+pub use tidegate_dns as dns;
 /// The memcached protocol: text and meta commands, client and server.
 #[cfg(feature = "memcached")]
 #[doc(inline)]

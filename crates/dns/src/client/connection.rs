@@ -1,0 +1,60 @@
+//! `ServerConnection`: the connection to one server.
+
+use std::rc::{Rc, Weak};
+
+use tidegate_engine::{CloseReason, Context, Event, Handler, Outcome, task};
+
+use super::{IDLE, Shared};
+use crate::message_view::Message;
+use crate::message_writer::EncodedMessage;
+use crate::stream_codecs::ClientCodec;
+
+/// The handler of a connection to a server.
+#[derive(Debug)]
+pub(super) struct ServerConnection {
+    shared: Weak<Shared>,
+    server: usize,
+}
+
+impl ServerConnection {
+    pub(super) fn new(shared: &Rc<Shared>, server: usize) -> Self {
+        Self { shared: Rc::downgrade(shared), server }
+    }
+}
+
+impl Handler<ClientCodec> for ServerConnection {
+    type Post = EncodedMessage;
+
+    fn message(&mut self, message: Message, cx: &mut Context<'_, ClientCodec, EncodedMessage>) -> Outcome<ClientCodec> {
+        let Some(shared) = self.shared.upgrade() else { return Outcome::Close };
+        shared.resolver.borrow_mut().handle_stream_message(self.server, message.wire(), cx.now());
+        Shared::pump(&shared);
+        cx.deadline_after(IDLE);
+        Outcome::Continue
+    }
+
+    fn event(
+        &mut self,
+        event: Event<EncodedMessage>,
+        cx: &mut Context<'_, ClientCodec, EncodedMessage>,
+    ) -> Outcome<ClientCodec> {
+        match event {
+            Event::Posted(message) => {
+                cx.deadline_after(IDLE);
+                match cx.send(message) {
+                    Ok(_) => Outcome::Continue,
+                    Err(error) => Outcome::fail(error),
+                }
+            }
+            Event::Deadline => Outcome::Close,
+            event => event.by_default(cx),
+        }
+    }
+
+    fn closed(&mut self, _: &CloseReason) {
+        let Some(shared) = self.shared.upgrade() else { return };
+        // The loop calls this within its own borrow of the connection, so a task does the rest.
+        let server = self.server;
+        drop(task::spawn(async move { Shared::on_closed(&shared, server) }));
+    }
+}

@@ -1,0 +1,125 @@
+//! Queries: which server, which ID, which cases of letters.
+
+use std::time::Instant;
+
+use super::{Attempt, LookupError, LookupId, Resolver, Transmit, Transport};
+use crate::edns::Edns;
+use crate::header::Header;
+use crate::message_writer::{EncodedMessage, MessageWriter};
+use crate::name::Name;
+use crate::records::Question;
+
+impl Resolver {
+    /// Asks the next server, or ends the lookup if every server had its turn and failed.
+    pub(super) fn attempt(&mut self, id: LookupId, now: Instant) {
+        let Some(lookup) = self.lookups.get(&id) else { return };
+        let tries_max = self.config.rounds * self.upstreams.len() as u32;
+        if lookup.failed.len() >= self.upstreams.len() {
+            return self.fail(id, LookupError::Failed, now);
+        }
+        if lookup.tried >= tries_max {
+            // The last attempts may still be answered.
+            let is_over = lookup.attempts.is_empty();
+            if is_over {
+                return self.fail(id, LookupError::Failed, now);
+            }
+            if let Some(lookup) = self.lookups.get_mut(&id) {
+                lookup.next_attempt = lookup.deadline;
+            }
+            return self.arm(id);
+        }
+        let server = self.choose(id, now);
+        self.send(id, server, now);
+    }
+
+    /// The best server that was asked the fewest times.
+    fn choose(&mut self, id: LookupId, now: Instant) -> usize {
+        let Some(lookup) = self.lookups.get(&id) else { return 0 };
+        let asked = |server: usize| lookup.attempts.iter().filter(|attempt| attempt.server == server).count();
+        let candidates = (0..self.upstreams.len()).filter(|server| !lookup.failed.contains(server));
+        let best = candidates.min_by_key(|server| {
+            let (is_down, timeouts, time) = self.upstreams[*server].rank(now);
+            (is_down, asked(*server), timeouts, time)
+        });
+        let best = best.unwrap_or(0);
+        for (index, upstream) in self.upstreams.iter_mut().enumerate() {
+            if index != best {
+                upstream.fade();
+            }
+        }
+        best
+    }
+
+    /// Sends the query of a lookup to a server.
+    pub(super) fn send(&mut self, id: LookupId, server: usize, now: Instant) {
+        let Some(lookup) = self.lookups.get(&id) else { return };
+        let (is_stream, target) = (lookup.is_stream, lookup.target.clone());
+        let record_type = lookup.record_type;
+        let transport = if is_stream {
+            Transport::Stream
+        } else {
+            Transport::Datagram((self.random.bits() % u64::from(self.config.sockets.max(1))) as u16)
+        };
+        let Some(query_id) = self.unused_id(server, transport) else {
+            return self.fail(id, LookupError::Overloaded, now);
+        };
+        let name = if is_stream || !self.config.randomizes_case { target } else { self.random_case(&target) };
+        let upstream = &self.upstreams[server];
+        let has_edns = upstream.has_edns;
+        let edns = has_edns.then(|| Edns::default().cookie(upstream.client_cookie, &upstream.server_cookie));
+        let question = Question::new(name.clone(), record_type);
+        let Ok(message) = encode(query_id, &question, edns.as_ref()) else {
+            return self.fail(id, LookupError::Question, now);
+        };
+        let patience = upstream.patience(self.config.server_timeout);
+        // A stream may have to be opened first.
+        let patience = if is_stream { patience * 3 } else { patience };
+        let attempt = Attempt { server, transport, id: query_id, name, sent: now, has_edns, is_late: false };
+        if let Some(lookup) = self.lookups.get_mut(&id) {
+            lookup.tried += 1;
+            lookup.next_attempt = now + patience.min(self.config.server_timeout);
+            lookup.attempts.push(attempt);
+        }
+        self.in_flight.insert((server, transport, query_id), id);
+        match transport {
+            Transport::Datagram(_) => self.counts.datagrams += 1,
+            Transport::Stream => self.counts.stream_queries += 1,
+        }
+        self.transmits.push_back(Transmit { server, transport, message });
+        self.arm(id);
+    }
+
+    /// An ID that no attempt over the same socket has.
+    fn unused_id(&mut self, server: usize, transport: Transport) -> Option<u16> {
+        (0..ID_TRIES_MAX).find_map(|_| {
+            let id = self.random.bits() as u16;
+            (!self.in_flight.contains_key(&(server, transport, id))).then_some(id)
+        })
+    }
+
+    /// The name with random cases of its letters.
+    fn random_case(&mut self, name: &Name) -> Name {
+        let mut wire = name.wire().to_vec();
+        let (mut bits, mut left) = (self.random.bits(), 64);
+        // Lengths of labels are no letters.
+        for byte in wire.iter_mut().filter(|byte| byte.is_ascii_alphabetic()) {
+            if left == 0 {
+                (bits, left) = (self.random.bits(), 64);
+            }
+            *byte = if bits & 1 == 0 { byte.to_ascii_lowercase() } else { byte.to_ascii_uppercase() };
+            (bits, left) = (bits >> 1, left - 1);
+        }
+        Name::from_checked_wire(wire.into())
+    }
+}
+
+fn encode(id: u16, question: &Question, edns: Option<&Edns>) -> Result<EncodedMessage, crate::DnsError> {
+    let writer = MessageWriter::new(Header::query(id)).question(question)?;
+    Ok(match edns {
+        Some(edns) => writer.edns(edns)?.finish(),
+        None => writer.finish(),
+    })
+}
+
+/// With a thousand IDs in use of 65,536 each try fails once in sixty.
+const ID_TRIES_MAX: usize = 64;

@@ -1,0 +1,240 @@
+//! Responses: the attempt that each belongs to, and the next step.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::from_cache::NO_NAME;
+use super::response::{End, Meaning, interpret};
+use super::{Answer, Attempt, LookupError, LookupId, Resolver, Transport};
+use crate::cache::Cache;
+use crate::message_view::MessageView;
+use crate::name::Name;
+use crate::numbers::{Class, Opcode, RecordType, ResponseCode};
+use crate::records::{Rdata, Record};
+
+impl Resolver {
+    /// A datagram from a server to a socket. The caller has compared the source with the server's address.
+    pub fn handle_datagram(&mut self, server: usize, socket: u16, bytes: &[u8], now: Instant) {
+        self.handle(server, Transport::Datagram(socket), bytes, now);
+    }
+
+    /// A message from the stream to a server.
+    pub fn handle_stream_message(&mut self, server: usize, bytes: &[u8], now: Instant) {
+        self.handle(server, Transport::Stream, bytes, now);
+    }
+
+    /// The stream to a server has ended, or could not be opened. Lookups that wait for it try another server.
+    pub fn handle_stream_closed(&mut self, server: usize, now: Instant) {
+        let is_lost = |key: &(usize, Transport, u16)| key.0 == server && key.1 == Transport::Stream;
+        let lost = self.in_flight.iter().filter(|(key, _)| is_lost(key));
+        let mut keys: Vec<_> = lost.map(|(key, id)| (*key, *id)).collect();
+        keys.sort_unstable_by_key(|(_, id)| *id);
+        if !keys.is_empty() {
+            self.upstreams[server].on_timeout(now);
+        }
+        for (key, id) in keys {
+            self.take_attempt(id, key);
+            self.attempt(id, now);
+        }
+    }
+
+    fn handle(&mut self, server: usize, transport: Transport, bytes: &[u8], now: Instant) {
+        let parsed = MessageView::parse(bytes);
+        let header = MessageView::header_of(bytes);
+        let Some(header) = header.filter(|header| header.is_response && server < self.upstreams.len()) else {
+            self.counts.mismatches += 1;
+            return;
+        };
+        let key = (server, transport, header.id);
+        let Some(&id) = self.in_flight.get(&key) else {
+            return self.on_mismatch(server, transport, parsed.ok().as_ref(), now);
+        };
+        let Ok(message) = parsed else {
+            // It may be a forgery with a guessed ID, or a server that writes malformed messages.
+            self.counts.mismatches += 1;
+            return self.go_on_over_stream(id, server, now);
+        };
+        if !self.belongs(id, key, &message) {
+            return self.on_mismatch(server, transport, Some(&message), now);
+        }
+        self.counts.responses += 1;
+        let Some(attempt) = self.take_attempt(id, key) else { return };
+        self.upstreams[server].on_answer(now.saturating_duration_since(attempt.sent));
+        if message.header().is_truncated && transport != Transport::Stream {
+            return self.go_on_over_stream(id, server, now);
+        }
+        if self.is_edns_refused(&attempt, &message) {
+            self.upstreams[server].has_edns = false;
+            return self.send(id, server, now);
+        }
+        self.keep_cookie(server, &message);
+        self.on_response(id, server, &message, now);
+    }
+
+    /// Whether a message with the right ID, server and socket answers the attempt.
+    fn belongs(&self, id: LookupId, key: (usize, Transport, u16), message: &MessageView<'_>) -> bool {
+        let Some(lookup) = self.lookups.get(&id) else { return false };
+        let attempt = lookup.attempts.iter().find(|attempt| (attempt.server, attempt.transport, attempt.id) == key);
+        let Some(attempt) = attempt else { return false };
+        if message.header().opcode != Opcode::QUERY {
+            return false;
+        }
+        let Some(question) = message.question() else {
+            // Servers that cannot read a query answer without a question.
+            let code = message.response_code();
+            return matches!(code, ResponseCode::FORMERR | ResponseCode::NOTIMP);
+        };
+        let has_name = match attempt.transport {
+            Transport::Datagram(_) => question.name.is_identical(&attempt.name),
+            Transport::Stream => question.name == attempt.name,
+        };
+        let is_same = has_name && question.record_type == lookup.record_type && question.class == Class::IN;
+        is_same && (attempt.transport == Transport::Stream || self.has_cookie(attempt, message))
+    }
+
+    /// Whether the cookie of a datagram is ours; a server that has sent one sends one always.
+    fn has_cookie(&self, attempt: &Attempt, message: &MessageView<'_>) -> bool {
+        let upstream = &self.upstreams[attempt.server];
+        if !attempt.has_edns {
+            return true;
+        }
+        match message.edns().map(|edns| edns.cookie()) {
+            Some(Ok(Some(cookie))) => cookie.client == upstream.client_cookie,
+            Some(Err(_)) => false,
+            Some(Ok(None)) | None => upstream.server_cookie.is_empty(),
+        }
+    }
+
+    fn keep_cookie(&mut self, server: usize, message: &MessageView<'_>) {
+        let upstream = &mut self.upstreams[server];
+        if let Some(Ok(Some(cookie))) = message.edns().map(|edns| edns.cookie())
+            && cookie.client == upstream.client_cookie
+            && cookie.server != upstream.server_cookie
+        {
+            upstream.server_cookie = cookie.server.to_vec();
+        }
+    }
+
+    /// Whether the server does not know EDNS (RFC 6891 §7).
+    fn is_edns_refused(&self, attempt: &Attempt, message: &MessageView<'_>) -> bool {
+        let code = message.header().response_code;
+        attempt.has_edns
+            && message.edns().is_none()
+            && matches!(code, ResponseCode::FORMERR | ResponseCode::NOTIMP)
+            && self.upstreams[attempt.server].has_edns
+    }
+
+    /// A response that belongs to no attempt. One about the name of a lookup that waits for this server makes it go on
+    /// over a stream.
+    fn on_mismatch(&mut self, server: usize, transport: Transport, message: Option<&MessageView<'_>>, now: Instant) {
+        self.counts.mismatches += 1;
+        let Some(question) = message.and_then(MessageView::question) else { return };
+        let key = (question.name.to_name(), question.record_type);
+        let Some(&id) = self.by_question.get(&key) else { return };
+        let Some(lookup) = self.lookups.get_mut(&id) else { return };
+        let is_waiting = |attempt: &Attempt| attempt.server == server && attempt.transport == transport;
+        if lookup.is_stream || transport == Transport::Stream || !lookup.attempts.iter().any(is_waiting) {
+            return;
+        }
+        lookup.mismatches += 1;
+        if lookup.mismatches > self.config.mismatches_max {
+            self.go_on_over_stream(id, server, now);
+        }
+    }
+
+    /// Gives up the datagrams of a lookup, and asks over a stream.
+    fn go_on_over_stream(&mut self, id: LookupId, server: usize, now: Instant) {
+        let Some(lookup) = self.lookups.get_mut(&id) else { return };
+        lookup.is_stream = true;
+        for attempt in std::mem::take(&mut lookup.attempts) {
+            self.in_flight.remove(&(attempt.server, attempt.transport, attempt.id));
+        }
+        self.send(id, server, now);
+    }
+
+    fn take_attempt(&mut self, id: LookupId, key: (usize, Transport, u16)) -> Option<Attempt> {
+        self.in_flight.remove(&key);
+        let attempts = &mut self.lookups.get_mut(&id)?.attempts;
+        let at = attempts.iter().position(|attempt| (attempt.server, attempt.transport, attempt.id) == key)?;
+        Some(attempts.swap_remove(at))
+    }
+
+    fn on_response(&mut self, id: LookupId, server: usize, message: &MessageView<'_>, now: Instant) {
+        let Some(lookup) = self.lookups.get_mut(&id) else { return };
+        let left = self.config.aliases_max.saturating_sub(lookup.aliases.len());
+        let bailiwick = &self.upstreams[server].bailiwick;
+        let meaning = interpret(message, &lookup.target, lookup.record_type, bailiwick, left);
+        let record_type = lookup.record_type;
+        self.cache.with(|cache| store(cache, &meaning, record_type, now));
+        let Meaning { aliases, target, end } = meaning;
+        let leads_back = |alias: &Record| lookup.aliases.iter().any(|known| known.name == alias.name);
+        let is_loop = aliases.iter().any(leads_back) || lookup.aliases.iter().any(|known| known.name == target);
+        match end {
+            End::Failure => {
+                lookup.failed.push(server);
+                self.attempt(id, now);
+            }
+            End::Loop => self.fail(id, LookupError::Aliases, now),
+            _ if is_loop => self.fail(id, LookupError::Aliases, now),
+            End::Unknown if aliases.is_empty() => {
+                // The server was asked for a name outside its bailiwick.
+                lookup.failed.push(server);
+                self.attempt(id, now);
+            }
+            End::Unknown => {
+                lookup.aliases.extend(aliases);
+                self.follow(id, target, now);
+            }
+            End::Records(found) => {
+                let mut records = std::mem::take(&mut lookup.aliases);
+                records.extend(aliases);
+                records.extend(found);
+                let answer = Answer { response_code: ResponseCode::NOERROR, records, soa: None, is_stale: false };
+                self.finish(id, Ok(Arc::new(answer)));
+            }
+            End::Negative(response_code, soa) => {
+                let mut records = std::mem::take(&mut lookup.aliases);
+                records.extend(aliases);
+                self.finish(id, Ok(Arc::new(Answer { response_code, records, soa, is_stale: false })));
+            }
+        }
+    }
+
+    /// Looks up the end of aliases that a response left open.
+    fn follow(&mut self, id: LookupId, target: Name, now: Instant) {
+        let Some(lookup) = self.lookups.get_mut(&id) else { return };
+        if lookup.aliases.len() >= self.config.aliases_max {
+            return self.fail(id, LookupError::Aliases, now);
+        }
+        for attempt in std::mem::take(&mut lookup.attempts) {
+            self.in_flight.remove(&(attempt.server, attempt.transport, attempt.id));
+        }
+        lookup.target = target;
+        lookup.tried = 0;
+        lookup.failed.clear();
+        lookup.is_stream = self.config.use_streams;
+        self.attempt(id, now);
+    }
+}
+
+/// Stores each set of a response.
+fn store(cache: &mut Cache, meaning: &Meaning, record_type: RecordType, now: Instant) {
+    // Aliases that lead back answer nothing, and would be followed again from the cache.
+    if matches!(meaning.end, End::Loop) {
+        return;
+    }
+    for alias in &meaning.aliases {
+        cache.insert(&alias.name, RecordType::CNAME, std::slice::from_ref(&alias.data), alias.ttl, now);
+    }
+    match &meaning.end {
+        End::Records(records) => {
+            let data: Vec<Rdata> = records.iter().map(|record| record.data.clone()).collect();
+            cache.insert(&meaning.target, record_type, &data, records.first().map_or(0, |record| record.ttl), now);
+        }
+        End::Negative(response_code, Some(soa)) => {
+            let stored = if *response_code == ResponseCode::NXDOMAIN { NO_NAME } else { record_type };
+            cache.insert_negative(&meaning.target, stored, *response_code, soa, now);
+        }
+        End::Negative(_, None) | End::Unknown | End::Loop | End::Failure => {}
+    }
+}

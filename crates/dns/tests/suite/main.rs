@@ -1,0 +1,17 @@
+//! The tests of `tidegate-dns` through its public interface: one program, a module for each noun.
+
+#![forbid(unsafe_code)]
+
+mod cache;
+mod generated;
+mod hickory;
+mod messages;
+mod names;
+mod resolver;
+mod servers;
+mod simulation;
+mod streams;
+mod support;
+mod system_files;
+mod texts;
+mod zones;
