@@ -85,7 +85,7 @@ fn zone_file(text: &str) {
             assert_eq!(answer.answers.first().map(Record::record_type), Some(RecordType::SOA));
         }
         Err(error) => {
-            assert!(error.line >= 1 && error.line <= text.lines().count() + 1 && error.column >= 1, "{error}")
+            assert!(error.line >= 1 && error.line <= text.lines().count() + 1 && error.column >= 1, "{error}");
         }
     }
 }
