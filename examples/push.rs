@@ -3,9 +3,13 @@
 //! ```text
 //! cargo run --example push                      # checks itself, and ends
 //! cargo run --example push -- 127.0.0.1:8080    # serves
+//! cargo run --example push -- 127.0.0.1:8081 redis://127.0.0.1:6379    # one of several nodes; nats:// as well
 //! cargo run --example push -- --follow 'ws://127.0.0.1:8080/rooms/tides?token=sub-1'
 //! curl -H 'Authorization: Bearer pub-1' -d 'high water' http://127.0.0.1:8080/rooms/tides
 //! ```
+//!
+//! With a backplane, publishers and subscribers of a room may be on different nodes: `docs/guide/backplane.md`. The check runs two
+//! nodes in one process.
 //!
 //! A subscriber is a handler without state, so a hundred thousand of them cost little: `docs/guide/http/push.md`. One
 //! that reads slowly misses messages, and holds up nothing. `sse_push.rs` is the same with Server-Sent Events.
@@ -18,6 +22,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use serde::Deserialize;
+use tidegate::backplane::{Backplane, MemoryBroker};
 use tidegate::codec::{DynOver, Encoded, Filters};
 use tidegate::http::client::{ClientError, Reconnect, WebSocketChannel};
 use tidegate::http::{
@@ -109,14 +114,21 @@ static CONFIG: LazyLock<Arc<Config>> = LazyLock::new(|| {
     config.message_bytes_max = 1024;
     config.ping_interval = Some(Duration::from_secs(60));
     config.deflate = Some(Deflate::default());
+    // At a restart subscribers go to other nodes one after the other.
+    config.drain_spread = Some(Duration::from_secs(3));
     Arc::new(config)
 });
 
-fn start(address: &str) -> Result<ServerHandle, StartError> {
+/// A node. Its rooms are those of all nodes with the same broker.
+fn start(address: &str, backplane: Option<&Backplane>) -> Result<ServerHandle, StartError> {
     let mut room_limits = RoomLimits::default();
     room_limits.history_max = 1;
     room_limits.members_max = 1_000_000;
     let rooms = Rooms::new(Slow::Skip, room_limits);
+    let rooms = match backplane {
+        Some(backplane) => rooms.with(backplane),
+        None => rooms,
+    };
     let mut limits = Limits::default();
     limits.collected_body_bytes_max = 16 * 1024;
     Server::bind(address)?
@@ -154,37 +166,58 @@ fn main() -> Result<(), Any> {
         })??);
     }
     if let Some(address) = arguments.first() {
-        let server = start(address)?;
+        let backplane = arguments.get(1).map(|url| Backplane::at(url)).transpose()?;
+        let backplane = backplane.map(|builder| builder.spawn()).transpose()?;
+        let server = start(address, backplane.as_ref())?;
         println!("listening on http://{}", server.address());
         server.wait();
         return Ok(());
     }
-    let server = start("127.0.0.1:0")?;
-    let address = server.address().to_string();
-    let received = EventLoop::on(Backend::Auto)?.block_on(check(address))??;
-    println!("{received} subscribers have the message");
-    server.drain(Duration::from_secs(5));
+    println!("{} subscribers have the message", check_alone()?);
+    println!("{} subscribers of two nodes have the message", check_two_nodes()?);
     Ok(())
 }
 
+/// One node, whose subscribers and publishers have the same address.
+fn check_alone() -> Result<usize, Any> {
+    let server = start("127.0.0.1:0", None)?;
+    let address = server.address().to_string();
+    let received = EventLoop::on(Backend::Auto)?.block_on(check([address.clone(), address]))??;
+    server.drain(Duration::from_secs(5));
+    Ok(received)
+}
+
+/// Two nodes with a broker in memory: publishers use the first one, and a subscriber is on each.
+fn check_two_nodes() -> Result<usize, Any> {
+    let broker = MemoryBroker::new();
+    let node =
+        || -> Result<ServerHandle, Any> { Ok(start("127.0.0.1:0", Some(&Backplane::memory(&broker).spawn()?))?) };
+    let nodes = [node()?, node()?];
+    let addresses = nodes.each_ref().map(|node| node.address().to_string());
+    let received = EventLoop::on(Backend::Auto)?.block_on(check(addresses))??;
+    nodes.into_iter().for_each(|node| node.drain(Duration::from_secs(5)));
+    Ok(received)
+}
+
 /// Three subscribers, of which one comes late, and those that may not.
-async fn check(address: String) -> Result<usize, Any> {
+async fn check([first, second]: [String; 2]) -> Result<usize, Any> {
     let client = Client::new();
-    let (room, rooms) = (format!("ws://{address}/rooms/tides"), format!("http://{address}/rooms/tides"));
+    let rooms = format!("http://{first}/rooms/tides");
+    let room = |number: usize| format!("ws://{}/rooms/tides", if number.is_multiple_of(2) { &first } else { &second });
     for token in ["", "?token=", "?token=pub-1"] {
-        assert!(client.websocket(format!("{room}{token}")).open().await.is_err(), "{token}");
+        assert!(client.websocket(format!("{}{token}", room(0))).open().await.is_err(), "{token}");
     }
     let refused = client.post(&rooms).bearer_auth("sub-1").body("ebb").send().await?;
     assert_eq!(refused.status(), StatusCode::UNAUTHORIZED);
 
     let mut subscribers = Vec::new();
     for number in 0..2 {
-        subscribers.push(client.websocket(format!("{room}?token=sub-{number}")).open().await?);
+        subscribers.push(client.websocket(format!("{}?token=sub-{number}", room(number))).open().await?);
     }
-    // The 101 may be here before the subscriber is in the room: a publisher learns how many there are.
+    // The 101 may be here before the subscriber is in the room: a publisher learns how many there are, on all nodes.
     while client.post(&rooms).bearer_auth("pub-1").body("high water").send().await?.text().await? != "2\n" {}
     // The room has a history of one message, for those that come late.
-    follow(&client, &format!("{room}?token=sub-2"), |text| text == "high water").await?;
+    follow(&client, &format!("{}?token=sub-3", room(3)), |text| text == "high water").await?;
     let count = subscribers.len() + 1;
     for mut subscriber in subscribers {
         let Some(Message::Text(text)) = subscriber.recv().await? else { return Err("no text".into()) };
@@ -200,10 +233,11 @@ mod tests {
 
     #[test]
     fn subscribers_with_a_token_get_the_messages_of_publishers_with_a_token() {
-        let server = start("127.0.0.1:0").unwrap();
-        let address = server.address().to_string();
-        let received = EventLoop::on(Backend::Auto).unwrap().block_on(check(address)).unwrap();
-        assert_eq!(received.unwrap(), 3);
-        server.drain(Duration::from_secs(5));
+        assert_eq!(check_alone().unwrap(), 3);
+    }
+
+    #[test]
+    fn subscribers_of_another_node_get_them_too() {
+        assert_eq!(check_two_nodes().unwrap(), 3);
     }
 }

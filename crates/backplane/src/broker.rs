@@ -49,6 +49,8 @@ pub enum BrokerRequest {
         ticket: u64,
         /// The room.
         room: RoomName,
+        /// The bounds of the history.
+        history: HistoryBounds,
         /// The first message, if it is of the current epoch; otherwise all of them are wanted.
         from: Option<Position>,
     },
@@ -114,6 +116,8 @@ pub enum BrokerEvent {
         room: RoomName,
         /// The position, if it is part of the history.
         position: Option<Position>,
+        /// The offset of the room's message before it, 0 if there is none. `None`: offsets grow by one.
+        previous: Option<u64>,
         /// Its bytes.
         bytes: Bytes,
     },
@@ -147,6 +151,8 @@ pub struct History {
     pub position: Option<Position>,
     /// The messages, with offsets that grow.
     pub entries: Vec<HistoryEntry>,
+    /// All messages of the epoch after this offset are among the entries. `None`: offsets grow by one, so the entries say it.
+    pub after: Option<u64>,
 }
 
 /// A message of a history.

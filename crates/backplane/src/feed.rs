@@ -31,8 +31,8 @@ pub(crate) struct Feed {
     is_open: bool,
     /// The position of the last message that was delivered or skipped.
     position: Option<Position>,
-    /// The sender of the last message, and its number there: whether a history continues the delivered messages.
-    last: Option<(NodeId, u64)>,
+    /// The last message that was delivered: whether a history continues it.
+    last: Option<LastMessage>,
     buffer: VecDeque<Incoming>,
     buffered_bytes: usize,
     /// So many of them came before the read was sent.
@@ -48,9 +48,19 @@ enum FeedState {
     Live,
 }
 
+/// A message that was delivered: its offset, its sender, and its number there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct LastMessage {
+    offset: u64,
+    origin: NodeId,
+    number: u64,
+}
+
 #[derive(Debug)]
 struct Incoming {
     position: Option<Position>,
+    /// The offset of the message before it, if offsets do not grow by one.
+    previous: Option<u64>,
     origin: NodeId,
     number: u64,
     message: RoomMessage,
@@ -133,7 +143,10 @@ impl Feed {
     pub(crate) fn read_sent(&mut self, ticket: u64) -> Option<Position> {
         self.state = FeedState::Reading(ticket);
         self.before_read = self.buffer.len();
-        self.position.filter(|position| self.is_open && position.offset > 0)
+        // Where offsets are sparse, the position may be one of another room's messages.
+        let from =
+            self.position.map(|last| Position { offset: self.last.map_or(last.offset, |last| last.offset), ..last });
+        from.filter(|from| self.is_open && from.offset > 0)
     }
 
     /// Whether the feed still wants a read that it has asked for.
@@ -141,14 +154,19 @@ impl Feed {
         self.state == FeedState::Waiting
     }
 
-    pub(crate) fn message(&mut self, position: Option<Position>, envelope: Envelope, cx: &mut FeedContext<'_>) {
+    pub(crate) fn message(
+        &mut self,
+        (position, previous): (Option<Position>, Option<u64>),
+        envelope: Envelope,
+        cx: &mut FeedContext<'_>,
+    ) {
         let Content::Message(message) = envelope.content else { return };
         if self.is_ordered && position.is_none() != message.is_announcement {
             cx.counts.foreign += 1;
             return;
         }
         let position = position.filter(|_| self.is_ordered);
-        let incoming = Incoming { position, origin: envelope.origin, number: envelope.number, message };
+        let incoming = Incoming { position, previous, origin: envelope.origin, number: envelope.number, message };
         match self.state {
             FeedState::Subscribing => {}
             FeedState::Live => self.accept(incoming, cx),
@@ -159,14 +177,15 @@ impl Feed {
     /// A message while the feed is live.
     fn accept(&mut self, incoming: Incoming, cx: &mut FeedContext<'_>) {
         let Some(position) = incoming.position else { return self.deliver(incoming, cx) };
+        let previous = incoming.previous.unwrap_or(position.offset.saturating_sub(1));
         let is_next = match self.position {
-            None => position.offset == 1,
+            None => previous == 0,
             Some(last) if last.epoch == position.epoch => {
                 if position.offset <= last.offset {
                     cx.counts.duplicates += 1;
                     return;
                 }
-                position.offset == last.offset + 1
+                previous <= last.offset
             }
             Some(_) => false,
         };
@@ -178,9 +197,9 @@ impl Feed {
     }
 
     fn deliver(&mut self, incoming: Incoming, cx: &mut FeedContext<'_>) {
-        if incoming.position.is_some() {
+        if let Some(position) = incoming.position {
             self.position = incoming.position;
-            self.last = Some((incoming.origin, incoming.number));
+            self.last = Some(incoming.last(position.offset));
         }
         cx.counts.delivered += 1;
         let Incoming { position, origin, message, .. } = incoming;
@@ -226,16 +245,15 @@ impl Feed {
         if self.state != FeedState::Reading(ticket) {
             return;
         }
-        let History { position, entries } = history;
+        let History { position, entries, after } = history;
         let entries: Vec<_> =
             entries.into_iter().map(|entry| FeedEntry::of(entry.offset, &entry.bytes, cx.counts)).collect();
         let was_open = std::mem::replace(&mut self.is_open, true);
         if was_open {
-            self.continue_with(position, entries, cx);
+            self.continue_with(position, after, entries, cx);
             cx.events.push(FeedEvent::Up);
         } else {
-            self.last =
-                entries.last().and_then(|entry| Some((entry.content.as_ref()?.origin, entry.content.as_ref()?.number)));
+            self.last = entries.last().and_then(|entry| Some(entry.content.as_ref()?.last(entry.offset)));
             self.position = position;
             let deliveries = entries.into_iter().filter_map(|entry| entry.delivery(position?.epoch)).collect();
             cx.events.push(FeedEvent::Opened(position, deliveries));
@@ -244,38 +262,39 @@ impl Feed {
         self.take_buffer(cx);
     }
 
-    /// Continues after the last position with a history.
-    fn continue_with(&mut self, top: Option<Position>, entries: Vec<FeedEntry>, cx: &mut FeedContext<'_>) {
+    /// Continues after the last position with a history. `complete_after` is the offset after which it has all messages, if
+    /// offsets do not grow by one.
+    fn continue_with(
+        &mut self,
+        top: Option<Position>,
+        complete_after: Option<u64>,
+        entries: Vec<FeedEntry>,
+        cx: &mut FeedContext<'_>,
+    ) {
         let Some(top) = top else {
             if self.position.is_some() {
                 self.gap(None, 0, cx);
             }
             return;
         };
-        let continues = match self.position {
-            None => true,
-            Some(last) => {
-                let same = entries.iter().find(|entry| entry.offset == last.offset);
-                let is_same = match (same.and_then(|entry| entry.content.as_ref()), self.last) {
-                    (Some(entry), Some(last)) => (entry.origin, entry.number) == last,
-                    // It was trimmed.
-                    _ => true,
-                };
-                if last.epoch == top.epoch && (top.offset < last.offset || !is_same) {
-                    // The broker has lost messages that were delivered, as a replica that became the master: which of the others
-                    // were delivered is unknown.
-                    return self.gap(Some(top), 0, cx);
-                }
-                last.epoch == top.epoch
-            }
-        };
-        let after = self.position.filter(|_| continues).map_or(0, |last| last.offset);
-        let missing: Vec<_> = entries.into_iter().filter(|entry| entry.offset > after).collect();
-        let first = missing.first().map_or(top.offset, |entry| entry.offset - 1);
-        if !continues || first > after {
-            let lost = if continues { first.saturating_sub(after) } else { 0 };
-            self.gap((first > 0).then_some(Position { offset: first, ..top }), lost, cx);
+        let is_dense = complete_after.is_none();
+        let first = entries.first().map_or(top.offset, |entry| entry.offset.saturating_sub(1));
+        let complete_after = complete_after.unwrap_or(first);
+        let continues = self.position.is_none_or(|last| last.epoch == top.epoch);
+        let position = self.position.filter(|_| continues).map_or(0, |last| last.offset);
+        if continues && (top.offset < position || self.is_replaced(&entries, complete_after)) {
+            // The broker has lost messages that were delivered, as a replica that became the master: which of the others were
+            // delivered is unknown.
+            return self.gap(Some(top), 0, cx);
         }
+        // Where offsets are sparse, none of the room's messages is between the last one and the position. If the last one is not
+        // in the history any more, it may have been replaced.
+        let is_verified = self.last.is_none_or(|last| entries.iter().any(|entry| entry.offset == last.offset));
+        if !continues || complete_after > position || !is_verified {
+            let lost = if continues && is_dense { complete_after.saturating_sub(position) } else { 0 };
+            self.gap((complete_after > 0).then_some(Position { offset: complete_after, ..top }), lost, cx);
+        }
+        let missing: Vec<_> = entries.into_iter().filter(|entry| entry.offset > position.max(complete_after)).collect();
         cx.counts.recovered += missing.len() as u64;
         for entry in missing {
             let position = Position { epoch: top.epoch, offset: entry.offset };
@@ -285,6 +304,16 @@ impl Feed {
             }
         }
         self.position = Some(top);
+    }
+
+    /// Whether the last message that was delivered is another one in the history, or is missing where the history has all.
+    fn is_replaced(&self, entries: &[FeedEntry], complete_after: u64) -> bool {
+        let Some(last) = self.last else { return false };
+        match entries.iter().find(|entry| entry.offset == last.offset) {
+            Some(FeedEntry { content: Some(entry), .. }) => entry.last(last.offset) != last,
+            Some(_) => false,
+            None => complete_after < last.offset,
+        }
     }
 
     /// Delivers the messages that came while the history was read.
@@ -316,6 +345,12 @@ impl Feed {
     }
 }
 
+impl Incoming {
+    fn last(&self, offset: u64) -> LastMessage {
+        LastMessage { offset, origin: self.origin, number: self.number }
+    }
+}
+
 /// A message of the history, without content if no node has sent it.
 struct FeedEntry {
     offset: u64,
@@ -326,7 +361,7 @@ impl FeedEntry {
     fn of(offset: u64, bytes: &Bytes, counts: &mut BackplaneCounts) -> Self {
         let content = match Envelope::parse(bytes) {
             Ok(Envelope { origin, number, content: Content::Message(message) }) => {
-                Some(Incoming { position: None, origin, number, message })
+                Some(Incoming { position: None, previous: None, origin, number, message })
             }
             Ok(_) | Err(NoEnvelope::Foreign) => {
                 counts.foreign += 1;

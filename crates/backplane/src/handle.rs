@@ -6,6 +6,7 @@ use std::io;
 use std::sync::{Arc, mpsc};
 
 use tidegate_engine::{Backend, BackplaneFull, BackplaneRoom, EventLoop, NodeId, RoomLimits, RoomMessage, task};
+use tidegate_nats::{Client as NatsClient, ClientBuilder as NatsClientBuilder};
 use tidegate_redis::{Client, ClientBuilder};
 
 use crate::broker::{Broker, HistoryBounds, RoomName};
@@ -13,6 +14,7 @@ use crate::counts::BackplaneCounts;
 use crate::driver::{Inbox, RoomCall, drive};
 use crate::limits::NodeLimits;
 use crate::memory::MemoryBroker;
+use crate::nats::NatsBroker;
 use crate::node::Node;
 use crate::redis::RedisBroker;
 
@@ -51,6 +53,8 @@ pub struct BackplaneBuilder {
     limits: NodeLimits,
     id: Option<NodeId>,
     prefix: Box<str>,
+    /// The bound of the broker.
+    room_name_bytes_max: usize,
     start: Box<StartBroker>,
 }
 
@@ -61,8 +65,8 @@ impl Backplane {
     /// A backplane on the Redis server at `redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE]`.
     ///
     /// # Errors
-    /// [`RedisAddressError`] if the address is none.
-    pub fn redis(address: &str) -> Result<BackplaneBuilder, RedisAddressError> {
+    /// [`AddressError`] if the address is none.
+    pub fn redis(address: &str) -> Result<BackplaneBuilder, AddressError> {
         Ok(Self::redis_client(redis_builder(address)?))
     }
 
@@ -72,6 +76,38 @@ impl Backplane {
         BackplaneBuilder::new(Box::new(move |node, prefix, inbox, names_max| {
             drop(task::spawn(drive(node, RedisBroker::start(client, prefix), inbox, names_max)));
         }))
+    }
+
+    /// A backplane on the NATS servers at `nats://[USER:PASSWORD@]HOST[:PORT]`, several of a cluster with commas between them.
+    ///
+    /// Rooms with a history, and members of other nodes in [`Room::present`](tidegate_engine::Room::present), need JetStream
+    /// (`nats-server -js`). A room's name has up to 1,000 bytes, since it is part of a subject.
+    ///
+    /// # Errors
+    /// [`AddressError`] if the address is none.
+    pub fn nats(address: &str) -> Result<BackplaneBuilder, AddressError> {
+        if !address.split(',').all(|server| server.trim().starts_with("nats://")) {
+            return Err(AddressError::Scheme);
+        }
+        let client = NatsClient::to(address).map_err(|_| AddressError::Server)?;
+        Ok(Self::nats_client(client.name("tidegate-backplane")))
+    }
+
+    /// As [`nats`](Self::nats), with this client's configuration: for credentials and other timeouts.
+    pub fn nats_client(client: NatsClientBuilder) -> BackplaneBuilder {
+        let mut builder = BackplaneBuilder::new(Box::new(move |node, prefix, inbox, names_max| {
+            drop(task::spawn(drive(node, NatsBroker::start(client, prefix), inbox, names_max)));
+        }));
+        builder.room_name_bytes_max = NATS_ROOM_NAME_BYTES_MAX;
+        builder
+    }
+
+    /// A backplane on the broker of an address, [`redis://`](Self::redis) or [`nats://`](Self::nats).
+    ///
+    /// # Errors
+    /// [`AddressError`] if the address is none.
+    pub fn at(address: &str) -> Result<BackplaneBuilder, AddressError> {
+        if address.starts_with("nats://") { Self::nats(address) } else { Self::redis(address) }
     }
 
     /// A backplane on a broker in the memory of this process: for tests of applications with several nodes.
@@ -144,7 +180,7 @@ fn bounds(limits: &RoomLimits) -> Option<HistoryBounds> {
 
 impl BackplaneBuilder {
     fn new(start: Box<StartBroker>) -> Self {
-        Self { limits: NodeLimits::default(), id: None, prefix: PREFIX.into(), start }
+        Self { limits: NodeLimits::default(), id: None, prefix: PREFIX.into(), room_name_bytes_max: usize::MAX, start }
     }
 
     /// Sets the limits.
@@ -203,7 +239,8 @@ impl BackplaneBuilder {
     }
 
     fn prepare(self) -> (Backplane, impl FnOnce() + Send + 'static) {
-        let Self { limits, id, prefix, start } = self;
+        let Self { mut limits, id, prefix, room_name_bytes_max, start } = self;
+        limits.room_name_bytes_max = limits.room_name_bytes_max.min(room_name_bytes_max);
         let id = id.unwrap_or_else(random_id);
         let inbox = Arc::<Inbox>::default();
         let (node, names_max) = (Node::new(id, limits.clone()), limits.names_max);
@@ -230,13 +267,13 @@ fn random_id() -> NodeId {
     NodeId((u128::from(half()) << 64 | u128::from(half())).to_be_bytes())
 }
 
-fn redis_builder(address: &str) -> Result<ClientBuilder, RedisAddressError> {
-    let Some(rest) = address.strip_prefix("redis://") else { return Err(RedisAddressError::Scheme) };
+fn redis_builder(address: &str) -> Result<ClientBuilder, AddressError> {
+    let Some(rest) = address.strip_prefix("redis://") else { return Err(AddressError::Scheme) };
     let (server, database) = rest.split_once('/').unwrap_or((rest, ""));
     let (login, server) = server.rsplit_once('@').map_or((None, server), |(login, server)| (Some(login), server));
     let has_port = server.rsplit_once(':').is_some_and(|(_, port)| !port.ends_with(']'));
     let target = if has_port { server.to_owned() } else { format!("{server}:{PORT}") };
-    let mut builder = Client::to(&target).map_err(|_| RedisAddressError::Server)?.name("tidegate-backplane");
+    let mut builder = Client::to(&target).map_err(|_| AddressError::Server)?.name("tidegate-backplane");
     if let Some((user, password)) = login.map(|login| login.split_once(':').unwrap_or(("", login))) {
         builder = builder.password(password.as_bytes());
         if !user.is_empty() {
@@ -244,16 +281,16 @@ fn redis_builder(address: &str) -> Result<ClientBuilder, RedisAddressError> {
         }
     }
     if !database.is_empty() {
-        builder = builder.database(database.parse().map_err(|_| RedisAddressError::Database)?);
+        builder = builder.database(database.parse().map_err(|_| AddressError::Database)?);
     }
     Ok(builder)
 }
 
-/// Why a text is no address of a Redis server.
+/// Why a text is no address of a broker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum RedisAddressError {
-    /// It does not begin with `redis://`.
+pub enum AddressError {
+    /// It begins with neither `redis://` nor `nats://`.
     Scheme,
     /// The server is not `HOST` or `HOST:PORT`.
     Server,
@@ -261,17 +298,21 @@ pub enum RedisAddressError {
     Database,
 }
 
-impl fmt::Display for RedisAddressError {
+impl fmt::Display for AddressError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Scheme => "the address of a backplane begins with redis://, such as redis://127.0.0.1:6379",
-            Self::Server => "a Redis server is redis://HOST:PORT",
+            Self::Scheme => {
+                "the address of a backplane begins with redis:// or nats://, such as redis://127.0.0.1:6379"
+            }
+            Self::Server => "a server is redis://HOST:PORT or nats://HOST:PORT",
             Self::Database => "the database of redis://HOST:PORT/DATABASE is a number",
         })
     }
 }
 
-impl std::error::Error for RedisAddressError {}
+impl std::error::Error for AddressError {}
 
 const PREFIX: &str = "tidegate:";
 const PORT: u16 = 6379;
+/// Each byte may take three of the 4,096 that a server allows for an operation's line.
+const NATS_ROOM_NAME_BYTES_MAX: usize = 1000;

@@ -28,6 +28,7 @@
 //! | `presence_list.rs` | the format of a node's members of a room |
 //! | `memory.rs` | `MemoryBroker`, for several nodes in one process |
 //! | `redis/` | the broker on Redis, and its scripts (`scripts.rs`) |
+//! | `nats/` | the broker on NATS: its streams (`streams.rs`), rooms as subjects (`names.rs`) |
 //! | `driver.rs` | the task that connects node, broker and rooms |
 //! | `handle.rs` | `Backplane`, the handle that applications have |
 //! | `counts.rs` | numbers for metrics |
@@ -43,6 +44,7 @@ mod feed;
 mod handle;
 mod limits;
 mod memory;
+mod nats;
 pub mod node;
 mod presence_list;
 mod redis;
@@ -52,6 +54,6 @@ pub use broker::{
     RoomName,
 };
 pub use counts::{BackplaneCounts, BackplaneMetric};
-pub use handle::{Backplane, BackplaneBuilder, RedisAddressError};
+pub use handle::{AddressError, Backplane, BackplaneBuilder};
 pub use limits::NodeLimits;
 pub use memory::MemoryBroker;

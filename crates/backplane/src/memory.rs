@@ -99,11 +99,16 @@ impl Broker for MemoryClient {
                         let entry = state.rooms.entry(room.clone()).or_default();
                         position = Some(entry.append(epoch, bytes.clone(), bounds.messages_max, bounds.bytes_max));
                     }
-                    state.send(&room, |room| BrokerEvent::Message { room, position, bytes: bytes.clone() });
+                    state.send(&room, |room| BrokerEvent::Message {
+                        room,
+                        position,
+                        previous: None,
+                        bytes: bytes.clone(),
+                    });
                 }
                 BrokerEvent::Published { ticket, is_confirmed: true }
             }
-            BrokerRequest::ReadHistory { ticket, room, from } => {
+            BrokerRequest::ReadHistory { ticket, room, from, .. } => {
                 let history = state.rooms.get(&room).map(|room| room.history(from)).unwrap_or_default();
                 BrokerEvent::History { ticket, history: Some(history) }
             }
@@ -167,7 +172,12 @@ impl MemoryState {
         };
         let leases = leases.iter().map(lease).collect();
         if let Some(bytes) = update.message {
-            self.send(&update.room, |room| BrokerEvent::Message { room, position: None, bytes: bytes.clone() });
+            self.send(&update.room, |room| BrokerEvent::Message {
+                room,
+                position: None,
+                previous: None,
+                bytes: bytes.clone(),
+            });
         }
         leases
     }
@@ -192,6 +202,6 @@ impl MemoryRoom {
         let first = from.filter(|from| from.epoch == self.epoch).map_or(0, |from| from.offset);
         let position = (self.offset > 0).then_some(Position { epoch: self.epoch, offset: self.offset });
         let entries = self.entries.iter().filter(|entry| entry.offset >= first).cloned().collect();
-        History { position, entries }
+        History { position, entries, after: None }
     }
 }

@@ -9,7 +9,6 @@
 //! | the JSON of INFO and CONNECT | [`ServerInfo`], [`ConnectInfo`] |
 //! | TLS that begins after INFO | [`StartTls`] |
 //! | a connection to a server or a cluster | [`Client`], from any thread; [`Subscriber`] has messages; [`ReplyFuture`] a reply |
-//! | streams | [`JetStream`], by its API subjects |
 //! | streams | [`JetStream`], by its API subjects; [`History`], the messages after a sequence |
 //! | a server's connection | [`Handler`], and the [`Broker`] of all loops |
 //! | bounds | [`ProtocolLimits`], [`ClientLimits`], [`BrokerConfig`] |
@@ -69,8 +68,8 @@ pub use error::NatsError;
 pub use headers::{Headers, HeadersView};
 pub use info::{ConnectInfo, ServerInfo};
 pub use jetstream::{
-    ApiError, History, JetStream, JetStreamError, PublishAck, PublishOptions, StoredMessage, StreamConfig, StreamInfo,
-    StreamState,
+    ApiError, History, JetStream, JetStreamError, PublishAck, PublishOptions, Republish, StoredMessage, StreamConfig,
+    StreamInfo, StreamState,
 };
 pub use limits::ProtocolLimits;
 pub use message_view::MessageView;

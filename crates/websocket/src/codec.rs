@@ -11,6 +11,7 @@
 //! - There is a `partial` from the first frame of a message that needs one to its last; for another message, while a part
 //!   of its frame has come and the rest has not.
 
+use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -96,6 +97,8 @@ pub(crate) const SENDS_PIECES: u16 = 128;
 pub(crate) const SENDS_TEXT: u16 = 256;
 /// Every short message of the peer is masked, within the limits, and yielded whole.
 const TAKES_SHORT: u16 = 512;
+/// The server drains, and the close frame is sent when `until` comes.
+const DRAINS: u16 = 1024;
 
 impl WebSocket {
     /// The codec of a server, after a handshake that agreed on these parameters of permessage-deflate, or on none.
@@ -590,6 +593,18 @@ impl WebSocket {
         self.write_frame(Opcode::Close, &payload, out);
     }
 
+    /// Sends the close frame, now or at a random time.
+    #[cold]
+    fn drain(&mut self, out: &mut Output<'_>) {
+        let Some(spread) = self.config.drain_spread else { return self.close(CloseCode::GOING_AWAY, "", out) };
+        if !self.has(CLOSE_SENT) && !self.has(DRAINS) {
+            self.set(DRAINS, true);
+            // Keys differ with each state, so connections of one loop differ.
+            let part = RandomState::new().hash_one(0) as f64 / u64::MAX as f64;
+            self.until = out.now().checked_add(spread.mul_f64(part));
+        }
+    }
+
     /// Sends an empty close frame, if none was sent, and waits for that of the peer.
     pub(crate) fn close_without_code(&mut self, out: &mut Output<'_>) {
         if !self.has(CLOSE_SENT) {
@@ -657,6 +672,8 @@ impl Codec for WebSocket {
     fn on(&mut self, event: Lifecycle, out: &mut Output<'_>) -> Result<(), Error> {
         match event {
             Lifecycle::Opened => self.until = self.config.ping_interval.and_then(|time| out.now().checked_add(time)),
+            // The close frame of a drain is due as before.
+            Lifecycle::Resumed if self.has(DRAINS) && !self.has(CLOSE_SENT) => {}
             Lifecycle::Resumed => {
                 // The codec has not seen the peer's messages of the meantime.
                 self.flags = (self.flags | HEARD) & !PINGED;
@@ -670,7 +687,7 @@ impl Codec for WebSocket {
                     partial.due = self.config.message_timeout.and_then(|time| out.now().checked_add(time));
                 }
             }
-            Lifecycle::Drain => self.close(CloseCode::GOING_AWAY, "", out),
+            Lifecycle::Drain => self.drain(out),
             Lifecycle::Fail => self.close(CloseCode::INTERNAL_ERROR, "", out),
             Lifecycle::Close => self.close(CloseCode::NORMAL, "", out),
             _ => {}
@@ -725,6 +742,10 @@ impl Codec for WebSocket {
         }
         if self.has(CLOSE_SENT) {
             return Err(Exceeded::CloseTimeout.into());
+        }
+        if self.has(DRAINS) {
+            self.close(CloseCode::RESTART, "", reply);
+            return Ok(());
         }
         if self.has(PINGED) {
             return Err(Exceeded::PongTimeout.into());

@@ -37,6 +37,10 @@ pub struct Config {
     /// Whether pings, pongs and the close frame are yielded as messages. False unless set; the codec answers pings and the
     /// close frame in any case.
     pub yields_control: bool,
+    /// When the server drains, each connection sends its close frame at a random time within this, with the code 1012, so
+    /// that clients do not return all at once; the drain's timeout is longer. `None` unless set: at once, with 1001. Until then
+    /// the connection goes on. A channel ends its messages at once in any case.
+    pub drain_spread: Option<Duration>,
     /// Compression, if the peer offers or accepts it. `None` unless set.
     pub deflate: Option<Deflate>,
 }
@@ -54,6 +58,7 @@ impl Default for Config {
             pong_timeout: Duration::from_secs(20),
             close_timeout: Duration::from_secs(5),
             yields_control: false,
+            drain_spread: None,
             deflate: None,
         }
     }

@@ -68,6 +68,8 @@ pub struct Node {
 struct NodeRoom {
     /// It has members on this node.
     is_attached: bool,
+    /// The bounds of the history that the feed reads.
+    history: Option<HistoryBounds>,
     feed: Option<Feed>,
     queue: PublishQueue,
     presence: RoomPresence,
@@ -141,17 +143,22 @@ impl Node {
     /// Numbers for metrics.
     #[must_use]
     pub fn counts(&self) -> BackplaneCounts {
-        let rooms = self.rooms.values().filter(|room| room.feed.is_some()).count() as u64;
-        BackplaneCounts { rooms, ..self.counts }
+        self.counts
     }
 
     /// The first member of this node has entered a room. `history` are its bounds, if it is ordered.
     pub fn attach(&mut self, name: &RoomName, history: Option<HistoryBounds>, now: Instant) {
+        if name.len() > self.limits.room_name_bytes_max {
+            // No message can be published to it either.
+            return;
+        }
         let room = self.rooms.entry(name.clone()).or_default();
         room.is_attached = true;
         room.queue.history = history;
         if room.feed.is_none() {
+            room.history = history;
             room.feed = Some(Feed::new(history.is_some()));
+            self.counts.rooms += 1;
             room.presence.wants_read = true;
             self.outputs.push_back(Output::BrokerRequest(BrokerRequest::Subscribe(name.clone())));
         }
@@ -170,6 +177,7 @@ impl Node {
     pub fn close(&mut self, name: &RoomName) {
         let Some(room) = self.rooms.get_mut(name).filter(|room| !room.is_attached) else { return };
         if room.feed.take().is_some() {
+            self.counts.rooms -= 1;
             room.presence.end();
             self.outputs.push_back(Output::BrokerRequest(BrokerRequest::Unsubscribe(name.clone())));
         }
@@ -212,7 +220,9 @@ impl Node {
             }
             BrokerEvent::Overflow => self.each_feed(Feed::overflowed),
             BrokerEvent::Subscribed(name) => self.with_feed(&name, Feed::subscribed),
-            BrokerEvent::Message { room, position, bytes } => self.received(&room, position, &bytes, now),
+            BrokerEvent::Message { room, position, previous, bytes } => {
+                self.received(&room, (position, previous), &bytes, now);
+            }
             BrokerEvent::Published { ticket, is_confirmed } => {
                 if let Some(Ticket::Publish(name, count)) = self.tickets.remove(&ticket) {
                     self.published(&name, count, is_confirmed);
@@ -231,7 +241,7 @@ impl Node {
         }
     }
 
-    fn received(&mut self, name: &RoomName, position: Option<Position>, bytes: &Bytes, now: Instant) {
+    fn received(&mut self, name: &RoomName, place: (Option<Position>, Option<u64>), bytes: &Bytes, now: Instant) {
         if self.rooms.get(name).is_none_or(|room| room.feed.is_none()) {
             return;
         }
@@ -245,7 +255,7 @@ impl Node {
                 {
                     self.counts.lag_micros = lag.as_micros().try_into().unwrap_or(u64::MAX);
                 }
-                self.with_feed(name, |feed, cx| feed.message(position, envelope, cx));
+                self.with_feed(name, |feed, cx| feed.message(place, envelope, cx));
             }
             Err(NoEnvelope::Foreign) => self.counts.foreign += 1,
             Err(NoEnvelope::OtherVersion) => self.counts.other_versions += 1,
@@ -292,14 +302,15 @@ impl Node {
             return;
         }
         let ticket = self.last_ticket + 1;
-        let feed = self.rooms.get_mut(&name).and_then(|room| room.feed.as_mut());
-        let Some(feed) = feed.filter(|feed| feed.wants_read()) else { return };
+        let Some(room) = self.rooms.get_mut(&name) else { return };
+        let Some(feed) = room.feed.as_mut().filter(|feed| feed.wants_read()) else { return };
+        let Some(history) = room.history else { return };
         let from = feed.read_sent(ticket);
         self.last_ticket = ticket;
         self.reads += 1;
         self.counts.history_reads += 1;
         self.tickets.insert(ticket, Ticket::Read(name.clone()));
-        self.outputs.push_back(Output::BrokerRequest(BrokerRequest::ReadHistory { ticket, room: name, from }));
+        self.outputs.push_back(Output::BrokerRequest(BrokerRequest::ReadHistory { ticket, room: name, history, from }));
     }
 
     fn history_read(&mut self, name: &RoomName, ticket: u64, history: Option<History>, now: Instant) {

@@ -4,7 +4,7 @@
 //! the leases at a third of their time, with requests of 100 rooms, whose replies have the lists of all nodes: so a node learns
 //! the changes that it has missed, and forgets nodes that have died.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -23,7 +23,7 @@ pub(super) struct RoomPresence {
     pub(super) is_dirty: bool,
     /// The lists of other nodes are wanted with the next request.
     pub(super) wants_read: bool,
-    nodes: HashMap<NodeId, KnownNode>,
+    nodes: BTreeMap<NodeId, KnownNode>,
 }
 
 /// The last list of another node.
@@ -108,7 +108,10 @@ impl Node {
 
     /// Forgets nodes whose leases have ended.
     fn expire(&mut self, now: Instant) {
-        for (name, room) in &mut self.rooms {
+        let mut rooms: Vec<_> = self.rooms.iter_mut().collect();
+        // The same order at each run.
+        rooms.sort_unstable_by_key(|(name, _)| *name);
+        for (name, room) in rooms {
             room.presence.nodes.retain(|node, known| {
                 if known.until <= now && known.has_members {
                     self.outputs.push_back(Output::NodePresence(name.clone(), *node, None));

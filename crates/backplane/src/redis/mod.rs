@@ -79,7 +79,7 @@ impl RedisBroker {
             SubscriberEvent::Message(message) => {
                 let room = self.room(&message.channel)?;
                 let (position, bytes) = split_position(message.payload);
-                Some(BrokerEvent::Message { room, position, bytes })
+                Some(BrokerEvent::Message { room, position, previous: None, bytes })
             }
             SubscriberEvent::Subscribed(channel) => Some(BrokerEvent::Subscribed(self.room(&channel)?)),
             SubscriberEvent::Up => {
@@ -177,7 +177,7 @@ impl Broker for RedisBroker {
             BrokerRequest::Publish { ticket, room, history, epoch, messages } => {
                 self.publish(ticket, &room, (history, epoch), messages);
             }
-            BrokerRequest::ReadHistory { ticket, room, from } => self.read(ticket, &room, from),
+            BrokerRequest::ReadHistory { ticket, room, from, .. } => self.read(ticket, &room, from),
             BrokerRequest::Presence { ticket, node, lease, rooms, reads } => {
                 self.presence(ticket, node, lease, rooms, reads);
             }
@@ -243,7 +243,7 @@ fn history_of(reply: Result<OwnedValue, ClientError>) -> Option<History> {
         _ => None,
     };
     let entries = offsets.zip(entries).take_while(|(offset, _)| *offset <= last).map(entry).collect::<Option<_>>()?;
-    Some(History { position: (last > 0).then_some(Position { epoch, offset: last }), entries })
+    Some(History { position: (last > 0).then_some(Position { epoch, offset: last }), entries, after: None })
 }
 
 fn leases_of(reply: Result<OwnedValue, ClientError>) -> Option<Vec<Vec<Lease>>> {

@@ -1,4 +1,4 @@
-//! `--backplane`: rooms of /chat that span processes, on a real redis-server where it is installed.
+//! `--backplane`: rooms of /chat that span processes, on a real redis-server and nats-server where they are installed.
 
 use std::net::TcpListener;
 use std::path::PathBuf;
@@ -90,6 +90,52 @@ fn members_of_two_processes_read_the_same_messages_in_the_same_order() {
 }
 
 #[test]
+fn members_of_two_processes_read_the_same_messages_over_nats() {
+    let Some((_nats, url)) = nats() else { return };
+    let nodes = [(); 2].map(|()| Program::serve(&["--backplane", &url, "--chat-rate", "100000"]));
+    let mut guests = [0, 1].map(|node: usize| Guest::enter(nodes[node].ip(), "tides", &format!("g{node}")));
+    guests.iter_mut().for_each(|guest| guest.say("hello"));
+    guests.iter_mut().for_each(|guest| assert_eq!(texts(guest, 2), ["hello"; 2]));
+    for number in 0..50 {
+        for (place, guest) in guests.iter_mut().enumerate() {
+            guest.say(&format!("{place} says {number}"));
+        }
+    }
+    let read = guests.each_mut().map(|guest| texts(guest, 100));
+    assert_eq!(read[0], read[1]);
+    let third = Program::serve(&["--backplane", &url]);
+    let mut newcomer = Guest::enter(third.ip(), "tides", "late");
+    assert_eq!(texts(&mut newcomer, 20), read[0][80..]);
+}
+
+/// A process that ends when it is dropped, and its folder with it.
+struct NatsProcess(Child, PathBuf);
+
+impl Drop for NatsProcess {
+    fn drop(&mut self) {
+        drop(self.0.kill());
+        drop(self.0.wait());
+        drop(std::fs::remove_dir_all(&self.1));
+    }
+}
+
+/// A nats-server with JetStream on the loopback address, and its URL. `None`, with a line, if there is none.
+fn nats() -> Option<(NatsProcess, String)> {
+    let directory = std::env::temp_dir().join(format!("tidegate-backplane-nats-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).expect("a directory");
+    let port = free_port();
+    let mut command = Command::new("nats-server");
+    command.args(["-a", "127.0.0.1", "-p", &port.to_string(), "-js", "-sd"]).arg(&directory);
+    match command.stderr(Stdio::null()).spawn() {
+        Ok(child) => Some((NatsProcess(child, directory), format!("nats://127.0.0.1:{port}"))),
+        Err(error) => {
+            println!("skipped: there is no nats-server: {error}");
+            None
+        }
+    }
+}
+
+#[test]
 fn guests_of_all_processes_are_counted() {
     let Some(redis) = RedisProcess::start("presence", free_port()) else { return };
     let nodes = [(); 2].map(|()| Program::serve(&["--backplane", &redis.url()]));
@@ -139,6 +185,7 @@ fn an_address_that_is_none_is_refused_with_a_remedy() {
         ("127.0.0.1:6379", "begins with redis://"),
         ("redis://a b", "redis://HOST:PORT"),
         ("redis://127.0.0.1/x", "a number"),
+        ("nats://a b", "nats://HOST:PORT"),
     ] {
         let (status, _, stderr) = run(&["serve", "--listen", "127.0.0.1:0", "--backplane", url]);
         assert_ne!(status, Some(0));

@@ -3,6 +3,7 @@
 use std::future::poll_fn;
 use std::ops::Deref;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 
@@ -122,6 +123,11 @@ impl Subscriber {
     /// The next event; `None` once the loop has ended, or the subscriber was drained.
     pub async fn recv(&mut self) -> Option<SubscriberEvent> {
         poll_fn(|cx| self.subscriptions.queue.poll_event(cx)).await
+    }
+
+    /// As [`recv`](Self::recv), for a future of the caller.
+    pub fn poll_recv(&mut self, cx: &mut Context<'_>) -> Poll<Option<SubscriberEvent>> {
+        self.subscriptions.queue.poll_event(cx)
     }
 
     /// The next event, if one waits.

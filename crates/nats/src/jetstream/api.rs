@@ -58,6 +58,22 @@ pub struct StreamConfig {
     /// Whether any server that has it answers reads of one message.
     #[serde(default)]
     pub allow_direct: bool,
+    /// Where it publishes the messages that it has stored.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub republish: Option<Republish>,
+}
+
+/// Stored messages that a stream publishes once more, with their sequence (`Nats-Sequence`), and that of the subject's message
+/// before (`Nats-Last-Sequence`, 0 if there is none). Both subjects must not overlap.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Republish {
+    /// Which of its subjects.
+    pub src: String,
+    /// To which subject: `{{wildcard(1)}}` is the first token that a wildcard of `src` has matched.
+    pub dest: String,
+    /// Only the headers.
+    #[serde(default)]
+    pub headers_only: bool,
 }
 
 impl StreamConfig {
@@ -77,6 +93,7 @@ impl StreamConfig {
             discard: old(),
             num_replicas: 1,
             allow_direct: true,
+            republish: None,
         }
     }
 

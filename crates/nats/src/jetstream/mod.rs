@@ -7,6 +7,6 @@ mod api;
 mod context;
 mod history;
 
-pub use self::api::{ApiError, JetStreamError, StreamConfig, StreamInfo, StreamState};
+pub use self::api::{ApiError, JetStreamError, Republish, StreamConfig, StreamInfo, StreamState};
 pub use self::context::{JetStream, PublishAck, PublishOptions, StoredMessage};
 pub use self::history::History;

@@ -49,7 +49,8 @@ pub struct ChatOptions {
     /// server's own page, in clear at an IP address or localhost, over TLS at any name]
     #[arg(long, value_name = "ORIGIN")]
     chat_origin: Vec<String>,
-    /// Share the rooms of /chat with other processes through a Redis server: redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE].
+    /// Share the rooms of /chat with other processes through a Redis server, redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE],
+    /// or a NATS server with JetStream, nats://[USER:PASSWORD@]HOST[:PORT].
     /// They have the same --chat-history. While the server is not connected, /ready of --admin answers 503
     #[arg(long, value_name = "URL")]
     backplane: Option<String>,
@@ -63,7 +64,7 @@ impl ChatOptions {
     /// Returns a line for the user if the address is invalid or no thread can be made.
     pub fn backplane(&self) -> Result<Option<Backplane>, Box<dyn Error>> {
         let Some(url) = &self.backplane else { return Ok(None) };
-        let builder = Backplane::redis(url).map_err(|error| format!("--backplane {url}: {error}"))?;
+        let builder = Backplane::at(url).map_err(|error| format!("--backplane {url}: {error}"))?;
         Ok(Some(builder.spawn()?))
     }
 

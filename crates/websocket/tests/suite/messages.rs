@@ -1,6 +1,7 @@
 //! Messages of all shapes, in every split, in both roles.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -277,4 +278,25 @@ fn mutated_frames_neither_panic_nor_depend_on_their_pieces() {
     };
     Contract::new(server).answer(echo).never_panics(&wire(true), 3_000);
     Contract::new(client).answer(echo).never_panics(&wire(false), 3_000);
+}
+
+#[test]
+fn a_drain_that_is_spread_closes_each_connection_within_its_time() {
+    let mut config = Config::default();
+    config.drain_spread = Some(Duration::from_secs(10));
+    let config = Arc::new(config);
+    let mut closed = [0; 10];
+    for _ in 0..200 {
+        let mut harness = CodecHarness::new(WebSocket::server(config.clone(), None));
+        harness.notify(Lifecycle::Drain).unwrap();
+        harness.notify(Lifecycle::Drain).unwrap();
+        let second = (0..10).find(|_| {
+            harness.advance_time(Duration::from_secs(1)).unwrap();
+            harness.flush().unwrap();
+            harness.take_sent() == [0x88, 2, 0x03, 0xF4]
+        });
+        closed[second.expect("it closes")] += 1;
+    }
+    // Ten connections a second would take 20 of them, on average.
+    assert!(closed.iter().all(|count| (1..80).contains(count)), "{closed:?}");
 }

@@ -1,0 +1,201 @@
+//! The broker on NATS: messages by core subscriptions, history and presence by JetStream.
+//!
+//! | subject | messages |
+//! |---|---|
+//! | `PREFIX.room.ROOM` | all messages of a room; nodes with members subscribe to it |
+//! | `PREFIX.store.N.EPOCH.ROOM` | messages that are kept; a stream stores them, gives them a sequence, and publishes them to the one above |
+//! | `PREFIX.lease.ROOM.NODE` | the members of a node; a stream stores the last one for the time of a lease |
+//!
+//! A room without history and without members in other nodes needs no JetStream.
+//!
+//! **Positions.** The sequence of the stream is the offset, so the offsets of a room grow, and not by one. The server adds the
+//! room's sequence before each message (`Nats-Last-Sequence`): so a node sees a hole. The epoch is a random
+//! number that the subjects of a stream have since it was created. So no message with the position of an earlier stream is stored:
+//! no stream has its subject any more.
+//!
+//! Read next: `streams.rs`, the streams; `names.rs`, rooms as subjects.
+
+mod names;
+mod streams;
+
+use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, VecDeque};
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tidegate_engine::task;
+use tidegate_nats::{Client, ClientBuilder, Message, Subscriber, SubscriberEvent};
+
+use self::names::{Names, token_of};
+use self::streams::Streams;
+use crate::broker::{Broker, BrokerEvent, BrokerRequest, RoomName};
+
+/// A node's connection to NATS.
+pub(crate) struct NatsBroker {
+    client: Client,
+    subscriber: Subscriber,
+    names: Rc<Names>,
+    streams: Rc<Streams>,
+    /// The rooms that are subscribed, by their subjects.
+    rooms: HashMap<Bytes, RoomName>,
+    events: Rc<RefCell<EventQueue>>,
+    /// Lost connections so far: a confirmation of an earlier connection counts no more.
+    downs: Rc<Cell<u64>>,
+    /// The event that was read behind a gap.
+    next: Option<SubscriberEvent>,
+}
+
+/// Events of requests.
+#[derive(Default)]
+struct EventQueue {
+    events: VecDeque<BrokerEvent>,
+    waker: Option<Waker>,
+}
+
+impl EventQueue {
+    fn push(&mut self, event: BrokerEvent) {
+        self.events.push_back(event);
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
+    }
+}
+
+impl NatsBroker {
+    /// Starts the connection on the loop of this thread.
+    pub(crate) fn start(builder: ClientBuilder, prefix: &str) -> Self {
+        let client = builder.start();
+        let names = Rc::new(Names::new(prefix));
+        let streams = Rc::new(Streams::new(client.clone(), names.clone()));
+        Self {
+            subscriber: client.subscriber(),
+            client,
+            names,
+            streams,
+            rooms: HashMap::new(),
+            events: Rc::default(),
+            downs: Rc::default(),
+            next: None,
+        }
+    }
+
+    /// Runs a request, and reports its event.
+    fn spawn(&self, request: impl Future<Output = BrokerEvent> + 'static) {
+        let events = self.events.clone();
+        drop(task::spawn(async move {
+            let event = request.await;
+            events.borrow_mut().push(event);
+        }));
+    }
+
+    fn subscribe(&mut self, room: RoomName) {
+        let subject = Bytes::from(self.names.room(&token_of(&room)));
+        self.rooms.insert(subject.clone(), room.clone());
+        if self.subscriber.subscribe(subject).is_err() {
+            // Beyond the bound of subscriptions: the room stays without messages.
+            return;
+        }
+        let (client, events) = (self.client.clone(), Rc::downgrade(&self.events));
+        let (downs, before) = (self.downs.clone(), self.downs.get());
+        drop(task::spawn(async move {
+            while client.flush().await.is_err() {
+                task::sleep(FLUSH_AGAIN_AFTER).await;
+                // After a lost connection `Up` confirms all subscriptions.
+                if downs.get() != before || events.strong_count() == 0 {
+                    return;
+                }
+            }
+            if let Some(events) = events.upgrade().filter(|_| downs.get() == before) {
+                events.borrow_mut().push(BrokerEvent::Subscribed(room));
+            }
+        }));
+    }
+
+    fn unsubscribe(&mut self, room: &str) {
+        let subject = Bytes::from(self.names.room(&token_of(room)));
+        self.subscriber.unsubscribe(&subject);
+        self.rooms.remove(&subject);
+    }
+
+    fn message(&self, message: Message) -> Option<BrokerEvent> {
+        let room = self.rooms.get(&message.subject)?.clone();
+        let place = message.headers.as_ref().and_then(streams::place_of);
+        let (position, previous) = place.map_or((None, None), |(position, previous)| (Some(position), Some(previous)));
+        Some(BrokerEvent::Message { room, position, previous, bytes: message.payload })
+    }
+
+    fn event(&mut self, event: SubscriberEvent) -> Option<BrokerEvent> {
+        match event {
+            SubscriberEvent::Message(message) => self.message(message),
+            SubscriberEvent::Up => {
+                self.streams.forget();
+                let mut rooms: Vec<_> = self.rooms.values().cloned().collect();
+                rooms.sort_unstable();
+                self.events.borrow_mut().events.extend(rooms.into_iter().map(BrokerEvent::Subscribed));
+                Some(BrokerEvent::Up)
+            }
+            SubscriberEvent::Down => {
+                self.downs.set(self.downs.get() + 1);
+                Some(BrokerEvent::Down)
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Broker for NatsBroker {
+    fn request(&mut self, request: BrokerRequest) {
+        let streams = self.streams.clone();
+        match request {
+            BrokerRequest::Subscribe(room) => self.subscribe(room),
+            BrokerRequest::Unsubscribe(room) => self.unsubscribe(&room),
+            BrokerRequest::Publish { ticket, room, history, messages, .. } => self.spawn(async move {
+                let is_confirmed = streams.publish(&room, history, messages).await.is_some();
+                BrokerEvent::Published { ticket, is_confirmed }
+            }),
+            BrokerRequest::ReadHistory { ticket, room, history, from } => self.spawn(async move {
+                let history = streams.history(&room, history, from).await;
+                BrokerEvent::History { ticket, history }
+            }),
+            BrokerRequest::Presence { ticket, node, lease, rooms, reads } => self.spawn(async move {
+                let leases = streams.presence(node, lease, rooms, reads).await.filter(|_| reads);
+                BrokerEvent::Presence { ticket, leases }
+            }),
+        }
+    }
+
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Option<BrokerEvent>> {
+        let mut events = self.events.borrow_mut();
+        if let Some(event) = events.events.pop_front() {
+            return Poll::Ready(Some(event));
+        }
+        events.waker = Some(cx.waker().clone());
+        drop(events);
+        loop {
+            let event = match self.next.take() {
+                Some(event) => event,
+                None => match self.subscriber.poll_recv(cx) {
+                    Poll::Ready(Some(event)) => event,
+                    Poll::Ready(None) => return Poll::Ready(None),
+                    Poll::Pending => return Poll::Pending,
+                },
+            };
+            if event == SubscriberEvent::Gap {
+                self.next = self.subscriber.try_recv();
+                // The gap of a lost connection comes before `Up`, which makes each room read its history.
+                if self.next != Some(SubscriberEvent::Up) {
+                    return Poll::Ready(Some(BrokerEvent::Overflow));
+                }
+                continue;
+            }
+            if let Some(event) = self.event(event) {
+                return Poll::Ready(Some(event));
+            }
+        }
+    }
+}
+
+/// The pause before a subscription that was not confirmed is confirmed again.
+const FLUSH_AGAIN_AFTER: Duration = Duration::from_millis(200);

@@ -1,0 +1,350 @@
+//! `Streams`: messages that a node publishes, and histories that it reads.
+//!
+//! Histories with the same number of messages share a stream, which keeps so many of each subject. A stream that is not there
+//! is created; one that is there keeps its configuration, as far as the server does.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::hash::{BuildHasher as _, RandomState};
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tidegate_engine::{NodeId, Position};
+use tidegate_nats::{
+    ApiError, Client, ClientError, Headers, JetStream, JetStreamError, OutgoingMessage as NatsMessage, ReplyFuture,
+    Republish, StoredMessage, StreamConfig, StreamInfo,
+};
+
+use super::names::{Names, epoch_in, token_of};
+use crate::broker::{History, HistoryBounds, HistoryEntry, Lease, OutgoingMessage, PresenceUpdate};
+
+/// The streams of a prefix.
+pub(super) struct Streams {
+    client: Client,
+    api: JetStream,
+    names: Rc<Names>,
+    /// The epochs of the streams that are known to be there, by the number of messages.
+    epochs: RefCell<HashMap<usize, u64>>,
+    has_leases: RefCell<bool>,
+}
+
+impl Streams {
+    pub(super) fn new(client: Client, names: Rc<Names>) -> Self {
+        let api = client.jetstream();
+        Self { client, api, names, epochs: RefCell::default(), has_leases: RefCell::default() }
+    }
+
+    /// A new connection may be one to a server without these streams.
+    pub(super) fn forget(&self) {
+        self.epochs.borrow_mut().clear();
+        self.has_leases.replace(false);
+    }
+
+    /// Publishes messages in order. `None` if one of them may not be published.
+    pub(super) async fn publish(
+        &self,
+        room: &str,
+        history: Option<HistoryBounds>,
+        messages: Vec<OutgoingMessage>,
+    ) -> Option<()> {
+        let token = token_of(room);
+        let mut stored: Vec<ReplyFuture> = Vec::new();
+        let mut is_sent = true;
+        for message in messages {
+            if let Some(bounds) = history.filter(|_| message.is_kept) {
+                let epoch = self.epoch(bounds.messages_max).await?;
+                let subject = self.names.store(bounds.messages_max, epoch, &token);
+                let message = NatsMessage::new(subject, message.bytes);
+                stored.push(self.client.request_with(message, PUBLISH_TIMEOUT));
+            } else {
+                // The messages before it come first.
+                is_sent &= self.are_stored(&mut stored, history).await;
+                is_sent &= self.client.publish(self.names.room(&token), message.bytes).is_ok();
+            }
+        }
+        is_sent &= self.are_stored(&mut stored, history).await;
+        if history.is_none() {
+            is_sent &= self.client.flush().await.is_ok();
+        }
+        is_sent.then_some(())
+    }
+
+    /// Waits until the messages are stored. Returns whether all of them are.
+    async fn are_stored(&self, stored: &mut Vec<ReplyFuture>, history: Option<HistoryBounds>) -> bool {
+        let mut are_stored = true;
+        for reply in stored.drain(..) {
+            match reply.await {
+                Ok(reply) => are_stored &= is_acknowledged(&reply.payload),
+                Err(error) => {
+                    are_stored = false;
+                    if let (ClientError::NoResponders, Some(bounds)) = (error, history) {
+                        // The stream was deleted: the next message creates it, or finds the new one.
+                        self.epochs.borrow_mut().remove(&bounds.messages_max);
+                    }
+                }
+            }
+        }
+        are_stored
+    }
+
+    /// The history of a room from a position on.
+    pub(super) async fn history(&self, room: &str, bounds: HistoryBounds, from: Option<Position>) -> Option<History> {
+        let token = token_of(room);
+        let info = self.stream(bounds.messages_max).await?;
+        let epoch = epoch_of(&info)?;
+        let first = from.filter(|from| from.epoch == epoch).map_or(0, |from| from.offset);
+        let stream = self.names.history_stream(bounds.messages_max);
+        let mut messages =
+            self.api.history(stream, self.names.store(bounds.messages_max, epoch, &token), first.max(1) - 1);
+        let mut entries = BoundedEntries::new(bounds, first);
+        while let Some(message) = messages.next().await.ok()? {
+            entries.push(message);
+        }
+        Some(entries.into_history(epoch, info.state.last_seq))
+    }
+
+    /// The state of the stream of histories, which is created unless it is there.
+    async fn stream(&self, messages_max: usize) -> Option<StreamInfo> {
+        let name = self.names.history_stream(messages_max);
+        let info = match self.api.info(&name).await {
+            Err(error) if error.err_code() == Some(ApiError::STREAM_NOT_FOUND) => {
+                self.create(messages_max).await.ok()?
+            }
+            info => info.ok()?,
+        };
+        self.epochs.borrow_mut().insert(messages_max, epoch_of(&info)?);
+        Some(info)
+    }
+
+    async fn create(&self, messages_max: usize) -> Result<StreamInfo, JetStreamError> {
+        let names = &self.names;
+        let subjects = names.store(messages_max, RandomState::new().hash_one(messages_max), "*");
+        let config = StreamConfig {
+            max_msgs_per_subject: i64::try_from(messages_max).unwrap_or(i64::MAX),
+            republish: Some(Republish {
+                src: subjects.clone(),
+                dest: names.room("{{wildcard(1)}}"),
+                headers_only: false,
+            }),
+            ..StreamConfig::new(names.history_stream(messages_max), [subjects]).with_max_age(UNUSED)
+        };
+        // Another node may be faster.
+        self.create_or_read(&config).await
+    }
+
+    async fn create_or_read(&self, config: &StreamConfig) -> Result<StreamInfo, JetStreamError> {
+        match self.api.create(config).await {
+            Err(error) if error.err_code() == Some(ApiError::STREAM_NAME_EXISTS) => self.api.info(&config.name).await,
+            result => result,
+        }
+    }
+
+    async fn epoch(&self, messages_max: usize) -> Option<u64> {
+        let known = self.epochs.borrow().get(&messages_max).copied();
+        match known {
+            Some(epoch) => Some(epoch),
+            None => epoch_of(&self.stream(messages_max).await?),
+        }
+    }
+
+    /// Records the members of this node, tells other nodes, and reads theirs.
+    pub(super) async fn presence(
+        &self,
+        node: NodeId,
+        lease: Duration,
+        rooms: Vec<PresenceUpdate>,
+        reads: bool,
+    ) -> Option<Vec<Vec<Lease>>> {
+        let mut recorded = Vec::new();
+        let mut tokens = Vec::new();
+        let has_leases = self.has_leases(lease).await;
+        for update in rooms {
+            let token = token_of(&update.room);
+            if has_leases {
+                let record = NatsMessage::new(self.names.lease(&token, node), update.list.unwrap_or_default());
+                recorded.push(self.client.request_with(record, PUBLISH_TIMEOUT));
+            }
+            if let Some(message) = update.message {
+                // At most once, as each message without position: the lists that are read later say the same.
+                let _ = self.client.publish(self.names.room(&token), message);
+            }
+            tokens.push(token);
+        }
+        for reply in recorded {
+            is_acknowledged(&reply.await.ok()?.payload).then_some(())?;
+        }
+        let mut leases = Vec::new();
+        for token in tokens.iter().filter(|_| reads && has_leases) {
+            leases.push(self.leases(token, node, lease).await?);
+        }
+        (reads && has_leases).then_some(leases)
+    }
+
+    async fn has_leases(&self, lease: Duration) -> bool {
+        if *self.has_leases.borrow() {
+            return true;
+        }
+        let subjects = [self.names.leases("*")];
+        let config = StreamConfig {
+            max_msgs_per_subject: 1,
+            ..StreamConfig::new(self.names.lease_stream(), subjects).in_memory().with_max_age(lease)
+        };
+        let is_there = self.create_or_read(&config).await.is_ok();
+        self.has_leases.replace(is_there);
+        is_there
+    }
+
+    async fn leases(&self, token: &str, node: NodeId, lease: Duration) -> Option<Vec<Lease>> {
+        let mut messages = self.api.history(self.names.lease_stream(), self.names.leases(token), 0);
+        let mut records = Vec::new();
+        while let Some(message) = messages.next().await.ok()? {
+            let Some(id) = node_of(&message.subject) else { continue };
+            records.push((id, time_of(&message), message.payload));
+        }
+        // The server's time is that of the own record, which is new.
+        let now = records.iter().find(|(id, ..)| *id == node).and_then(|(_, at, _)| *at);
+        let left = |at: Option<Duration>| match (now, at) {
+            (Some(now), Some(at)) => lease.saturating_sub(now.saturating_sub(at)),
+            _ => lease,
+        };
+        let leases = records.into_iter().filter(|(.., list)| !list.is_empty());
+        Some(leases.map(|(node, at, list)| Lease { node, left: left(at), list }).collect())
+    }
+}
+
+/// The last messages of a history, within its bounds.
+struct BoundedEntries {
+    bounds: HistoryBounds,
+    first: u64,
+    entries: std::collections::VecDeque<HistoryEntry>,
+    bytes: usize,
+    /// The offset of the newest message that was left out.
+    left_out: u64,
+}
+
+impl BoundedEntries {
+    fn new(bounds: HistoryBounds, first: u64) -> Self {
+        Self { bounds, first, entries: std::collections::VecDeque::new(), bytes: 0, left_out: 0 }
+    }
+
+    fn push(&mut self, message: StoredMessage) {
+        self.bytes += message.payload.len();
+        self.entries.push_back(HistoryEntry { offset: message.sequence, bytes: message.payload });
+        while self.entries.len() > self.bounds.messages_max || self.bytes > self.bounds.bytes_max {
+            let Some(oldest) = self.entries.pop_front() else { break };
+            self.bytes -= oldest.bytes.len();
+            self.left_out = oldest.offset;
+        }
+    }
+
+    /// The server removes the oldest message where there are too many: so if there are fewer, none was removed since the first
+    /// one that was wanted. It may remove some while they are read; then more than the bound have been read, or the first is
+    /// not the one that was wanted.
+    fn into_history(self, epoch: u64, last_of_stream: u64) -> History {
+        let begin = self.entries.front().map_or(0, |entry| entry.offset);
+        let is_whole = self.entries.len() < self.bounds.messages_max || begin == self.first;
+        let after = match self.left_out {
+            0 if is_whole => self.first.saturating_sub(1),
+            0 => begin.saturating_sub(1),
+            left_out => left_out,
+        };
+        let last = self.entries.back().map_or(0, |entry| entry.offset).max(last_of_stream);
+        let position = (last > 0).then_some(Position { epoch, offset: last });
+        History { position, entries: self.entries.into(), after: Some(after) }
+    }
+}
+
+/// The position of a message that a stream has published, and the room's offset before it.
+pub(super) fn place_of(headers: &Headers) -> Option<(Position, u64)> {
+    let number = |name| std::str::from_utf8(headers.value(name)?).ok()?.parse::<u64>().ok();
+    let epoch = epoch_in(std::str::from_utf8(headers.value("Nats-Subject")?).ok()?)?;
+    let offset = number("Nats-Sequence")?;
+    Some((Position { epoch, offset }, number("Nats-Last-Sequence")?))
+}
+
+/// A stream that was deleted and created again has another one.
+fn epoch_of(info: &StreamInfo) -> Option<u64> {
+    epoch_in(info.config.subjects.first()?)
+}
+
+/// Whether the payload is the acknowledgement of a stream, and no error.
+fn is_acknowledged(payload: &Bytes) -> bool {
+    payload.starts_with(b"{\"stream\"")
+}
+
+fn node_of(subject: &[u8]) -> Option<NodeId> {
+    let node = std::str::from_utf8(subject.rsplit(|byte| *byte == b'.').next()?).ok()?;
+    Some(NodeId(u128::from_str_radix(node, 16).ok()?.to_be_bytes()))
+}
+
+/// When the server has stored a message, since some day in the past: `2026-11-27T09:06:05.123456789Z`.
+fn time_of(message: &StoredMessage) -> Option<Duration> {
+    let text = message.headers.as_ref()?.value("Nats-Time-Stamp")?;
+    time_from(std::str::from_utf8(text).ok()?)
+}
+
+fn time_from(text: &str) -> Option<Duration> {
+    let (date, time) = text.strip_suffix('Z')?.split_once('T')?;
+    let numbers = |text: &str, mark| text.split(mark).map(|part| part.parse::<u64>().ok()).collect::<Option<Vec<_>>>();
+    let [year, month @ 1..=12, day] = numbers(date, '-')?[..] else { return None };
+    let (time, fraction) = time.split_once('.').unwrap_or((time, "0"));
+    let [hour, minute, second] = numbers(time, ':')?[..] else { return None };
+    // Days of the proleptic calendar, with years that begin in March (Hinnant, "chrono-compatible low-level date algorithms").
+    let (year, month) = if month > 2 { (year, month - 3) } else { (year.checked_sub(1)?, month + 9) };
+    let days = year * 365 + year / 4 - year / 100 + year / 400 + (month * 153 + 2) / 5 + day;
+    let nanos: u32 = format!("{fraction:0<9}").get(..9)?.parse().ok()?;
+    Some(Duration::new(days * 86_400 + hour * 3600 + minute * 60 + second, nanos))
+}
+
+/// How long a stream may take to store a message.
+const PUBLISH_TIMEOUT: Duration = Duration::from_secs(5);
+/// A message lasts so long in a stream: a week.
+const UNUSED: Duration = Duration::from_secs(7 * 24 * 3600);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entries(bounds: (usize, usize), first: u64, sequences: &[u64]) -> (Option<u64>, Vec<u64>) {
+        let bounds = HistoryBounds { messages_max: bounds.0, bytes_max: bounds.1 };
+        let mut entries = BoundedEntries::new(bounds, first);
+        for sequence in sequences {
+            let (subject, payload) = (Bytes::from("s"), Bytes::from("four"));
+            entries.push(StoredMessage { subject, sequence: *sequence, headers: None, payload });
+        }
+        let history = entries.into_history(7, 50);
+        assert_eq!(history.position, Some(Position { epoch: 7, offset: 50 }));
+        (history.after, history.entries.iter().map(|entry| entry.offset).collect())
+    }
+
+    #[test]
+    fn a_history_says_after_which_offset_it_is_complete() {
+        for (bounds, first, sequences, after, kept) in [
+            // Nothing was removed yet.
+            ((3, 99), 0, &[][..], 0, &[][..]),
+            ((3, 99), 0, &[5, 9], 0, &[5, 9]),
+            // Messages before these may have been removed.
+            ((3, 99), 0, &[5, 9, 11], 4, &[5, 9, 11]),
+            ((3, 99), 2, &[5, 9, 11], 4, &[5, 9, 11]),
+            // The one that was wanted is there.
+            ((3, 99), 5, &[5, 9, 11], 4, &[5, 9, 11]),
+            // Some were removed while they were read.
+            ((3, 99), 5, &[5, 9, 11, 12], 5, &[9, 11, 12]),
+            // Too many bytes.
+            ((3, 8), 5, &[5, 9, 11], 5, &[9, 11]),
+        ] {
+            assert_eq!(entries(bounds, first, sequences), (Some(after), kept.to_vec()), "{bounds:?} {sequences:?}");
+        }
+    }
+
+    #[test]
+    fn times_have_the_difference_that_clocks_have() {
+        let seconds = |from, to| time_from(to).unwrap() - time_from(from).unwrap();
+        assert_eq!(seconds("2024-02-28T23:59:59Z", "2024-03-01T00:00:00.5Z"), Duration::from_millis(86_401_500));
+        assert_eq!(seconds("2026-12-31T23:59:59.9Z", "2027-01-01T00:00:00Z"), Duration::from_millis(100));
+        for text in ["", "2026-13-01T00:00:00Z", "2026-01-01T00:00Z", "2026-01-01T00:00:00", "x-y-zT0:0:0Z"] {
+            assert_eq!(time_from(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! Real brokers that fail in the middle. A checker reads the logs of all members.
+
+use std::time::Duration;
+
+use tidegate_backplane::{Backplane, BackplaneCounts};
+
+use crate::members::{Member, Seen, check};
+use crate::processes::{BrokerProcess, Kind};
+
+const NODES: usize = 3;
+
+/// Members on three nodes publish before, during and after a disturbance. Returns their logs, and the counts of the first node.
+fn disturbed(
+    process: &mut BrokerProcess,
+    history_max: usize,
+    disturb: impl FnOnce(&mut BrokerProcess, &[Member]),
+) -> (Vec<Vec<Seen>>, BackplaneCounts) {
+    let (logs, counts) = unchecked(process, history_max, disturb);
+    check(&logs, false);
+    (logs, counts)
+}
+
+fn unchecked(
+    process: &mut BrokerProcess,
+    history_max: usize,
+    disturb: impl FnOnce(&mut BrokerProcess, &[Member]),
+) -> (Vec<Vec<Seen>>, BackplaneCounts) {
+    let node = || Backplane::at(&process.url()).expect("an address").spawn().expect("a thread");
+    let members: Vec<_> = (0..NODES).map(|_| Member::enter(&node(), "tides", history_max)).collect();
+    let publish = |from: usize, to: usize| {
+        for number in from..to {
+            for (place, member) in members.iter().enumerate() {
+                let _ = member.publish(&format!("{place} {number}"));
+            }
+        }
+    };
+    publish(0, 50);
+    for member in &members {
+        (0..NODES).for_each(|place| member.log.wait_for(&format!("{place} 49")));
+    }
+    disturb(process, &members);
+    publish(50, 100);
+    until_all_receive(&members);
+    let logs = members.iter().map(|member| member.log.seen()).collect();
+    (logs, members[0].backplane.counts())
+}
+
+/// Messages of a request that breaks are published at most once: so another one, until all have one of each member.
+fn until_all_receive(members: &[Member]) {
+    for (place, member) in members.iter().enumerate() {
+        for attempt in 0.. {
+            let text = format!("{place} ends {attempt}");
+            let _ = member.publish(&text);
+            let deadline = std::time::Instant::now() + Duration::from_millis(300);
+            while std::time::Instant::now() < deadline && !members.iter().all(|member| member.log.has(&text)) {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            if members.iter().all(|member| member.log.has(&text)) {
+                break;
+            }
+            assert!(attempt < 400, "{text} does not arrive");
+        }
+    }
+}
+
+fn gaps(logs: &[Vec<Seen>]) -> Vec<usize> {
+    logs.iter().map(|log| log.iter().filter(|event| **event == Seen::Gap).count()).collect()
+}
+
+#[test]
+fn subscriptions_that_are_killed_lose_nothing() {
+    let Some(mut redis) = BrokerProcess::start(Kind::Redis, &[]) else { return };
+    let (logs, counts) = disturbed(&mut redis, 1000, |redis, members| {
+        for number in 0..20 {
+            for member in members {
+                let _ = member.publish(&format!("killed {number} {}", member.backplane.id()));
+            }
+            redis.command("CLIENT KILL TYPE pubsub");
+        }
+    });
+    assert_eq!(gaps(&logs), [0; NODES]);
+    assert_eq!(counts.unconfirmed, 0, "{counts:?}");
+}
+
+#[test]
+fn a_script_that_is_flushed_is_loaded_again() {
+    let Some(mut redis) = BrokerProcess::start(Kind::Redis, &[]) else { return };
+    let (logs, counts) = disturbed(&mut redis, 1000, |redis, _| drop(redis.command("SCRIPT FLUSH")));
+    assert_eq!((gaps(&logs), counts.unconfirmed), (vec![0; NODES], 0));
+}
+
+#[test]
+fn redis_that_comes_back_empty_is_a_gap_for_each_member() {
+    let Some(mut redis) = BrokerProcess::start(Kind::Redis, &[]) else { return };
+    let (logs, counts) = disturbed(&mut redis, 1000, |redis, members| {
+        redis.kill();
+        members.iter().for_each(|member| member.log.wait(|seen| seen.contains(&Seen::Connected(false))));
+        redis.restart();
+    });
+    assert_eq!(gaps(&logs), [1; NODES]);
+    assert!(counts.downs >= 1 && counts.is_up, "{counts:?}");
+}
+
+#[test]
+fn a_broker_that_stops_for_a_while_loses_nothing() {
+    for kind in [Kind::Redis, Kind::Nats] {
+        let Some(mut process) = BrokerProcess::start(kind, &[]) else { continue };
+        let (logs, _) = disturbed(&mut process, 1000, |process, members| {
+            process.signal("STOP");
+            for member in members {
+                let _ = member.publish(&format!("stopped {}", member.backplane.id()));
+            }
+            std::thread::sleep(Duration::from_secs(1));
+            process.signal("CONT");
+        });
+        assert_eq!(gaps(&logs), [0; NODES], "{kind:?}");
+    }
+}
+
+#[test]
+fn a_server_that_becomes_a_replica_refuses_messages_until_it_is_the_master_again() {
+    let (Some(mut redis), Some(other)) = (
+        BrokerProcess::start(Kind::Redis, &[]),
+        BrokerProcess::start(Kind::Redis, &["--repl-diskless-sync-delay", "0"]),
+    ) else {
+        return;
+    };
+    let port = other.port;
+    let (_, counts) = disturbed(&mut redis, 1000, |redis, members| {
+        assert_eq!(redis.command(&format!("REPLICAOF 127.0.0.1 {port}")), "+OK");
+        assert!(members[0].publish("read-only"));
+        while members[0].backplane.counts().unconfirmed == 0 {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert_eq!(redis.command("REPLICAOF NO ONE"), "+OK");
+    });
+    assert!(counts.unconfirmed >= 1, "{counts:?}");
+}
+
+#[test]
+fn a_replica_that_became_the_master_without_the_last_messages_is_a_gap_for_those_that_have_them() {
+    let Some(mut redis) = BrokerProcess::start(Kind::Redis, &[]) else { return };
+    let (logs, _) = unchecked(&mut redis, 1000, |redis, members| {
+        // The state of a replica that lacks the last ten messages: 140 of 150 are there.
+        let script = "EVAL \"local k = 'tidegate:{.tides}' redis.call('LTRIM', k .. ':h', 0, -11) \
+                      redis.call('HINCRBY', k .. ':m', 'o', -10) return redis.status_reply('OK')\" 0";
+        assert_eq!(redis.command(script), "+OK");
+        redis.command("CLIENT KILL TYPE pubsub");
+        members.iter().for_each(|member| member.log.wait(|seen| seen.contains(&Seen::Gap)));
+    });
+    check(&logs, true);
+    assert!(gaps(&logs).iter().all(|gaps| *gaps >= 1), "{:?}", gaps(&logs));
+}
+
+#[test]
+fn subscribers_that_exceed_the_output_buffer_read_the_history() {
+    let limit = ["--client-output-buffer-limit", "pubsub 64kb 64kb 0"];
+    let Some(mut redis) = BrokerProcess::start(Kind::Redis, &limit) else { return };
+    let long = "x".repeat(30_000);
+    let (logs, _) = disturbed(&mut redis, 10_000, |_, members| {
+        for number in 0..60 {
+            for (place, member) in members.iter().enumerate() {
+                let _ = member.publish(&format!("long {place} {number} {long}"));
+            }
+        }
+    });
+    // The history has 1 MiB: a member that was cut off may lack some, and knows it.
+    println!("gaps: {:?}", gaps(&logs));
+}
+
+#[test]
+fn nats_that_is_killed_comes_back_with_its_messages() {
+    let Some(mut nats) = BrokerProcess::start(Kind::Nats, &[]) else { return };
+    let (logs, counts) = disturbed(&mut nats, 1000, |nats, members| {
+        nats.kill();
+        members.iter().for_each(|member| member.log.wait(|seen| seen.contains(&Seen::Connected(false))));
+        nats.restart();
+    });
+    assert_eq!(gaps(&logs), [0; NODES]);
+    assert!(counts.is_up && counts.downs >= 1, "{counts:?}");
+}
+
+#[test]
+fn nats_that_comes_back_empty_is_a_gap_for_each_member() {
+    let Some(mut nats) = BrokerProcess::start(Kind::Nats, &[]) else { return };
+    let (logs, _) = disturbed(&mut nats, 1000, |nats, members| {
+        nats.kill();
+        members.iter().for_each(|member| member.log.wait(|seen| seen.contains(&Seen::Connected(false))));
+        nats.remove_data();
+        nats.restart();
+    });
+    assert_eq!(gaps(&logs), [1; NODES]);
+}

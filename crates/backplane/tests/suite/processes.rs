@@ -1,0 +1,140 @@
+//! Processes of redis-server and nats-server, where they are installed.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// A broker on the loopback address. It ends when it is dropped, and its folder with it.
+pub(crate) struct BrokerProcess {
+    kind: Kind,
+    child: Child,
+    folder: PathBuf,
+    pub(crate) port: u16,
+    arguments: Vec<String>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    Redis,
+    Nats,
+}
+
+impl BrokerProcess {
+    /// `None`, with a line, if the program is not installed.
+    pub(crate) fn start(kind: Kind, arguments: &[&str]) -> Option<Self> {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let folder = std::env::temp_dir().join(format!("tidegate-plane-{}-{number}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        let arguments: Vec<_> = arguments.iter().map(ToString::to_string).collect();
+        let port = free_port();
+        match spawn(kind, &folder, port, &arguments) {
+            Ok(child) => Some(Self { kind, child, folder, port, arguments }.ready()),
+            Err(error) => {
+                assert!(std::env::var_os("TIDEGATE_TOOLS_REQUIRED").is_none(), "{kind:?} is missing: {error}");
+                println!("skipped: {kind:?} is not installed: {error}");
+                None
+            }
+        }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        match self.kind {
+            Kind::Redis => format!("redis://127.0.0.1:{}", self.port),
+            Kind::Nats => format!("nats://127.0.0.1:{}", self.port),
+        }
+    }
+
+    pub(crate) fn kill(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+
+    /// Starts it again at its port, with the data that are in its folder.
+    pub(crate) fn restart(&mut self) {
+        self.child = spawn(self.kind, &self.folder, self.port, &self.arguments).expect("it has started before");
+        self.wait_until_ready();
+    }
+
+    pub(crate) fn remove_data(&self) {
+        std::fs::remove_dir_all(&self.folder).expect("its folder");
+        std::fs::create_dir_all(&self.folder).expect("a folder");
+    }
+
+    pub(crate) fn signal(&self, name: &str) {
+        let status = Command::new("kill").arg(format!("-{name}")).arg(self.child.id().to_string()).status();
+        assert!(status.is_ok_and(|status| status.success()));
+    }
+
+    /// The first line of the reply to a Redis command.
+    pub(crate) fn command(&self, command: &str) -> String {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).expect("a connection");
+        stream.write_all(format!("{command}\r\n").as_bytes()).expect("it is sent");
+        let mut line = String::new();
+        BufReader::new(stream).read_line(&mut line).expect("a reply");
+        line.trim_end().to_owned()
+    }
+
+    fn ready(mut self) -> Self {
+        self.wait_until_ready();
+        self
+    }
+
+    fn wait_until_ready(&mut self) {
+        loop {
+            if let Ok(mut stream) = TcpStream::connect(("127.0.0.1", self.port)) {
+                let is_ready = match self.kind {
+                    Kind::Redis => {
+                        stream.write_all(b"PING\r\n").is_ok() && {
+                            let mut reply = [0; 5];
+                            stream.read_exact(&mut reply).is_ok() && &reply == b"+PONG"
+                        }
+                    }
+                    // INFO says it once JetStream has read its data.
+                    Kind::Nats => {
+                        let mut line = String::new();
+                        BufReader::new(stream).read_line(&mut line).is_ok() && line.contains("\"jetstream\":true")
+                    }
+                };
+                if is_ready {
+                    return;
+                }
+            }
+            assert!(self.child.try_wait().expect("it is ours").is_none(), "{:?} has ended", self.kind);
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+    }
+}
+
+impl Drop for BrokerProcess {
+    fn drop(&mut self) {
+        self.kill();
+        drop(std::fs::remove_dir_all(&self.folder));
+    }
+}
+
+fn spawn(kind: Kind, folder: &PathBuf, port: u16, arguments: &[String]) -> std::io::Result<Child> {
+    let port = port.to_string();
+    let mut command = match kind {
+        Kind::Redis => {
+            let mut command = Command::new("redis-server");
+            command.args(["--save", "", "--appendonly", "no", "--bind", "127.0.0.1", "--port", &port, "--dir"]);
+            command.arg(folder);
+            command
+        }
+        Kind::Nats => {
+            let mut command = Command::new("nats-server");
+            command.args(["-a", "127.0.0.1", "-p", &port, "-js", "-sd"]).arg(folder);
+            command
+        }
+    };
+    command.args(arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn()
+}
+
+/// A port that nothing listens on.
+fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    listener.local_addr().expect("an address").port()
+}
