@@ -226,7 +226,7 @@ mod tests {
         assert_eq!(growing(&with(979.0)).len(), 8);
         let lines = growing(&with(1_101.0));
         assert_eq!(lines.len(), 11, "{lines:?}");
-        assert_eq!(lines[0], "routes-10000: 1101.0, but routes-10: 1000.0");
+        assert_eq!(lines[0], "hosts-10000: 1101.0, but hosts-10: 1000.0");
     }
 
     #[test]

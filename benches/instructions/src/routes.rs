@@ -9,13 +9,13 @@ use crate::http::hello;
 use crate::turns::{turn, wired};
 use crate::wire::address;
 
-/// One of 10 routes of one of `HOSTS` hosts; without hosts if that is 0.
+/// One of 10 routes of one of `HOSTS` hosts.
 pub(crate) fn of_hosts<const HOSTS: usize, const DEPTH: usize>(rounds: usize) {
     let mut router = routes(10);
     for number in 0..HOSTS {
         router = router.host(&format!("host-{number}.example"), routes(10));
     }
-    serve(router, if HOSTS == 0 { "host.example" } else { "host-777.example" }, 7, DEPTH, rounds);
+    serve(router, if HOSTS == 1 { "host-0.example" } else { "host-777.example" }, 7, DEPTH, rounds);
 }
 
 /// One of `ROUTES` routes of a single host.

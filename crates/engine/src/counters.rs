@@ -178,6 +178,8 @@ pub(crate) struct Counters {
     pub(crate) slow_turns: u64,
     pub(crate) connections: u64,
     pub(crate) streams: u64,
+    /// The loop has an endpoint, or had one.
+    pub(crate) has_endpoints: bool,
     pub(crate) endpoints: u64,
     pub(crate) datagrams_received: u64,
     pub(crate) datagrams_sent: u64,
@@ -214,6 +216,7 @@ impl Counters {
 pub(crate) struct PublishedCounters {
     connections: AtomicU64,
     numbers: [AtomicU64; NUMBERS],
+    datagram_numbers: [AtomicU64; DATAGRAM_NUMBERS],
     closed: [AtomicU64; CAUSES],
     /// No copy: the loop counts a turn here, in one place of many.
     turn_times: [AtomicU64; TURN_BUCKETS],
@@ -252,6 +255,24 @@ impl PublishedCounters {
             counters.handshakes_failed,
             nanos(counters.busy_time),
             counters.long_work_waits,
+        ];
+        for (shown, number) in self.numbers.iter().zip(numbers) {
+            shown.store(number, Relaxed);
+        }
+        if counters.has_endpoints {
+            self.publish_datagrams(counters);
+        }
+        for (shown, number) in self.closed.iter().zip(counters.closed) {
+            shown.store(number, Relaxed);
+        }
+        // Last: a reader that sees that a connection is gone sees its last counts as well.
+        self.connections.store(counters.connections, Release);
+    }
+
+    /// The counts of datagrams. A loop that has never had an endpoint does not spend a turn's time on them.
+    #[cold]
+    fn publish_datagrams(&self, counters: &Counters) {
+        let numbers = [
             counters.endpoints,
             counters.datagrams_received,
             counters.datagrams_sent,
@@ -261,14 +282,9 @@ impl PublishedCounters {
             counters.datagram_errors,
             counters.endpoints_panicked,
         ];
-        for (shown, number) in self.numbers.iter().zip(numbers) {
+        for (shown, number) in self.datagram_numbers.iter().zip(numbers) {
             shown.store(number, Relaxed);
         }
-        for (shown, number) in self.closed.iter().zip(counters.closed) {
-            shown.store(number, Relaxed);
-        }
-        // Last: a reader that sees that a connection is gone sees its last counts as well.
-        self.connections.store(counters.connections, Release);
     }
 
     /// A turn's work begins; turns are counted from one.
@@ -317,7 +333,6 @@ impl PublishedCounters {
             handshakes_failed,
             busy_time,
             long_work_waits,
-            ..,
         ] = self.numbers.each_ref().map(|number| number.load(Relaxed));
         Counts {
             connections,
@@ -345,11 +360,9 @@ impl PublishedCounters {
         }
     }
 
-    /// The counts of datagrams, which are published last, and of closed connections; all others are zero.
+    /// The counts of datagrams and of closed connections; all others are zero.
     fn read_datagrams(&self) -> Counts {
-        let numbers = self.numbers.each_ref().map(|number| number.load(Relaxed));
         let [
-            ..,
             endpoints,
             datagrams_received,
             datagrams_sent,
@@ -358,7 +371,7 @@ impl PublishedCounters {
             datagrams_lost,
             datagram_errors,
             endpoints_panicked,
-        ] = numbers;
+        ] = self.datagram_numbers.each_ref().map(|number| number.load(Relaxed));
         Counts {
             endpoints,
             datagrams_received,
@@ -401,7 +414,8 @@ fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-const NUMBERS: usize = 25;
+const NUMBERS: usize = 17;
+const DATAGRAM_NUMBERS: usize = 8;
 
 /// The connections of one listener, on all loops.
 #[derive(Debug, Default)]

@@ -128,6 +128,10 @@ pub use tidegate_compat as compat;
 #[cfg(any(feature = "brotli", feature = "gzip", feature = "lz4", feature = "snappy", feature = "zstd"))]
 #[doc(inline)]
 pub use tidegate_compress as compress;
+/// DNS: messages, a resolver with its cache, servers, zone files.
+#[cfg(feature = "dns")]
+#[doc(inline)]
+pub use tidegate_dns as dns;
 /// All of the engine: the items of the crate root, and types that an application rarely names, such as the futures of a
 /// [`Channel`].
 #[doc(inline)]
@@ -169,10 +173,6 @@ pub use tidegate_http2 as http2;
 pub use tidegate_macros::debug_function;
 /// An async `main`, and async tests, on an event loop.
 pub use tidegate_macros::{main, test};
-/// DNS: messages, a resolver with its cache, servers, zone files.
-#[cfg(feature = "dns")]
-#[doc(inline)]
-pub use tidegate_dns as dns;
 /// The memcached protocol: text and meta commands, client and server.
 #[cfg(feature = "memcached")]
 #[doc(inline)]

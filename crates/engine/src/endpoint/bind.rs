@@ -144,6 +144,7 @@ impl Core {
     ) -> io::Result<Token> {
         let (token, _) = self.reserve(Operation::Bind { socket, options })?;
         self.counters.endpoints += 1;
+        self.counters.has_endpoints = true;
         self.driver.submit(token, Operation::Receive(true));
         self.dispatch_entry(token, Box::new(entry), SlotEvent::Opened);
         self.notify_drain(token);

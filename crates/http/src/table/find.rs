@@ -20,6 +20,9 @@ impl Table {
 
     #[inline(never)]
     fn find_host(&self, host: &str) -> &Self {
+        if let Some(found) = self.hosts.get(host) {
+            return found;
+        }
         let name = match host.rsplit_once(':') {
             Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
             _ => host,
