@@ -5,7 +5,7 @@
 //! cargo run --example openapi -- 127.0.0.1:8080    # serves; then open http://127.0.0.1:8080/
 //! ```
 //!
-//! The attribute at a function says what it takes and returns, and `Interface` lists the functions. The router has each path
+//! The attribute at a function names its arguments and its responses, and `Interface` lists the functions. The router has each path
 //! once more, so a test compares the document with `Router::routes`: a route without a description fails, and so does a
 //! description without a route.
 
@@ -135,7 +135,7 @@ fn main() -> Result<(), Any> {
     check_responses()
 }
 
-/// That the server sends the document and the page, and what the document says.
+/// That the server sends the document and the page, and the content of the document.
 fn check_responses() -> Result<(), Any> {
     let server = Server::bind("127.0.0.1:0")?.loops(1).start(router)?;
     let root = format!("http://{}", server.address());

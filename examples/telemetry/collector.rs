@@ -1,4 +1,4 @@
-//! A collector for the check: it decodes what the exporter sends, and keeps the spans.
+//! A collector for the check: it decodes the requests of the exporter, and keeps the spans.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;

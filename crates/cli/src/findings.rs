@@ -13,7 +13,7 @@ use crate::log;
 use crate::server::{ProcessOptions, default_limits_of_http1};
 use crate::tls::Tls;
 
-/// Prints what a server serves and how it is limited, unless the program is to be quiet. `versions` are the protocols that
+/// Prints the services and the limits of a server, unless the program is to be quiet. `versions` are the protocols that
 /// clients may speak, if all listeners have the same.
 pub(crate) fn announce<'a>(process: &ProcessOptions, versions: Option<&str>, tls: impl Iterator<Item = &'a Tls>) {
     if process.quiet {

@@ -315,7 +315,7 @@ impl<S: 'static> Router<S> {
     }
 
     /// All routes, in the order in which they were added: first those with conditions, then those without, then fallbacks,
-    /// then those of hosts by name. What a router answers by itself, such as OPTIONS, is not among them.
+    /// then those of hosts by name. Methods that a router answers by itself, such as OPTIONS, are not among them.
     ///
     /// ```
     /// use tidegate::http::{Condition, Router};

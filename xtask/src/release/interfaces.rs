@@ -1,5 +1,5 @@
 //! Requirements on a release beside its files: interfaces break only where the version allows it, and the oldest
-//! supported compiler compiles what is published.
+//! supported compiler compiles the published crates.
 
 use std::fs;
 use std::path::Path;

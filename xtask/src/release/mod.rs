@@ -110,7 +110,7 @@ fn steps(options: &Options, version: &str) -> Vec<NamedStep> {
     steps
 }
 
-/// What deny.toml says of the licences and sources of all crates, and of known vulnerabilities if their database is
+/// The rules of deny.toml for the licences and sources of all crates, and for known vulnerabilities if their database is
 /// here.
 pub(crate) fn licences() -> Result<(), Failure> {
     tools::CARGO_DENY.install()?;
