@@ -336,15 +336,15 @@ impl Simulation {
         }
         while self.broker_is_up
             && self.nodes[number].link.is_up
-            && let Some((_, request)) = self.nodes[number].link.requests.pop_front_if(|next| next.0 <= now)
+            && let Some(request) = take_due(&mut self.nodes[number].link.requests, now)
         {
             self.execute(number, request);
         }
         loop {
             let link = &mut self.nodes[number].link;
             // The two connections are independent.
-            let event = link.messages.pop_front_if(|next| next.0 <= now);
-            let Some((_, event)) = event.or_else(|| link.replies.pop_front_if(|next| next.0 <= now)) else { break };
+            let event = take_due(&mut link.messages, now);
+            let Some(event) = event.or_else(|| take_due(&mut link.replies, now)) else { break };
             self.record(number, &event);
             self.nodes[number].node.handle_event(event, instant);
             self.drain(number);
@@ -604,6 +604,12 @@ fn failed_reply(reply: &BrokerEvent) -> Option<BrokerEvent> {
         BrokerEvent::Presence { ticket, .. } => Some(BrokerEvent::Presence { ticket, leases: None }),
         _ => None,
     }
+}
+
+/// The first item of a queue, if its time has come.
+fn take_due<T>(queue: &mut VecDeque<(u64, T)>, now: u64) -> Option<T> {
+    queue.front().filter(|(at, _)| *at <= now)?;
+    queue.pop_front().map(|(_, item)| item)
 }
 
 const SIZE: Size = Size { nodes: 5, rooms: 8, messages: 150, has_faults: true };
