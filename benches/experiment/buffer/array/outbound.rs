@@ -542,7 +542,9 @@ impl Outbound {
     /// update gives back the cost of their entries.
     fn pop_copies(&mut self) {
         let before = self.entries.len();
-        while self.entries.pop_front_if(|part| matches!(part, Part::Copied { .. })).is_some() {}
+        while matches!(self.entries.front(), Some(Part::Copied { .. })) {
+            self.entries.pop_front();
+        }
         let popped = before - self.entries.len();
         if popped > 0 {
             self.pool_ref().ledger().refund(popped * ENTRY_BYTES);
