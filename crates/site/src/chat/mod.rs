@@ -45,9 +45,13 @@ pub struct ChatOptions {
     /// Messages per second that a connection may send to /chat, and twice as many at once [default: 5]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     chat_rate: Option<u32>,
-    /// A site whose pages may use /chat, such as https://sea.example; may be repeated. * allows all [default: this
-    /// server's own page, in clear at an IP address or localhost, over TLS at any name]
-    #[arg(long, value_name = "ORIGIN")]
+    // Not a comment of documentation, where an address has to be a link.
+    #[arg(
+        long,
+        value_name = "ORIGIN",
+        help = "A site whose pages may use /chat, such as https://sea.example; may be repeated. * allows all [default: this \
+                server's own page, in clear at an IP address or localhost, over TLS at any name]"
+    )]
     chat_origin: Vec<String>,
     /// Share the rooms of /chat with other processes through a Redis server, redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE],
     /// or a NATS server with JetStream, nats://[USER:PASSWORD@]HOST[:PORT].
