@@ -131,11 +131,11 @@ pub(crate) fn crowds(backend: Option<&str>) -> Result<(), Failure> {
 }
 
 /// A server without descriptors: its loop turns seldom while it waits and when it accepts again, and it prints at most one
-/// line besides the start-up line.
+/// line besides the start-up lines: the address, the protocols, and the setting that differs from its default.
 pub(crate) fn descriptors() -> Result<(), Failure> {
     for backend in BACKENDS {
         let server = server(&format!("--max-connections 1000 --backend {backend}"));
-        let bars = ["--turns-max", DESCRIPTORS_TURNS_MAX, "--lines-max", "2", "--server", &server];
+        let bars = ["--turns-max", DESCRIPTORS_TURNS_MAX, "--lines-max", "4", "--server", &server];
         python("benches/descriptors.py").args(bars).run()?;
     }
     Ok(())
