@@ -164,8 +164,9 @@ impl OpenRoutes {
 
     /// Takes over the parts of routes before these that a new configuration need not make anew.
     fn adopt(&mut self, before: &Self) {
-        for OpenRoute { route, guards, .. } in &mut self.routes {
-            let _ = before.routes.iter().any(|other| guards.adopt(route, &other.guards, &other.route));
+        let before: Vec<_> = before.routes.iter().filter(|before| before.route.jwt.is_some()).collect();
+        for OpenRoute { route, guards, .. } in self.routes.iter_mut().filter(|open| open.route.jwt.is_some()) {
+            let _ = before.iter().any(|other| guards.adopt(route, &other.guards, &other.route));
         }
     }
 
