@@ -241,7 +241,7 @@ mod tests {
         let bar = 1_000.0 * USERS_RATIO_MAX;
         assert_eq!(costly_to_users(&with(bar - 1.0), &with(1_000.0)), [""; 0]);
         let lines = costly_to_users(&with(bar + 1.0), &with(1_000.0));
-        assert_eq!(lines[1], format!("close-15000: {:.1}, but 1000.0: {:.3}", bar + 1.0, USERS_RATIO_MAX + 0.001));
+        assert_eq!(lines[1], format!("paths-10000: {:.1}, but 1000.0: {:.3}", bar + 1.0, USERS_RATIO_MAX + 0.001));
     }
 
     #[test]
