@@ -33,7 +33,7 @@ use crate::status::AcmeStatus;
 /// | in the window that the authority suggests (RFC 9773) | instead, if it suggests one |
 /// | after a failure | when `Retry-After` says so, and not before [`retry_min`](crate::AcmeLimits::retry_min) |
 ///
-/// Whoever creates an account agrees to the authority's terms of service: read them first.
+/// An account accepts the authority's terms of service: read them before you create one.
 ///
 /// ```no_run
 /// use tidegate::acme::{Acme, FolderStore};

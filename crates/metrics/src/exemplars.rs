@@ -62,7 +62,7 @@ fn push_hex(text: &mut String, bytes: &[u8]) {
     }
 }
 
-/// The exemplars of one histogram. Its loop writes them; whoever reads the metrics holds the lock for the copy of one array.
+/// The exemplars of one histogram. Its loop writes them; a reader of the metrics holds the lock for the copy of one array.
 #[derive(Debug, Default)]
 pub(crate) struct Exemplars(OnceLock<Box<Mutex<ExemplarSlots>>>);
 

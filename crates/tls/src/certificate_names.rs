@@ -1,6 +1,6 @@
 //! `CertificateNames`: the subject of a certificate and its alternative names, as texts.
 //!
-//! Certificates of clients come from peers. Whoever signs them chooses the names, so no character of a name is taken to be
+//! Certificates of clients come from peers. Their authority chooses the names, so no character of a name is taken to be
 //! harmless: those that separate parts of the texts are escaped.
 
 use std::fmt::Write as _;

@@ -1,4 +1,4 @@
-//! `DebugPages`: errors with their causes, for the developer who reads them in a debug build.
+//! `DebugPages`: errors with their causes, in debug builds.
 
 use std::fmt::Write as _;
 

@@ -106,7 +106,7 @@ fn ten_thousand_guesses_cost_as_many_checks_as_the_limit_allows() {
         let statuses: Vec<_> = (0..10_000).map(|_| peer.ask(WRONG).0).collect();
         assert_eq!(statuses.iter().filter(|status| **status == 401).count(), 4);
         assert_eq!(statuses.iter().filter(|status| **status == 429).count(), 9_996);
-        // Otherwise guesses without end would find the password of a user who is there at the same time.
+        // Otherwise guesses without end would find the password of a user whose pair is known at that time.
         assert_eq!((peer.ask(EBB).0, peer.ask(TIDE).0), (429, 429), "a right guess is not told from a wrong one");
     });
     assert_eq!(users.checks(), 5);
