@@ -204,7 +204,7 @@ const TABLE: &[Row] = &[
 pub(crate) fn run(base: Option<&str>, selection: &Selection) -> Result<(), Failure> {
     let Some(base) = base.map(str::to_owned).or_else(passed::commit) else {
         println!("no run of ci has passed here, and no base is given: everything runs");
-        return run_all(ci::steps(Tests::All), selection);
+        return run_all(ci::steps(Tests::All), selection, None);
     };
     let files = changed_files(&base)?;
     if files.is_empty() {
@@ -214,7 +214,7 @@ pub(crate) fn run(base: Option<&str>, selection: &Selection) -> Result<(), Failu
     println!("{} files have changed since {base}", files.len());
     let plan = Plan::of(&files, &Packages::of_workspace()?);
     plan.explain();
-    run_all(plan.steps(), selection)
+    run_all(plan.steps(), selection, None)
 }
 
 /// The files that differ between the working tree and its merge base with this commit.
