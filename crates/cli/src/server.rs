@@ -304,7 +304,11 @@ impl CurrentServer {
         let new = start(&old)?;
         *self.current.lock().unwrap_or_else(PoisonError::into_inner) = (number + 1, new);
         old.begin_drain(DRAIN_DEADLINE);
-        let wait = move || old.wait();
+        // The old loops accept connections until each has seen the drain.
+        let wait = move || {
+            old.wait();
+            tracing::info!(subsystem = "config", "the replaced server has ended");
+        };
         std::thread::Builder::new().name("tidegate-replaced".into()).spawn(wait)?;
         Ok(())
     }
