@@ -98,12 +98,12 @@ fn checks(tests: Tests) -> Vec<NamedStep> {
             let arguments = ["--skip", "faults", "--skip", "backends"];
             chance::package_tests("tidegate-cli", &arguments, &[("TIDEGATE_BACKEND", "epoll")])
         }),
-        step("the contract with a sample of seeds", || measure::contract_seeds(100, None)),
+        step("the contract with a sample of seeds", || measure::contract_seeds(40, None)),
         step("examples on the default backend", || examples("auto")),
         step("examples on epoll", || examples("epoll")),
         step("documentation", measure::documentation_of_workspace),
         step("tests of the comparison", || python("-m").arg("unittest").folder("benches/peers").run()),
-        step_apart("a program from a template", templates::TARGET, templates::check_one),
+        step_apart("programs from all templates", templates::TARGET, templates::check_all),
         step("the program as in the README", || interop::release_program().and_then(|()| smoke())),
     ]
 }
@@ -175,7 +175,8 @@ const EXAMPLES: [&str; 38] = [
 /// The bars of the data path.
 fn measurements() -> Vec<NamedStep> {
     vec![
-        step("instruction counts", || measure::instructions("--check")),
+        // Of a user's build; `long.rs` counts those of the published program.
+        step("instruction counts", || measure::instructions("--check", "defaults")),
         measured("memory", measure::memory),
         step("crowds", || measure::crowds(None)),
         measured("short connections", || measure::churn(5, &[])),

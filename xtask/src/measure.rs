@@ -96,12 +96,13 @@ fn unresolved_links(folder: &Path) -> Vec<String> {
     found
 }
 
-/// Counts instructions, with `--check` or `--store`: with the profile `dist`, and with `defaults`, as users build.
-pub(crate) fn instructions(mode: &str) -> Result<(), Failure> {
-    ["dist", "defaults"].into_iter().try_for_each(|profile| {
-        cargo(["run", "--profile", profile, "--package", "tidegate-instructions", "--", mode]).run()
-    })
+/// Counts instructions in a build with this profile, with `--check` or `--store`.
+pub(crate) fn instructions(mode: &str, profile: &str) -> Result<(), Failure> {
+    cargo(["run", "--profile", profile, "--package", "tidegate-instructions", "--", mode]).run()
 }
+
+/// The profile of the published program, and cargo's own, as users build.
+pub(crate) const PROFILES: [&str; 2] = ["dist", "defaults"];
 
 /// The memory limits, in bytes: per idle connection, per stuck connection, in total after two waves of connections, per
 /// echo connection with a handler and with a channel, in total during a broadcast, and under a memory budget.

@@ -70,7 +70,7 @@ const PROGRAM: &[&str] = &["the program on epoll", "the program as in the README
 const PROXY_PROTOCOL: &[&str] = &["the PROXY protocol of HAProxy and nginx"];
 const SEEDS: &[&str] = &["the contract with a sample of seeds"];
 const SOCKS: &[&str] = &["SOCKS of microsocks, Dante, curl and proxychains4"];
-const TEMPLATES: &[&str] = &["a program from a template"];
+const TEMPLATES: &[&str] = &["programs from all templates"];
 const TLS: &[&str] = &["TLS by sslyze and OpenSSL"];
 const WEBSOCKET: &[&str] = &["the WebSocket cases of kosoku"];
 
