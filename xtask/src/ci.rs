@@ -1,5 +1,5 @@
 //! All checks of a change, in half an hour on two cores. The steps share builds: a debug build of the whole workspace,
-//! which `cargo test --workspace` makes, a release build as in the README, and a build of the measured programs. A step
+//! which `cargo test --workspace` makes, a release build as in the README, and one with cargo's defaults. A step
 //! that needs a build of its own stands in `long.rs`, and so do the complete versions of the samples here.
 //!
 //! The step of the tests ends with its ten slowest. These are expected there; the seconds were counted beside other builds:
@@ -199,7 +199,7 @@ fn measurements() -> Vec<NamedStep> {
 
 /// A step that runs after the build of the measured programs.
 fn measured(name: &str, run: impl FnOnce() -> Result<(), Failure> + 'static) -> NamedStep {
-    step(name, move || measure::release_builds_for_memory().and_then(|()| run()))
+    step(name, move || measure::builds_for_memory().and_then(|()| run()))
 }
 
 /// The test command in the README, exactly.

@@ -153,7 +153,7 @@ fn costs() -> Vec<NamedStep> {
 
 /// A step that runs after the build whose memory and system calls are measured.
 fn measured(name: impl Into<String>, run: impl FnOnce() -> Result<(), Failure> + 'static) -> NamedStep {
-    step(name, move || measure::release_builds_for_memory().and_then(|()| run())).of(COSTS)
+    step(name, move || measure::builds_for_memory().and_then(|()| run())).of(COSTS)
 }
 
 fn comparisons() -> Vec<NamedStep> {

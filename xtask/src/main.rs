@@ -186,7 +186,7 @@ fn perform(task: Task) -> Result<(), Failure> {
             let mode = if store { "--store" } else { "--check" };
             measure::PROFILES.into_iter().try_for_each(|profile| measure::instructions(mode, profile))
         }
-        Task::Memory => measure::release_builds_for_memory().and_then(|()| measure::memory()),
+        Task::Memory => measure::builds_for_memory().and_then(|()| measure::memory()),
         Task::Bench { name, arguments } => {
             measure::dist_builds()?;
             python(&format!("benches/{name}.py")).args(&arguments).run()
