@@ -20,11 +20,11 @@ use tidegate_http1::Status;
 
 use crate::abuse_bucket::AbuseBucket;
 use crate::error::{Error, Exceeded, Violation};
+use crate::field_block::FieldBlock;
 use crate::frame::{
     ErrorCode, FRAME_BYTES_MAX, FrameHead, HEAD_BYTES, PREFACE, STREAM_ID_MAX, WINDOW_BYTES_DEFAULT, kind, setting,
     short_frame,
 };
-use crate::head::FieldBlock;
 use crate::hpack::{Decoder, Encoder};
 use crate::keep_alive::{KEEP_ALIVE_PING, KeepAlive};
 use crate::limits::Config;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tidegate_codec::mux::{FlowError, StreamEvent, StreamKey};
 use tidegate_codec::{Input, Output, Slice};
+use tidegate_http_stream::Priority;
 
 use crate::connection::{Connection, DRAIN_PING, Phase, Role};
 use crate::error::{Error, Exceeded, Violation};
@@ -14,7 +15,6 @@ use crate::frame::{
     short_frame,
 };
 use crate::keep_alive::{KEEP_ALIVE_PING, KeepAlive};
-use crate::priority::Priority;
 use crate::stream_state::{HAS_LENGTH, HEAD_RECEIVED};
 
 impl Connection {

@@ -13,8 +13,8 @@ use tidegate_http1::{
     RequestHead, Response, Status, StreamedResponse, Trailers, Violation,
 };
 
-use crate::frame::{FrameHead, HEAD_BYTES, flag, kind};
-use crate::limits::Config;
+use crate::config::{Config, Version};
+use crate::frame_head::{FrameHead, HEAD_BYTES, flag, kind};
 use crate::record::{RECORD_BYTES, Record, RecordKind};
 use crate::tunnel::Tunnel;
 
@@ -555,7 +555,7 @@ impl<T: 'static> Codec for ServerStream<T> {
     type Error = Error;
 
     fn protocol(&self) -> &'static str {
-        "HTTP/2"
+        self.config.version().name()
     }
 
     fn decode(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Incoming>, Error> {
@@ -574,6 +574,10 @@ impl<T: 'static> Codec for ServerStream<T> {
         match self.decode(input, reply)? {
             Step::NeedMore => {}
             step => return Ok(step),
+        }
+        if self.inbound == Inbound::Body && input.is_empty() && self.config.version() == Version::Http3 {
+            self.inbound = Inbound::Done;
+            return Ok(Step::Message(Incoming::End));
         }
         match (self.inbound, self.outbound) {
             (Inbound::Done, Outbound::Idle | Outbound::Done) => Ok(Step::End),
