@@ -28,10 +28,12 @@
 //! | `huffman_codes.rs` | the codes of bytes |
 //! | `integer.rs` | integers with a prefix |
 //! | `priority.rs` | priorities (RFC 9218) |
+//! | `abuse_bucket.rs` | the bucket for frames that bring no request forward |
 //! | `coding_error.rs` | integers and strings that cannot be decoded |
 
 #![forbid(unsafe_code)]
 
+mod abuse_bucket;
 mod client_stream;
 mod coding_error;
 mod config;
@@ -46,6 +48,7 @@ mod record;
 mod server_stream;
 mod tunnel;
 
+pub use abuse_bucket::AbuseBucket;
 pub use client_stream::ClientStream;
 pub use coding_error::CodingError;
 pub use config::{Config, HEAD_BYTES_CEILING, Limits, Version};
@@ -53,6 +56,6 @@ pub use field_lines::{SHORT_COOKIE_BYTES, is_of_connection, is_secret, split_lin
 pub use frame_head::{FrameHead, HEAD_BYTES, RECORD_CONTENT_MAX, STREAM_ID_MAX, flag, kind};
 pub use head::{HeadBuilder, HeadFacts, HeadFault, HeadKind, HeadParts};
 pub use priority::Priority;
-pub use record::{RECORD_BYTES, Record, RecordKind};
+pub use record::{RECORD_BYTES, Record, RecordKind, write_head_record};
 pub use server_stream::ServerStream;
 pub use tunnel::Tunnel;

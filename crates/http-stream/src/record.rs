@@ -12,6 +12,8 @@ use std::mem::MaybeUninit;
 
 use tidegate_buffer::{Gathered, Outbound};
 
+use crate::frame_head::{FrameHead, HEAD_BYTES, flag, kind};
+
 /// The head of an outbound record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Record {
@@ -115,6 +117,16 @@ impl Record {
         queue.advance(length as u64);
         Some(value)
     }
+}
+
+/// Writes the head of the inbound record of a head or of trailers into the place in front of its text.
+///
+/// # Panics
+/// If `text` has no place of [`HEAD_BYTES`] at its start.
+pub fn write_head_record(text: &mut [u8], ends: bool) {
+    let flags = if ends { flag::END_STREAM } else { 0 };
+    let length = (text.len() - HEAD_BYTES) as u32;
+    text[..HEAD_BYTES].copy_from_slice(&FrameHead { length, kind: kind::HEADERS, flags, stream: 0 }.bytes());
 }
 
 /// Copies the first bytes of a queue, unless it has fewer.

@@ -16,9 +16,9 @@ use std::time::{Duration, Instant};
 
 use tidegate_codec::mux::{Mux, OpenError, ResetCause, StreamEvent, StreamKey, Streams, WindowUpdate, Windows};
 use tidegate_codec::{Codec, CodecStatus, Input, Lifecycle, Outbound, Output, Slice, Step};
+use tidegate_http_stream::AbuseBucket;
 use tidegate_http1::Status;
 
-use crate::abuse_bucket::AbuseBucket;
 use crate::error::{Error, Exceeded, Violation};
 use crate::field_block::FieldBlock;
 use crate::frame::{
@@ -536,7 +536,7 @@ impl Codec for Connection {
         match result {
             Ok(Some(event)) => Ok(Step::Message(event)),
             Ok(None) => {
-                self.abuse.end_batch(self.peer_id, self.config.limits());
+                self.abuse.end_batch(self.peer_id, self.config.limits().abuse_credit_per_request);
                 Ok(Step::NeedMore)
             }
             Err(error) => Err(self.fail(error, reply)),

@@ -4,11 +4,11 @@ use std::cell::RefCell;
 
 use tidegate_codec::mux::{StreamEvent, StreamKey};
 use tidegate_codec::{Charge, Output, Slice};
-use tidegate_http_stream::{HeadBuilder, HeadFacts, HeadFault, HeadKind, HeadParts, Priority};
+use tidegate_http_stream::{HeadBuilder, HeadFacts, HeadFault, HeadKind, HeadParts, Priority, write_head_record};
 
 use crate::connection::{Connection, Phase, Role};
 use crate::error::{Error, Exceeded, Violation};
-use crate::frame::{ErrorCode, FrameHead, HEAD_BYTES, flag, kind};
+use crate::frame::{ErrorCode, FrameHead, flag};
 use crate::stream_state::{HAS_LENGTH, HEAD_RECEIVED, IS_CONNECT, IS_HEAD, IS_TUNNEL};
 
 /// A field block that is not complete.
@@ -347,9 +347,7 @@ impl Connection {
 
 /// The record of a head or of trailers. Several streams may have the same.
 fn head_record(ends: bool, text: &mut [u8], reply: &Output<'_>) -> Slice {
-    let flags = if ends { flag::END_STREAM } else { 0 };
-    let length = (text.len() - HEAD_BYTES) as u32;
-    text[..HEAD_BYTES].copy_from_slice(&FrameHead { length, kind: kind::HEADERS, flags, stream: 0 }.bytes());
+    write_head_record(text, ends);
     reply.pool().copy(text)
 }
 

@@ -395,7 +395,8 @@ impl Connection {
 
     #[inline]
     pub(crate) fn add_abuse(&mut self, reply: &Output<'_>) -> Result<(), Error> {
-        Ok(self.abuse.add(reply.now(), self.abuse_max(), self.config.limits())?)
+        let leak = self.config.limits().abuse_leak_per_second;
+        if self.abuse.add(reply.now(), self.abuse_max(), leak) { Ok(()) } else { Err(Exceeded::Abuse.into()) }
     }
 
     /// A peer whose connection ends may not know of that yet: its requests that were on their way are abuse too.

@@ -25,7 +25,6 @@
 //! | `stream_state.rs` | per-stream state of a connection |
 //! | `hpack/` | the compression of fields: `Decoder`, `Encoder`, the tables (`static_table.rs`, `table.rs`) |
 //! | `keep_alive.rs` | `KeepAlive`: PINGs to a silent peer |
-//! | `abuse_bucket.rs` | the bucket for frames that bring no request forward |
 //! | `recently_reset.rs` | streams that are over on this side alone: late frames, and a deferred RST_STREAM |
 //! | `frame.rs` | heads, types and flags of frames; `ErrorCode` |
 //! | `limits.rs` | limits, and the configuration that connections share |
@@ -33,7 +32,6 @@
 
 #![forbid(unsafe_code)]
 
-mod abuse_bucket;
 mod connection;
 mod error;
 mod field_block;

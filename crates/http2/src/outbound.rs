@@ -151,7 +151,7 @@ impl Connection {
         }
         self.write_answer_frames(key.id(), head, lines, content, out);
         self.streams.close_answered(key, length as u32);
-        self.abuse.credit_stream(key.id(), self.config.limits());
+        self.abuse.credit_stream(key.id(), self.config.limits().abuse_credit_per_request);
         self.count_idle_from(out.now());
         true
     }
@@ -196,8 +196,8 @@ impl Connection {
     fn end_stream(&mut self, key: StreamKey, out: &mut Output<'_>) {
         self.streams.end_locally(key);
         match self.role {
-            Role::Server => self.abuse.credit_stream(key.id(), self.config.limits()),
-            Role::Client => self.abuse.credit(self.config.limits()),
+            Role::Server => self.abuse.credit_stream(key.id(), self.config.limits().abuse_credit_per_request),
+            Role::Client => self.abuse.credit(self.config.limits().abuse_credit_per_request),
         }
         self.count_idle_from(out.now());
         let is_tunnel = self.has_flag(key, IS_TUNNEL);
