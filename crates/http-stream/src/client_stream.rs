@@ -379,9 +379,7 @@ impl Codec for ClientStream {
     fn decode_eof(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Incoming>, Error> {
         match self.decode(input, reply)? {
             Step::NeedMore if matches!(self.inbound, Inbound::Done | Inbound::Tunnel) => Ok(Step::End),
-            Step::NeedMore
-                if self.inbound == Inbound::Body && input.is_empty() && self.version == Version::Http3 =>
-            {
+            Step::NeedMore if self.inbound == Inbound::Body && input.is_empty() && self.version == Version::Http3 => {
                 self.inbound = Inbound::Done;
                 Ok(Step::Message(Incoming::End))
             }

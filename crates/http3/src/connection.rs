@@ -110,12 +110,17 @@ pub enum Admission {
 #[derive(Debug)]
 enum UniStream {
     /// The type has not come whole.
-    Type { bytes: [u8; 8], length: u8 },
+    Type {
+        bytes: [u8; 8],
+        length: u8,
+    },
     Control(Box<ControlStream>),
     QpackEncoder,
     QpackDecoder(DecoderStream),
     /// How many more bytes are discarded before the stream is stopped; `None` afterwards.
-    Unknown { left: Option<u32> },
+    Unknown {
+        left: Option<u32>,
+    },
 }
 
 impl Connection {
@@ -352,10 +357,12 @@ impl Connection {
                 }
             }
             UniStream::Unknown { left } => {
-                *left = left.and_then(|left| left.checked_sub(u32::try_from(bytes.len()).unwrap_or(u32::MAX)).or_else(|| {
-                    self.events.push_back(Event::StopUni { stream, code: ErrorCode::STREAM_CREATION_ERROR });
-                    None
-                }));
+                *left = left.and_then(|left| {
+                    left.checked_sub(u32::try_from(bytes.len()).unwrap_or(u32::MAX)).or_else(|| {
+                        self.events.push_back(Event::StopUni { stream, code: ErrorCode::STREAM_CREATION_ERROR });
+                        None
+                    })
+                });
             }
         }
         Ok(())

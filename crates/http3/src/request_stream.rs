@@ -163,7 +163,12 @@ impl RequestStream {
         Ok(())
     }
 
-    fn read_frames(&mut self, wire: &mut Input, plain: &mut Input, reply: &mut Output<'_>) -> Result<Step<()>, StreamError> {
+    fn read_frames(
+        &mut self,
+        wire: &mut Input,
+        plain: &mut Input,
+        reply: &mut Output<'_>,
+    ) -> Result<Step<()>, StreamError> {
         loop {
             if self.skip_left > 0 {
                 let skipped = self.skip_left.min(wire.len() as u64);
@@ -390,7 +395,12 @@ impl RequestStream {
 impl Filter for RequestStream {
     type Error = StreamError;
 
-    fn inbound(&mut self, wire: &mut Input, plain: &mut Input, reply: &mut Output<'_>) -> Result<Step<()>, StreamError> {
+    fn inbound(
+        &mut self,
+        wire: &mut Input,
+        plain: &mut Input,
+        reply: &mut Output<'_>,
+    ) -> Result<Step<()>, StreamError> {
         if self.inbound == Inbound::Failed {
             wire.consume(wire.len());
             return Ok(Step::NeedMore);

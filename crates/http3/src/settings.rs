@@ -80,7 +80,8 @@ impl Settings {
             varint::write(number, &mut payload);
             varint::write(value, &mut payload);
         };
-        let or_zero = [(QPACK_MAX_TABLE_CAPACITY, self.table_bytes_max), (QPACK_BLOCKED_STREAMS, self.blocked_streams_max)];
+        let or_zero =
+            [(QPACK_MAX_TABLE_CAPACITY, self.table_bytes_max), (QPACK_BLOCKED_STREAMS, self.blocked_streams_max)];
         for (number, value) in or_zero.into_iter().filter(|(_, value)| *value > 0) {
             put(number, value);
         }

@@ -70,7 +70,8 @@ mod tests {
     #[test]
     fn a_decoder_stream_cancels_streams_and_nothing_else() {
         for first in 0..=u8::MAX {
-            let expected = if first & 0xc0 == 0x40 { Ok(usize::from(first != 0x7f)) } else { Err(Violation::DecoderStream) };
+            let expected =
+                if first & 0xc0 == 0x40 { Ok(usize::from(first != 0x7f)) } else { Err(Violation::DecoderStream) };
             assert_eq!(DecoderStream::default().read(&[first]), expected, "{first:#x}");
         }
     }

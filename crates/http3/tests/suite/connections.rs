@@ -2,9 +2,7 @@
 
 use std::time::Instant;
 
-use tidegate::http3::{
-    Admission, Connection, Error, ErrorCode, Event, Limits, Priority, Settings, Violation, varint,
-};
+use tidegate::http3::{Admission, Connection, Error, ErrorCode, Event, Limits, Priority, Settings, Violation, varint};
 
 use crate::support::{config, frame};
 
@@ -125,7 +123,11 @@ fn nothing_is_pushed() {
     assert_eq!(error(server(), &[1]), Some(ErrorCode::STREAM_CREATION_ERROR), "a client pushes nothing");
     assert_eq!(error(client(), &[1]), Some(ErrorCode::ID_ERROR), "this client has permitted none");
     for (connection, role) in [(server(), "server"), (client(), "client")] {
-        assert_eq!(error(connection, &control(&[frame(3, &[0])])), Some(ErrorCode::ID_ERROR), "CANCEL_PUSH to a {role}");
+        assert_eq!(
+            error(connection, &control(&[frame(3, &[0])])),
+            Some(ErrorCode::ID_ERROR),
+            "CANCEL_PUSH to a {role}"
+        );
     }
     assert_eq!(error(server(), &control(&[frame(3, &[])])), Some(ErrorCode::FRAME_ERROR));
     assert_eq!(error(client(), &control(&[frame(0xd, &[0])])), Some(ErrorCode::FRAME_UNEXPECTED), "MAX_PUSH_ID");

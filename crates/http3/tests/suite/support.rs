@@ -7,12 +7,12 @@ use tidegate::http1::{self, Incoming, client};
 use tidegate::http3::{self, ClientStream, Config, Limits, ServerStream, StreamError, qpack, varint};
 use tidegate_testkit::CodecHarness;
 
-pub const DATA: u64 = 0;
-pub const HEADERS: u64 = 1;
+pub(crate) const DATA: u64 = 0;
+pub(crate) const HEADERS: u64 = 1;
 /// A reserved type.
-pub const RESERVED: u64 = 0x21;
+pub(crate) const RESERVED: u64 = 0x21;
 
-pub fn frame(kind: u64, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn frame(kind: u64, payload: &[u8]) -> Vec<u8> {
     let mut wire = Vec::new();
     varint::write(kind, &mut wire);
     varint::write(payload.len() as u64, &mut wire);
@@ -21,7 +21,7 @@ pub fn frame(kind: u64, payload: &[u8]) -> Vec<u8> {
 }
 
 /// A HEADERS frame.
-pub fn headers(fields: &[(&str, &str)]) -> Vec<u8> {
+pub(crate) fn headers(fields: &[(&str, &str)]) -> Vec<u8> {
     let mut section = Vec::new();
     qpack::encode_prefix(&mut section);
     for (name, value) in fields {
@@ -31,31 +31,31 @@ pub fn headers(fields: &[(&str, &str)]) -> Vec<u8> {
 }
 
 /// The head of a request for `/tide`, with more fields.
-pub fn request(method: &str, more: &[(&str, &str)]) -> Vec<u8> {
+pub(crate) fn request(method: &str, more: &[(&str, &str)]) -> Vec<u8> {
     let start = [(":method", method), (":scheme", "https"), (":authority", "sea"), (":path", "/tide")];
     headers(&[&start, more].concat())
 }
 
-pub fn config(limits: Limits) -> Arc<Config> {
+pub(crate) fn config(limits: Limits) -> Arc<Config> {
     Arc::new(Config::new(limits).extended_connect(true).grease(Some(7)))
 }
 
-pub fn server(limits: Limits) -> CodecHarness<ServerStream> {
+pub(crate) fn server(limits: Limits) -> CodecHarness<ServerStream> {
     CodecHarness::new(http3::server_stream(&config(limits), ()))
 }
 
-pub fn client(extended_connect: bool) -> CodecHarness<ClientStream> {
+pub(crate) fn client(extended_connect: bool) -> CodecHarness<ClientStream> {
     CodecHarness::new(http3::client_stream(&config(Limits::default()), Arc::default(), extended_connect))
 }
 
 /// An error of a pipeline: of the frames, or of the messages.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Failure {
+pub(crate) enum Failure {
     Frames(StreamError),
     Messages(http1::Error),
 }
 
-pub fn failure(error: OverError<StreamError, http1::Error>) -> Failure {
+pub(crate) fn failure(error: OverError<StreamError, http1::Error>) -> Failure {
     match error {
         OverError::Filter(error) => Failure::Frames(error),
         OverError::Codec(error) => Failure::Messages(error),
@@ -67,7 +67,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 /// A message of a server in words. Pieces of a body are not apart.
-pub fn render_request(message: &Incoming) -> String {
+pub(crate) fn render_request(message: &Incoming) -> String {
     match message {
         Incoming::Head(head) => format!("[{}]", text(head.bytes()).replace("\\r\\n", "|")),
         Incoming::Data(data) => text(data),
@@ -78,19 +78,18 @@ pub fn render_request(message: &Incoming) -> String {
 }
 
 /// A message of a client in words.
-pub fn render_response(message: &client::Incoming) -> String {
+pub(crate) fn render_response(message: &client::Incoming) -> String {
     match message {
         client::Incoming::Interim(head) => format!("({})", head.status().code()),
         client::Incoming::Head(head) => format!("[{}]", head.status().code()),
         client::Incoming::Data(data) => text(data),
         client::Incoming::Trailers(trailers) => format!("[x: {}]", text(trailers.get("x").unwrap_or_default())),
         client::Incoming::End => "[end]".to_owned(),
-        other => format!("{other:?}"),
     }
 }
 
 /// The messages that pieces of a stream become, and the end of the stream.
-pub fn requests(stream: &mut CodecHarness<ServerStream>, pieces: &[&[u8]]) -> Result<String, Failure> {
+pub(crate) fn requests(stream: &mut CodecHarness<ServerStream>, pieces: &[&[u8]]) -> Result<String, Failure> {
     let mut rendered = String::new();
     for piece in pieces {
         let messages = stream.decode(piece).map_err(failure)?;
@@ -103,7 +102,7 @@ pub fn requests(stream: &mut CodecHarness<ServerStream>, pieces: &[&[u8]]) -> Re
 }
 
 /// The same for a client whose request was sent.
-pub fn responses(stream: &mut CodecHarness<ClientStream>, pieces: &[&[u8]]) -> Result<String, Failure> {
+pub(crate) fn responses(stream: &mut CodecHarness<ClientStream>, pieces: &[&[u8]]) -> Result<String, Failure> {
     let mut rendered = String::new();
     for piece in pieces {
         let messages = stream.decode(piece).map_err(failure)?;
@@ -116,7 +115,7 @@ pub fn responses(stream: &mut CodecHarness<ClientStream>, pieces: &[&[u8]]) -> R
 }
 
 /// Frames in words: the fields of HEADERS, the content of DATA.
-pub fn frames(mut wire: &[u8]) -> String {
+pub(crate) fn frames(mut wire: &[u8]) -> String {
     let mut rendered = String::new();
     while !wire.is_empty() {
         let (kind, length) = varint::read(wire).expect("a type");
