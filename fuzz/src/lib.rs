@@ -120,7 +120,7 @@ pub use websocket::websocket;
 pub type Target = fn(&[u8]);
 
 /// All targets, by name.
-pub const TARGETS: [(&str, Target); 29] = [
+pub const TARGETS: [(&str, Target); 31] = [
     ("lines", lines),
     ("delimiter", delimiter),
     ("fixed", fixed),

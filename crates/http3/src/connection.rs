@@ -422,7 +422,7 @@ impl Connection {
     /// RFC 9114 §5.2, §7.2.6.
     fn on_goaway(&mut self, number: u64) -> Result<(), Error> {
         let is_stream = self.role == Role::Client;
-        if (is_stream && number % 4 != 0) || self.goaway_received.is_some_and(|before| before < number) {
+        if (is_stream && !number.is_multiple_of(4)) || self.goaway_received.is_some_and(|before| before < number) {
             return Err(Violation::Id.into());
         }
         self.goaway_received = Some(number);
@@ -433,7 +433,7 @@ impl Connection {
     /// RFC 9218 §7.2.
     fn on_priority_update(&mut self, payload: &[u8]) -> Result<(), Error> {
         let (stream, length) = varint::read(payload).ok_or(Violation::FrameLayout)?;
-        if stream % 4 != 0 || stream >= self.requests_end {
+        if !stream.is_multiple_of(4) || stream >= self.requests_end {
             return Err(Violation::Id.into());
         }
         let priority = Priority::parse(&payload[length..]);

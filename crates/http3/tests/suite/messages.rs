@@ -6,8 +6,7 @@ use tidegate::http1::{Fields, Interim, Method, Outgoing, Response, Status, Strea
 use tidegate::http3::{ErrorCode, Limits, StreamError, Violation};
 
 use crate::support::{
-    self, DATA, Failure, HEADERS, RESERVED, client, failure, frame, frames, headers, request, requests, responses,
-    server,
+    self, DATA, Failure, HEADERS, RESERVED, client, frame, frames, headers, request, requests, responses, server,
 };
 
 const GET: &str = "[GET /tide HTTP/1.1|host: sea||]";
@@ -86,7 +85,7 @@ fn a_body_has_its_declared_length() {
     let mut stream = server(Limits::default());
     let (pipeline, _) = stream.parts();
     pipeline.filter_mut().note_last_input();
-    let read = stream.decode(&head).map(|_| ()).map_err(failure);
+    let read = stream.decode(&head).map(|_| ()).map_err(Failure::from);
     assert_eq!(read, Err(Failure::Frames(StreamError::Malformed)), "FIN with the head");
     assert_eq!(stream.codec().filter().failure(), Some(StreamError::Malformed));
     assert_eq!(stream.codec().filter().reset_code(), Some(ErrorCode::MESSAGE_ERROR));

@@ -55,10 +55,12 @@ pub(crate) enum Failure {
     Messages(http1::Error),
 }
 
-pub(crate) fn failure(error: OverError<StreamError, http1::Error>) -> Failure {
-    match error {
-        OverError::Filter(error) => Failure::Frames(error),
-        OverError::Codec(error) => Failure::Messages(error),
+impl From<OverError<StreamError, http1::Error>> for Failure {
+    fn from(error: OverError<StreamError, http1::Error>) -> Self {
+        match error {
+            OverError::Filter(error) => Self::Frames(error),
+            OverError::Codec(error) => Self::Messages(error),
+        }
     }
 }
 
@@ -92,10 +94,10 @@ pub(crate) fn render_response(message: &client::Incoming) -> String {
 pub(crate) fn requests(stream: &mut CodecHarness<ServerStream>, pieces: &[&[u8]]) -> Result<String, Failure> {
     let mut rendered = String::new();
     for piece in pieces {
-        let messages = stream.decode(piece).map_err(failure)?;
+        let messages = stream.decode(piece)?;
         rendered.extend(messages.iter().map(render_request));
     }
-    while let Step::Message(message) = stream.decode_eof().map_err(failure)? {
+    while let Step::Message(message) = stream.decode_eof()? {
         rendered += &render_request(&message);
     }
     Ok(rendered)
@@ -105,10 +107,10 @@ pub(crate) fn requests(stream: &mut CodecHarness<ServerStream>, pieces: &[&[u8]]
 pub(crate) fn responses(stream: &mut CodecHarness<ClientStream>, pieces: &[&[u8]]) -> Result<String, Failure> {
     let mut rendered = String::new();
     for piece in pieces {
-        let messages = stream.decode(piece).map_err(failure)?;
+        let messages = stream.decode(piece)?;
         rendered.extend(messages.iter().map(render_response));
     }
-    while let Step::Message(message) = stream.decode_eof().map_err(failure)? {
+    while let Step::Message(message) = stream.decode_eof()? {
         rendered += &render_response(&message);
     }
     Ok(rendered)
