@@ -9,7 +9,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tidegate_http_stream::{AbuseBucket, Priority};
 
@@ -246,7 +246,7 @@ impl Connection {
         Ok(Admission::Accepted(priority.map(|(_, priority)| priority)))
     }
 
-    /// Counts abuse: a request whose stream the peer has reset early, or makes this side reset or refuse.
+    /// Counts abuse: a request whose stream the peer makes this side reset or refuse.
     ///
     /// # Errors
     /// [`Exceeded::Abuse`]; the connection ends.
@@ -256,6 +256,15 @@ impl Connection {
             true => Ok(()),
             false => Err(Exceeded::Abuse.into()),
         }
+    }
+
+    /// The peer has reset or stopped a request stream that is `age` old, before its response was complete. A young one is
+    /// abuse.
+    ///
+    /// # Errors
+    /// [`Exceeded::Abuse`]; the connection ends.
+    pub fn handle_request_reset(&mut self, age: Duration, now: Instant) -> Result<(), Error> {
+        if age < self.config.limits().abuse_reset_age { self.count_abuse(now) } else { Ok(()) }
     }
 
     /// A request is complete, which takes abuse away.

@@ -59,6 +59,10 @@ pub struct Limits {
     pub abuse_credit_per_request: u32,
     /// Abuse that a second clears. 33.
     pub abuse_leak_per_second: u32,
+    /// From which age of a request on its reset by the peer is no abuse: those of closed tabs, and of deadlines. The
+    /// stream limit of QUIC bounds how many of them a peer can order in a second. 100 milliseconds. `Duration::MAX` counts
+    /// every reset.
+    pub abuse_reset_age: Duration,
 }
 
 impl Default for Limits {
@@ -80,6 +84,7 @@ impl Default for Limits {
             abuse_max: 1000,
             abuse_credit_per_request: 8,
             abuse_leak_per_second: 33,
+            abuse_reset_age: Duration::from_millis(100),
         }
     }
 }
