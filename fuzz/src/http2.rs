@@ -80,7 +80,7 @@ impl Side {
     fn on_event(&mut self, event: StreamEvent) {
         match event {
             StreamEvent::Opened(key) => {
-                let codec = StreamCodec::Server(CodecHarness::new(ServerStream::new(self.config.clone())));
+                let codec = StreamCodec::Server(CodecHarness::new(ServerStream::new(self.config.stream().clone())));
                 self.streams.insert(key.id(), Stream { key, codec });
             }
             StreamEvent::Data { stream, bytes } => self.on_data(stream, &bytes),

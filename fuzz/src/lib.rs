@@ -6,6 +6,7 @@
 //! | `filters` | a stack of filters, then its wire, or the plain bytes above it | `filters.rs` |
 //! | `http1` | a server's configuration, then requests | `http1.rs` |
 //! | `http2` `hpack` | frames to a connection; field blocks | `http2.rs` |
+//! | `http3` `qpack` | the wire of a stream, and its split; field sections | `http3.rs` |
 //! | `responses` | the requests, then responses to a client | `responses.rs` |
 //! | `round_trips` | requests of a client and responses of a server | `round_trips.rs` |
 //! | `compress` | an algorithm, then a compressed message; or the message to compress | `compress.rs` |
@@ -42,6 +43,7 @@
 //! | `http1.rs` | requests to the codec |
 //! | `responses.rs` | responses to the codec |
 //! | `http2.rs` | frames to HTTP/2 in either role; field blocks |
+//! | `http3.rs` | HTTP/3 streams in either role; field sections |
 //! | `round_trips.rs` | both roles of the codec against each other |
 //! | `proxy_protocol.rs` | PROXY headers, received in both ways |
 //! | `websocket.rs` | frames to both roles of WebSocket, and round trips |
@@ -71,6 +73,7 @@ mod filters;
 mod framings;
 mod http1;
 mod http2;
+mod http3;
 mod memcached;
 mod nats;
 mod outbound;
@@ -95,6 +98,7 @@ pub use filters::filters;
 pub use framings::{delimiter, fixed, json, length_field, lines, varint};
 pub use http1::http1;
 pub use http2::{hpack, http2};
+pub use http3::{http3, qpack};
 pub use memcached::memcached;
 pub use nats::nats;
 pub use outbound::outbound;
@@ -116,7 +120,7 @@ pub use websocket::websocket;
 pub type Target = fn(&[u8]);
 
 /// All targets, by name.
-pub const TARGETS: [(&str, Target); 29] = [
+pub const TARGETS: [(&str, Target); 31] = [
     ("lines", lines),
     ("delimiter", delimiter),
     ("fixed", fixed),
@@ -127,6 +131,8 @@ pub const TARGETS: [(&str, Target); 29] = [
     ("http1", http1),
     ("http2", http2),
     ("hpack", hpack),
+    ("http3", http3),
+    ("qpack", qpack),
     ("scan", scan),
     ("sniff", sniff),
     ("outbound", outbound),

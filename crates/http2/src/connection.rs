@@ -16,18 +16,18 @@ use std::time::{Duration, Instant};
 
 use tidegate_codec::mux::{Mux, OpenError, ResetCause, StreamEvent, StreamKey, Streams, WindowUpdate, Windows};
 use tidegate_codec::{Codec, CodecStatus, Input, Lifecycle, Outbound, Output, Slice, Step};
+use tidegate_http_stream::AbuseBucket;
 use tidegate_http1::Status;
 
-use crate::abuse_bucket::AbuseBucket;
 use crate::error::{Error, Exceeded, Violation};
 use crate::frame::{
     ErrorCode, FRAME_BYTES_MAX, FrameHead, HEAD_BYTES, PREFACE, STREAM_ID_MAX, WINDOW_BYTES_DEFAULT, kind, setting,
     short_frame,
 };
-use crate::head::FieldBlock;
 use crate::hpack::{Decoder, Encoder};
 use crate::keep_alive::{KEEP_ALIVE_PING, KeepAlive};
 use crate::limits::Config;
+use crate::partial_block::FieldBlock;
 use crate::recently_reset::RecentlyReset;
 use crate::stream_state::StreamState;
 
@@ -536,7 +536,7 @@ impl Codec for Connection {
         match result {
             Ok(Some(event)) => Ok(Step::Message(event)),
             Ok(None) => {
-                self.abuse.end_batch(self.peer_id, self.config.limits());
+                self.abuse.end_batch(self.peer_id, self.config.limits().abuse_credit_per_request);
                 Ok(Step::NeedMore)
             }
             Err(error) => Err(self.fail(error, reply)),

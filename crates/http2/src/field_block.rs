@@ -4,12 +4,12 @@ use std::cell::RefCell;
 
 use tidegate_codec::mux::{StreamEvent, StreamKey};
 use tidegate_codec::{Output, Slice};
+use tidegate_http_stream::{HeadBuilder, HeadFacts, HeadFault, HeadKind, HeadParts, Priority, write_head_record};
 
 use crate::connection::{Connection, Phase, Role};
 use crate::error::{Error, Exceeded, Violation};
-use crate::frame::{ErrorCode, FrameHead, HEAD_BYTES, flag, kind};
-use crate::head::{BlockInfo, FieldBlock, HeadBuilder, HeadFacts, HeadFault, HeadKind, HeadParts};
-use crate::priority::Priority;
+use crate::frame::{ErrorCode, FrameHead, flag};
+use crate::partial_block::{BlockInfo, FieldBlock};
 use crate::stream_state::{HAS_LENGTH, HEAD_RECEIVED, IS_CONNECT, IS_HEAD, IS_TUNNEL};
 
 /// Memory for the decoding of one block, and facts about the last one.
@@ -137,7 +137,7 @@ impl Connection {
                 return self.on_request(about, facts, &mut parts.text, &mut last.record, reply);
             }
             last.forget();
-            let mut builder = HeadBuilder::new(kind, &self.config, parts);
+            let mut builder = HeadBuilder::new(kind, self.config.stream(), parts);
             self.decoder.decode(block, strings, |name, value| builder.add(name, value))?;
             let facts = builder.finish();
             match (existing, kind) {
@@ -325,9 +325,7 @@ impl Connection {
 
 /// The record of a head or of trailers. Several streams may have the same.
 fn head_record(ends: bool, text: &mut [u8], reply: &Output<'_>) -> Slice {
-    let flags = if ends { flag::END_STREAM } else { 0 };
-    let length = (text.len() - HEAD_BYTES) as u32;
-    text[..HEAD_BYTES].copy_from_slice(&FrameHead { length, kind: kind::HEADERS, flags, stream: 0 }.bytes());
+    write_head_record(text, ends);
     reply.pool().copy(text)
 }
 

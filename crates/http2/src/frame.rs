@@ -2,35 +2,7 @@
 
 use std::fmt;
 
-/// The nine bytes in front of each frame.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct FrameHead {
-    pub(crate) length: u32,
-    pub(crate) kind: u8,
-    pub(crate) flags: u8,
-    /// Without the reserved bit.
-    pub(crate) stream: u32,
-}
-
-impl FrameHead {
-    /// The head at the start of `bytes`, unless it is incomplete.
-    #[inline]
-    pub(crate) fn read(bytes: &[u8]) -> Option<Self> {
-        let &[a, b, c, kind, flags, e, f, g, h] = bytes.first_chunk()?;
-        let length = u32::from_be_bytes([0, a, b, c]);
-        Some(Self { length, kind, flags, stream: u32::from_be_bytes([e, f, g, h]) & STREAM_ID_MAX })
-    }
-
-    #[inline]
-    pub(crate) fn bytes(self) -> [u8; HEAD_BYTES] {
-        let ([_, a, b, c], [e, f, g, h]) = (self.length.to_be_bytes(), self.stream.to_be_bytes());
-        [a, b, c, self.kind, self.flags, e, f, g, h]
-    }
-
-    pub(crate) fn has(self, flag: u8) -> bool {
-        self.flags & flag != 0
-    }
-}
+pub(crate) use tidegate_http_stream::{FrameHead, HEAD_BYTES, STREAM_ID_MAX};
 
 /// A frame with four bytes of content.
 pub(crate) fn short_frame(kind: u8, stream: u32, content: u32) -> [u8; HEAD_BYTES + 4] {
@@ -39,11 +11,6 @@ pub(crate) fn short_frame(kind: u8, stream: u32, content: u32) -> [u8; HEAD_BYTE
     frame[HEAD_BYTES..].copy_from_slice(&content.to_be_bytes());
     frame
 }
-
-pub(crate) const HEAD_BYTES: usize = 9;
-
-/// The largest number of a stream.
-pub(crate) const STREAM_ID_MAX: u32 = 0x7fff_ffff;
 
 /// The least value of SETTINGS_MAX_FRAME_SIZE, which is the initial one, and ours.
 pub(crate) const FRAME_BYTES_MAX: u32 = 16 * 1024;
@@ -58,8 +25,8 @@ pub(crate) const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// Types of frames.
 pub(crate) mod kind {
-    pub(crate) const DATA: u8 = 0;
-    pub(crate) const HEADERS: u8 = 1;
+    pub(crate) use tidegate_http_stream::kind::{DATA, HEADERS};
+
     pub(crate) const PRIORITY: u8 = 2;
     pub(crate) const RST_STREAM: u8 = 3;
     pub(crate) const SETTINGS: u8 = 4;
@@ -74,10 +41,10 @@ pub(crate) mod kind {
 
 /// Flags of frames.
 pub(crate) mod flag {
+    pub(crate) use tidegate_http_stream::flag::{END_STREAM, PADDED};
+
     pub(crate) const ACK: u8 = 1;
-    pub(crate) const END_STREAM: u8 = 1;
     pub(crate) const END_HEADERS: u8 = 4;
-    pub(crate) const PADDED: u8 = 8;
     pub(crate) const PRIORITY: u8 = 32;
 }
 

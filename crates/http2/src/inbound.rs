@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tidegate_codec::mux::{FlowError, StreamEvent, StreamKey};
 use tidegate_codec::{Input, Output, Slice};
+use tidegate_http_stream::Priority;
 
 use crate::connection::{Connection, DRAIN_PING, Phase, Role};
 use crate::error::{Error, Exceeded, Violation};
@@ -14,7 +15,6 @@ use crate::frame::{
     short_frame,
 };
 use crate::keep_alive::{KEEP_ALIVE_PING, KeepAlive};
-use crate::priority::Priority;
 use crate::stream_state::{HAS_LENGTH, HEAD_RECEIVED};
 
 impl Connection {
@@ -395,7 +395,8 @@ impl Connection {
 
     #[inline]
     pub(crate) fn add_abuse(&mut self, reply: &Output<'_>) -> Result<(), Error> {
-        Ok(self.abuse.add(reply.now(), self.abuse_max(), self.config.limits())?)
+        let leak = self.config.limits().abuse_leak_per_second;
+        if self.abuse.add(reply.now(), self.abuse_max(), leak) { Ok(()) } else { Err(Exceeded::Abuse.into()) }
     }
 
     /// A peer whose connection ends may not know of that yet: its requests that were on their way are abuse too.

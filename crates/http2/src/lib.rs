@@ -10,8 +10,9 @@
 //!
 //! Every limit has a default that protects; [`Limits`] names the attack that each stops.
 //!
-//! Read next: `connection.rs`, then `inbound.rs` for received frames, `field_block.rs` and `head.rs` for heads,
-//! `outbound.rs` for sent ones, and `record.rs` for the interface between a connection and its streams.
+//! Read next: `connection.rs`, then `inbound.rs` for received frames, `field_block.rs` for heads, `outbound.rs` for
+//! sent ones. The crate `http-stream` has the parts that HTTP/3 shares: the text of heads (`head.rs`), the codecs of streams, and
+//! the records between a connection and its streams (`record.rs`).
 //!
 //! # Files
 //!
@@ -20,17 +21,11 @@
 //! | `connection.rs` | `Connection`, the codec of a connection in either role: phases, settings, drain, deadlines |
 //! | `inbound.rs` | the effect of each received frame |
 //! | `field_block.rs` | field blocks: HEADERS and CONTINUATION, requests, responses, trailers; heads that come again (decision 100) |
-//! | `head.rs` | from fields to the text of a head, with the checks of RFC 9113 §8 |
+//! | `partial_block.rs` | a field block between its frames |
 //! | `outbound.rs` | the output of streams; repeated heads (decision 90) |
-//! | `record.rs` | messages between a stream's codec and its connection's codec |
-//! | `server_stream.rs` | `ServerStream`, the codec of a stream of a server |
-//! | `client_stream.rs` | `ClientStream`, that of a client |
 //! | `stream_state.rs` | per-stream state of a connection |
-//! | `tunnel.rs` | `Tunnel`, the filter below another protocol on a stream |
-//! | `hpack/` | the compression of fields: `Decoder`, `Encoder`, the tables (`static_table.rs`, `table.rs`), integers, the Huffman code (`huffman.rs`, `huffman_codes.rs`) |
-//! | `priority.rs` | priorities (RFC 9218) |
+//! | `hpack/` | the compression of fields: `Decoder`, `Encoder`, the tables (`static_table.rs`, `table.rs`) |
 //! | `keep_alive.rs` | `KeepAlive`: PINGs to a silent peer |
-//! | `abuse_bucket.rs` | the bucket for frames that bring no request forward |
 //! | `recently_reset.rs` | streams that are over on this side alone: late frames, and a deferred RST_STREAM |
 //! | `frame.rs` | heads, types and flags of frames; `ErrorCode` |
 //! | `limits.rs` | limits, and the configuration that connections share |
@@ -38,30 +33,22 @@
 
 #![forbid(unsafe_code)]
 
-mod abuse_bucket;
-mod client_stream;
 mod connection;
 mod error;
 mod field_block;
 mod frame;
-mod head;
 pub mod hpack;
 mod inbound;
 mod keep_alive;
 mod limits;
 mod outbound;
-mod priority;
+mod partial_block;
 mod recently_reset;
-mod record;
-mod server_stream;
 mod stream_state;
-mod tunnel;
 
-pub use client_stream::ClientStream;
 pub use connection::Connection;
 pub use error::{Error, Exceeded, Violation};
 pub use frame::ErrorCode;
-pub use limits::{Config, HEAD_BYTES_CEILING, Limits};
-pub use server_stream::ServerStream;
+pub use limits::{Config, Limits};
 pub use stream_state::StreamState;
-pub use tunnel::Tunnel;
+pub use tidegate_http_stream::{ClientStream, HEAD_BYTES_CEILING, ServerStream, Tunnel};

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidegate_http_stream::{StreamConfig, StreamLimits, Version};
 use tidegate_http1 as http1;
 
 use crate::frame::{FRAME_BYTES_MAX, WINDOW_BYTES_DEFAULT};
@@ -115,8 +116,17 @@ impl Default for Limits {
 }
 
 impl Limits {
+    fn stream(&self) -> StreamLimits {
+        StreamLimits {
+            headers_max: self.headers_max,
+            head_bytes_max: self.head_bytes_max,
+            body_bytes_max: self.body_bytes_max,
+            body_timeout: self.body_timeout,
+            body_rate_min: self.body_rate_min,
+        }
+    }
+
     fn check(&self) {
-        assert!(self.head_bytes_max <= HEAD_BYTES_CEILING, "head_bytes_max is at most 48 KiB");
         assert!(self.field_block_bytes_max >= FRAME_BYTES_MAX, "a field block may have one frame");
         assert!(self.header_table_bytes_max <= TABLE_BYTES_CEILING, "header_table_bytes_max is at most 64 KiB");
         assert!(self.stream_window_bytes >= WINDOW_BYTES_DEFAULT, "no peer knows of a smaller window when it begins");
@@ -140,12 +150,7 @@ impl Limits {
 #[derive(Debug, Clone)]
 pub struct Config {
     limits: Limits,
-    server_name: Box<str>,
-    /// For heads, which the HTTP/1.1 parser checks once more.
-    pub(crate) http1: Arc<http1::Config>,
-    continue_by_hand: bool,
-    extended_connect: bool,
-    pub(crate) refusals: http1::Refusals,
+    stream: Arc<StreamConfig>,
 }
 
 impl Config {
@@ -156,23 +161,12 @@ impl Config {
     #[must_use]
     pub fn new(limits: Limits) -> Self {
         limits.check();
-        let head_bytes_max = limits.head_bytes_max + HEAD_LINE_BYTES;
-        let http1 = http1::Config::new(http1::Limits {
-            // The fields for the host and for the protocol of an extended CONNECT, which are pseudo-fields here.
-            headers_max: limits.headers_max + 2,
-            request_line_bytes_max: head_bytes_max - 1,
-            head_bytes_max,
-            body_bytes_max: limits.body_bytes_max,
-            ..http1::Limits::default()
-        });
-        Self {
-            limits,
-            server_name: "Tidegate".into(),
-            http1: Arc::new(http1),
-            continue_by_hand: false,
-            extended_connect: false,
-            refusals: http1::Refusals::new(),
-        }
+        let stream = StreamConfig::new(limits.stream(), Version::Http2);
+        Self { limits, stream: Arc::new(stream) }
+    }
+
+    fn map(self, to: impl FnOnce(StreamConfig) -> StreamConfig) -> Self {
+        Self { stream: Arc::new(to(Arc::unwrap_or_clone(self.stream))), ..self }
     }
 
     /// Sets the value of the `Server` field; an empty name omits the field.
@@ -181,35 +175,33 @@ impl Config {
     /// If `name` cannot be the value of a field.
     #[must_use]
     pub fn server_name(self, name: &str) -> Self {
-        drop(http1::Config::default().server_name(name));
-        Self { server_name: name.into(), ..self }
+        self.map(|stream| stream.server_name(name))
     }
 
     /// Leaves `100 Continue` to the application, as [`http1::Config::continue_by_hand`] does.
     #[must_use]
     pub fn continue_by_hand(self, by_hand: bool) -> Self {
-        Self { continue_by_hand: by_hand, ..self }
+        self.map(|stream| stream.continue_by_hand(by_hand))
     }
 
     /// Whether a server allows extended CONNECT (RFC 8441), which opens WebSockets: it announces
     /// SETTINGS_ENABLE_CONNECT_PROTOCOL. No, unless set: the application of a CONNECT may expect a host as its target.
     #[must_use]
     pub fn extended_connect(self, is_allowed: bool) -> Self {
-        Self { extended_connect: is_allowed, ..self }
+        self.map(|stream| stream.extended_connect(is_allowed))
     }
 
     /// Refuses targets with bytes that no URI has, as [`http1::Config::strict_targets`] does.
     #[must_use]
     pub fn strict_targets(self, strict: bool) -> Self {
-        let http1 = (*self.http1).clone().strict_targets(strict);
-        Self { http1: Arc::new(http1), ..self }
+        self.map(|stream| stream.strict_targets(strict))
     }
 
     /// Counts the requests that the codec refuses with a status, as [`http1::Config::count_refusals`] does. A request that
     /// it refuses by RST_STREAM has none.
     #[must_use]
     pub fn count_refusals(self, refusals: &http1::Refusals) -> Self {
-        Self { refusals: refusals.clone(), ..self }
+        self.map(|stream| stream.count_refusals(refusals))
     }
 
     /// The limits.
@@ -218,16 +210,18 @@ impl Config {
         &self.limits
     }
 
+    /// The configuration of the streams, for [`ServerStream`](crate::ServerStream).
+    #[must_use]
+    pub fn stream(&self) -> &Arc<StreamConfig> {
+        &self.stream
+    }
+
     pub(crate) fn name(&self) -> &str {
-        &self.server_name
+        self.stream.name()
     }
 
     pub(crate) fn extends_connect(&self) -> bool {
-        self.extended_connect
-    }
-
-    pub(crate) fn continues_by_hand(&self) -> bool {
-        self.continue_by_hand
+        self.stream.extends_connect()
     }
 }
 
@@ -236,13 +230,6 @@ impl Default for Config {
         Self::new(Limits::default())
     }
 }
-
-/// The most that [`Limits::head_bytes_max`] may be: positions within a head have 16 bits, and the text of one is a little
-/// longer than its list.
-pub const HEAD_BYTES_CEILING: u32 = 48 * 1024;
-
-/// The bytes of a head's text beside its field list: the version and line ends.
-const HEAD_LINE_BYTES: u32 = 256;
 
 const TABLE_BYTES_CEILING: u32 = 64 * 1024;
 

@@ -6,12 +6,12 @@ use std::cell::RefCell;
 
 use tidegate_codec::mux::StreamKey;
 use tidegate_codec::{Outbound, Output};
+use tidegate_http_stream::{RECORD_BYTES, Record, RecordKind, SHORT_COOKIE_BYTES, split_line};
 use tidegate_http1::{OwnFields, Status};
 
 use crate::connection::{Connection, Role};
 use crate::frame::{ErrorCode, FRAME_BYTES_MAX, FrameHead, flag, kind};
 use crate::hpack::{Encoder, Indexing, static_table};
-use crate::record::{RECORD_BYTES, Record, RecordKind};
 use crate::stream_state::{HAS_LENGTH, HEAD_WRITTEN, IS_CONNECT, IS_HEAD, IS_TUNNEL, RECORD_ENDS};
 
 thread_local! {
@@ -151,7 +151,7 @@ impl Connection {
         }
         self.write_answer_frames(key.id(), head, lines, content, out);
         self.streams.close_answered(key, length as u32);
-        self.abuse.credit_stream(key.id(), self.config.limits());
+        self.abuse.credit_stream(key.id(), self.config.limits().abuse_credit_per_request);
         self.count_idle_from(out.now());
         true
     }
@@ -196,8 +196,8 @@ impl Connection {
     fn end_stream(&mut self, key: StreamKey, out: &mut Output<'_>) {
         self.streams.end_locally(key);
         match self.role {
-            Role::Server => self.abuse.credit_stream(key.id(), self.config.limits()),
-            Role::Client => self.abuse.credit(self.config.limits()),
+            Role::Server => self.abuse.credit_stream(key.id(), self.config.limits().abuse_credit_per_request),
+            Role::Client => self.abuse.credit(self.config.limits().abuse_credit_per_request),
         }
         self.count_idle_from(out.now());
         let is_tunnel = self.has_flag(key, IS_TUNNEL);
@@ -263,7 +263,7 @@ impl Connection {
     #[cold]
     pub(crate) fn write_too_large(&mut self, id: u32, has_peer_ended: bool, out: &mut Output<'_>) {
         let status = Status::FIELDS_TOO_LARGE;
-        self.config.refusals.add(status);
+        self.config.stream().refusals().add(status);
         if let Some(note) = &self.on_refused {
             (note.0)(status);
         }
@@ -332,17 +332,6 @@ fn encode_field(encoder: &mut Encoder, name: &[u8], value: &[u8], block: &mut Ve
     }
 }
 
-/// The first line, and those behind it.
-#[inline]
-fn split_line(lines: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
-    // A pseudo-field begins with a colon.
-    let name_end = 1 + lines.get(1..)?.iter().position(|byte| *byte == b':')?;
-    let value_start = name_end + 1;
-    let length = lines[value_start..].iter().position(|byte| *byte == b'\r')?;
-    let value = lines[value_start..value_start + length].trim_ascii();
-    Some((&lines[..name_end], value, lines.get(value_start + length + 2..)?))
-}
-
 /// Recurring fields enter the table; secrets must not. `first` is the first index of the name in the static table.
 fn indexing(first: u32, name: &[u8], value: &[u8]) -> Indexing {
     match first {
@@ -365,15 +354,8 @@ fn indexing(first: u32, name: &[u8], value: &[u8]) -> Indexing {
 
 /// Whether a field concerns one HTTP/1.1 connection.
 fn is_of_connection(first: u32, name: &[u8]) -> bool {
-    match first {
-        static_table::TRANSFER_ENCODING => true,
-        0 => [&b"connection"[..], b"keep-alive", b"proxy-connection", b"upgrade"].contains(&name),
-        _ => false,
-    }
+    first == static_table::TRANSFER_ENCODING || (first == 0 && tidegate_http_stream::is_of_connection(name))
 }
-
-/// A shorter cookie could be guessed (RFC 7541 §7.1.3).
-const SHORT_COOKIE_BYTES: usize = 20;
 
 /// A longer value would evict most of the table.
 const INDEXED_BYTES_MAX: usize = 200;

@@ -7,7 +7,7 @@ pub struct StreamState {
     pub(crate) body_left: u64,
     /// How many bytes of the record that is being written are left.
     pub(crate) record_left: u64,
-    /// When the peer has opened the stream, by [`AbuseBucket::millis`](crate::abuse_bucket::AbuseBucket::millis).
+    /// When the peer has opened the stream, by [`AbuseBucket::millis`](tidegate_http_stream::AbuseBucket::millis).
     pub(crate) opened: u32,
     pub(crate) flags: u8,
 }

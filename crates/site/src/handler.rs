@@ -41,7 +41,7 @@ pub(crate) fn serve_http2(config: &Arc<http2::Config>) {
 
 fn streams(config: &Arc<http2::Config>, addresses: StreamAddresses) -> Streams {
     let config = config.clone();
-    Streams::handle(move || (ServerStream::with_data(config.clone(), addresses.clone()), Site::new()))
+    Streams::handle(move || (ServerStream::with_data(config.stream().clone(), addresses.clone()), Site::new()))
 }
 
 /// The response in progress, if any.

@@ -64,6 +64,7 @@
 //! | [`framing`] | codecs for common framings: lines, length fields, delimiters |
 //! | [`http1`] | HTTP/1.1, server and client |
 //! | `http2`, by the feature of that name | HTTP/2: connections, streams, HPACK |
+//! | `http3`, by the feature of that name | HTTP/3: connections, streams, QPACK; without QUIC |
 //! | `acme`, by the feature of that name | automatic certificates: issued and renewed while a server runs |
 //! | `admin`, by the feature of that name | metrics, health and a live page of a running server, on a listener of its own |
 //! | `metrics`, by the feature of that name | the counts of loops, and HTTP requests, as text for Prometheus |
@@ -154,6 +155,9 @@ pub use tidegate_http1 as http1;
 #[cfg(feature = "http2")]
 #[doc(inline)]
 pub use tidegate_http2 as http2;
+#[cfg(feature = "http3")]
+#[doc(inline)]
+pub use tidegate_http3 as http3;
 /// The compiler names the wrong argument of a router's function.
 ///
 /// ```

@@ -32,7 +32,9 @@ pub(crate) fn upgrade_to_http2<C: HttpCodec, H: Handler<ServerStream<StreamClien
     let make = |reported: Option<ReportedAddresses>, state: Option<SharedState>| {
         let (config, app, tls) = (sessions.config.clone(), app.clone(), tls.clone());
         let client = StreamClient(Rc::new(SessionClient { reported, state, is_secure, tls }));
-        Streams::handle(move || (ServerStream::with_data(config.clone(), client.clone()), handler(app.clone())))
+        Streams::handle(move || {
+            (ServerStream::with_data(config.stream().clone(), client.clone()), handler(app.clone()))
+        })
     };
     let state = app.table().connection_state.is_some().then(SharedState::default);
     let streams = match (reported, state) {

@@ -3,7 +3,9 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{TABLE_BYTES_DEFAULT, huffman, integer, static_table, table::Table};
+use tidegate_http_stream::{CodingError, huffman, integer};
+
+use super::{TABLE_BYTES_DEFAULT, static_table, table::Table};
 
 /// The decoding end of one direction of a connection.
 ///
@@ -60,6 +62,17 @@ impl fmt::Display for HpackError {
 
 impl std::error::Error for HpackError {}
 
+impl From<CodingError> for HpackError {
+    #[cold]
+    fn from(error: CodingError) -> Self {
+        match error {
+            CodingError::Integer => Self::Integer,
+            CodingError::Huffman => Self::Huffman,
+            _ => Self::Truncated,
+        }
+    }
+}
+
 impl Decoder {
     /// A decoder whose side announces a table of at most `table_bytes_max`, in SETTINGS_HEADER_TABLE_SIZE.
     #[must_use]
@@ -103,7 +116,7 @@ impl Decoder {
         let (mut updates_left, mut bytes_left) = (SIZE_UPDATES_MAX, EXPANDED_BYTES_MAX);
         let mut spend = |bytes: usize| {
             bytes_left = bytes_left.checked_sub(bytes).ok_or(HpackError::Expansion)?;
-            Ok(())
+            Ok::<(), HpackError>(())
         };
         while let Some(&first) = block.first() {
             match first {
@@ -184,7 +197,7 @@ fn read_string(block: &mut &[u8], out: &mut Vec<u8>) -> Result<(), HpackError> {
     let (string, rest) = block.split_at_checked(length).ok_or(HpackError::Truncated)?;
     *block = rest;
     if is_huffman {
-        return huffman::decode(string, out);
+        return Ok(huffman::decode(string, out)?);
     }
     out.extend_from_slice(string);
     Ok(())

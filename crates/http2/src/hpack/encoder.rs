@@ -2,7 +2,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{TABLE_BYTES_DEFAULT, huffman, integer, static_table, table::Table};
+use tidegate_http_stream::{huffman, integer};
+
+use super::{TABLE_BYTES_DEFAULT, static_table, table::Table};
 
 /// The encoding end of one direction of a connection.
 #[derive(Debug)]

@@ -1,7 +1,7 @@
 //! HPACK (RFC 7541): the compression of field sections.
 //!
 //! [`Decoder`] and [`Encoder`] are the two ends of one direction of a connection. Each has a dynamic table of bounded
-//! size (`table.rs`). Integers are in `integer.rs`, strings in `huffman.rs`, the 61 common fields in `static_table.rs`.
+//! size (`table.rs`). Integers and strings are those of the crate `http-stream`, the 61 common fields in `static_table.rs`.
 //!
 //! The decoder calls a function for each field, with a name and a value that it need not keep, and allocates nothing for
 //! a field but its place in the table. Limits on fields are those of the caller: the decoder has to read the whole block
@@ -9,9 +9,6 @@
 
 mod decoder;
 mod encoder;
-mod huffman;
-mod huffman_codes;
-mod integer;
 pub(crate) mod static_table;
 mod table;
 

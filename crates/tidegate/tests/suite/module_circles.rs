@@ -49,11 +49,6 @@ const ALLOWED: &[(&str, &[&str], &str)] = &[
         "the loop dispatches an entry, such as a closing one, and lends it the loop's state meanwhile",
     ),
     (
-        "http2",
-        &["hpack::decoder", "hpack::huffman", "hpack::integer"],
-        "a string has an integer before it and a code within, and both have the decoder's errors",
-    ),
-    (
         "http1",
         &["encode", "response", "server"],
         "the codec encodes responses, and a response keeps inline the bytes that the encoder copies",

@@ -107,7 +107,7 @@ impl Peer {
         let config = Arc::new(Config::new(limits));
         let streams = {
             let config = config.clone();
-            Streams::handle(move || (ServerStream::new(config.clone()), App::default()))
+            Streams::handle(move || (ServerStream::new(config.stream().clone()), App::default()))
         };
         let http1 = Arc::new(http1::Config::default().detect_http2(true));
         let pipe = Embedded::new(Server::new(http1), Begin { config, streams });

@@ -13,8 +13,8 @@ use tidegate_http1::{
     RequestHead, Response, Status, StreamedResponse, Trailers, Violation,
 };
 
-use crate::frame::{FrameHead, HEAD_BYTES, flag, kind};
-use crate::limits::Config;
+use crate::config::{StreamConfig, Version};
+use crate::frame_head::{FrameHead, HEAD_BYTES, flag, kind};
 use crate::record::{RECORD_BYTES, Record, RecordKind};
 use crate::tunnel::Tunnel;
 
@@ -25,14 +25,14 @@ use crate::tunnel::Tunnel;
 /// error ([`Misuse::InterimStatus`]).
 ///
 /// A 2xx to a CONNECT makes the stream a [tunnel](Self::into_tunnel). An extended CONNECT (RFC 8441), if it is
-/// [enabled](Config::extended_connect), asks for another [protocol](RequestHead::protocol), as `Upgrade` does in HTTP/1.1:
+/// [enabled](StreamConfig::extended_connect), asks for another [protocol](RequestHead::protocol), as `Upgrade` does in HTTP/1.1:
 /// a 101 accepts, and is sent as 200. A 2xx would accept for the peer as well, so it is sent as 501 (Not Implemented):
 /// the application has not noticed that the request asks for a protocol.
 ///
 /// `T` is the application's data about the connection: streams have no other way to it.
 #[derive(Debug)]
 pub struct ServerStream<T = ()> {
-    config: Arc<Config>,
+    config: Arc<StreamConfig>,
     /// Since when the peer owes bytes of the body.
     since: Option<Instant>,
     /// How many more bytes of the request's body the limits allow.
@@ -91,7 +91,7 @@ const EXTENDED: u8 = 1 << 4;
 impl ServerStream {
     /// The codec of a new stream.
     #[must_use]
-    pub fn new(config: Arc<Config>) -> Self {
+    pub fn new(config: Arc<StreamConfig>) -> Self {
         Self::with_data(config, ())
     }
 }
@@ -99,7 +99,7 @@ impl ServerStream {
 impl<T: 'static> ServerStream<T> {
     /// The codec of a new stream, with something that the application finds again by [`data`](Self::data).
     #[must_use]
-    pub fn with_data(config: Arc<Config>, data: T) -> Self {
+    pub fn with_data(config: Arc<StreamConfig>, data: T) -> Self {
         Self {
             config,
             since: None,
@@ -555,7 +555,7 @@ impl<T: 'static> Codec for ServerStream<T> {
     type Error = Error;
 
     fn protocol(&self) -> &'static str {
-        "HTTP/2"
+        self.config.version().name()
     }
 
     fn decode(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Incoming>, Error> {
@@ -574,6 +574,10 @@ impl<T: 'static> Codec for ServerStream<T> {
         match self.decode(input, reply)? {
             Step::NeedMore => {}
             step => return Ok(step),
+        }
+        if self.inbound == Inbound::Body && input.is_empty() && self.config.version() == Version::Http3 {
+            self.inbound = Inbound::Done;
+            return Ok(Step::Message(Incoming::End));
         }
         match (self.inbound, self.outbound) {
             (Inbound::Done, Outbound::Idle | Outbound::Done) => Ok(Step::End),

@@ -8,7 +8,8 @@ use tidegate_codec::{Codec, CodecStatus, Input, Lifecycle, Output, Step};
 use tidegate_http1::client::{Incoming, Limits, Outgoing, Parts, Request, StreamedRequest};
 use tidegate_http1::{Body, ContentType, Error, Exceeded, Fields, Method, Misuse, ResponseHead, Trailers, Violation};
 
-use crate::frame::{FrameHead, HEAD_BYTES, flag, kind};
+use crate::config::Version;
+use crate::frame_head::{FrameHead, HEAD_BYTES, flag, kind};
 use crate::record::{RECORD_BYTES, Record, RecordKind};
 use crate::server_stream::{write_data, write_end};
 use crate::tunnel::Tunnel;
@@ -40,6 +41,7 @@ pub struct ClientStream {
     expects: bool,
     /// Upgrades are sent as extended CONNECT.
     extends_connect: bool,
+    version: Version,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,11 +87,18 @@ impl ClientStream {
             waits: false,
             expects: false,
             extends_connect: false,
+            version: Version::default(),
         }
     }
 
+    /// The codec of a stream of another version than HTTP/2.
+    #[must_use]
+    pub fn version(self, version: Version) -> Self {
+        Self { version, ..self }
+    }
+
     /// Sends a GET that asks for another protocol as extended CONNECT (RFC 8441), as a server's stream takes one for an
-    /// upgrade. The server has to [allow](crate::Connection::peer_extends_connect) it. A 2xx accepts, and the stream is a
+    /// upgrade. The server has to allow it in its SETTINGS. A 2xx accepts, and the stream is a
     /// [tunnel](Self::into_tunnel) then. Without this such a request is an error.
     #[must_use]
     pub fn extended_connect(self) -> Self {
@@ -339,7 +348,7 @@ impl Codec for ClientStream {
     type Error = Error;
 
     fn protocol(&self) -> &'static str {
-        "HTTP/2"
+        self.version.name()
     }
 
     fn decode(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Incoming>, Error> {
@@ -370,6 +379,10 @@ impl Codec for ClientStream {
     fn decode_eof(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Incoming>, Error> {
         match self.decode(input, reply)? {
             Step::NeedMore if matches!(self.inbound, Inbound::Done | Inbound::Tunnel) => Ok(Step::End),
+            Step::NeedMore if self.inbound == Inbound::Body && input.is_empty() && self.version == Version::Http3 => {
+                self.inbound = Inbound::Done;
+                Ok(Step::Message(Incoming::End))
+            }
             Step::NeedMore if self.inbound == Inbound::Head => Err(Error::Peer(Violation::Unanswered)),
             Step::NeedMore => Err(Error::Peer(Violation::ResponseTruncated)),
             step => Ok(step),

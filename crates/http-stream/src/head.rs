@@ -5,16 +5,15 @@
 //! one place decides about targets, hosts and values, and a message cannot change its meaning on its way to a peer that
 //! speaks the other version.
 
-use tidegate_codec::Charge;
 use tidegate_scan::{is_control, is_token};
 
-use crate::frame::HEAD_BYTES;
-use crate::limits::Config;
+use crate::config::StreamConfig;
+use crate::frame_head::HEAD_BYTES;
 use crate::priority::Priority;
 
 /// A head or trailers in the making.
 #[derive(Debug)]
-pub(crate) struct HeadBuilder<'a> {
+pub struct HeadBuilder<'a> {
     parts: &'a mut HeadParts,
     kind: HeadKind,
     fields_left: u32,
@@ -36,9 +35,9 @@ pub(crate) struct HeadBuilder<'a> {
 
 /// Memory for a head, which all connections of a thread use in turn.
 #[derive(Debug, Default)]
-pub(crate) struct HeadParts {
+pub struct HeadParts {
     /// The text, behind room for the head of a record.
-    pub(crate) text: Vec<u8>,
+    pub text: Vec<u8>,
     /// The pseudo-fields, by the places below.
     pseudo: [Vec<u8>; 6],
     /// The value of `Host`.
@@ -49,15 +48,18 @@ pub(crate) struct HeadParts {
 
 /// The purpose of a field block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum HeadKind {
+pub enum HeadKind {
+    /// The head of a request.
     Request,
+    /// The head of a response.
     Response,
+    /// Trailers.
     Trailers,
 }
 
 /// Why a head cannot be used. The connection continues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum HeadFault {
+pub enum HeadFault {
     /// It is malformed (RFC 9113 §8.1.1).
     Malformed,
     /// It is too long, or has too many fields.
@@ -66,35 +68,17 @@ pub(crate) enum HeadFault {
 
 /// The facts of a head that the codec needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct HeadFacts {
-    pub(crate) content_length: Option<u64>,
-    pub(crate) status: u16,
-    pub(crate) is_connect: bool,
-    pub(crate) is_head: bool,
-    pub(crate) priority: Option<Priority>,
-}
-
-/// A field block that is not complete.
-#[derive(Debug)]
-pub(crate) struct FieldBlock {
-    pub(crate) about: BlockInfo,
-    pub(crate) bytes: Vec<u8>,
-    /// Counts the bytes in the ledger of the loop.
-    pub(crate) charge: Charge,
-}
-
-/// The parts of HEADERS beside the block.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct BlockInfo {
-    pub(crate) stream: u32,
-    pub(crate) ends: bool,
-    pub(crate) depends_on_itself: bool,
-}
-
-impl FieldBlock {
-    pub(crate) fn stream(&self) -> u32 {
-        self.about.stream
-    }
+pub struct HeadFacts {
+    /// The declared length of the body, in bytes.
+    pub content_length: Option<u64>,
+    /// The status of a response, or 0.
+    pub status: u16,
+    /// The method is CONNECT, ordinary or extended.
+    pub is_connect: bool,
+    /// The method is HEAD.
+    pub is_head: bool,
+    /// The `Priority` field, if there is one.
+    pub priority: Option<Priority>,
 }
 
 const METHOD: usize = 0;
@@ -105,7 +89,8 @@ const STATUS: usize = 4;
 const PROTOCOL: usize = 5;
 
 impl<'a> HeadBuilder<'a> {
-    pub(crate) fn new(kind: HeadKind, config: &Config, parts: &'a mut HeadParts) -> Self {
+    /// A head without fields. `parts` has its text afterwards, behind [`HEAD_BYTES`] for the head of a record.
+    pub fn new(kind: HeadKind, config: &StreamConfig, parts: &'a mut HeadParts) -> Self {
         let limits = config.limits();
         parts.text.clear();
         // The head of the record, which comes once its length is known.
@@ -133,7 +118,7 @@ impl<'a> HeadBuilder<'a> {
 
     /// Adds a field. Once a fault is found, nothing more is kept.
     #[inline]
-    pub(crate) fn add(&mut self, name: &[u8], value: &[u8]) {
+    pub fn add(&mut self, name: &[u8], value: &[u8]) {
         let cost = u32::try_from(name.len() + value.len() + 32).unwrap_or(u32::MAX);
         let is_pseudo = name.first() == Some(&b':');
         let is_crumb = self.has_cookie && name == b"cookie";
@@ -291,7 +276,10 @@ impl<'a> HeadBuilder<'a> {
     }
 
     /// Ends the head. Its text is in the parts.
-    pub(crate) fn finish(mut self) -> Result<HeadFacts, HeadFault> {
+    ///
+    /// # Errors
+    /// [`HeadFault`]; the connection continues.
+    pub fn finish(mut self) -> Result<HeadFacts, HeadFault> {
         if self.fault.is_none() && !self.has_fields && self.write_first_line().is_none() {
             self.fault = Some(HeadFault::Malformed);
         }
@@ -412,7 +400,7 @@ mod tests {
 
     fn build(kind: HeadKind, fields: &[(&str, &str)]) -> Result<(String, HeadFacts), HeadFault> {
         let mut parts = HeadParts::default();
-        let mut builder = HeadBuilder::new(kind, &Config::default().extended_connect(true), &mut parts);
+        let mut builder = HeadBuilder::new(kind, &StreamConfig::default().extended_connect(true), &mut parts);
         for (name, value) in fields {
             builder.add(name.as_bytes(), value.as_bytes());
         }
@@ -576,7 +564,7 @@ mod tests {
         let twice = [&all[..2], &all[1..]].concat();
         assert_eq!(build(HeadKind::Request, &twice), Err(HeadFault::Malformed));
         let mut parts = HeadParts::default();
-        let mut builder = HeadBuilder::new(HeadKind::Request, &Config::default(), &mut parts);
+        let mut builder = HeadBuilder::new(HeadKind::Request, &StreamConfig::default(), &mut parts);
         all.iter().for_each(|(name, value)| builder.add(name.as_bytes(), value.as_bytes()));
         assert_eq!(builder.finish(), Err(HeadFault::Malformed), "unless it is enabled");
     }

@@ -1,17 +1,17 @@
-//! The Huffman code of strings (RFC 7541 §5.2), both ways by tables.
+//! The Huffman code of strings (RFC 7541 §5.2, RFC 9204 §4.1.2), both ways by tables.
 //!
 //! A decoder is a state machine that takes four bits at a time: a state is a node of the code's tree, and as no code is
 //! shorter than five bits, four bits complete at most one byte. The compiler makes the machine's table from the code.
 
-use super::decoder::HpackError;
-use super::huffman_codes::{CODES, LENGTHS};
+use crate::coding_error::CodingError;
+use crate::huffman_codes::{CODES, LENGTHS};
 
 /// Appends the decoded bytes of `coded` to `out`.
 ///
 /// # Errors
-/// [`HpackError::Huffman`] for the code of the end of a string, and for padding that is not its beginning or has more than
+/// [`CodingError::Huffman`] for the code of the end of a string, and for padding that is not its beginning or has more than
 /// seven bits.
-pub(super) fn decode(coded: &[u8], out: &mut Vec<u8>) -> Result<(), HpackError> {
+pub fn decode(coded: &[u8], out: &mut Vec<u8>) -> Result<(), CodingError> {
     let start = out.len();
     // No code is shorter than five bits.
     out.resize(start + coded.len() * 8 / 5 + 1, 0);
@@ -28,17 +28,18 @@ pub(super) fn decode(coded: &[u8], out: &mut Vec<u8>) -> Result<(), HpackError> 
         }
     }
     out.truncate(start + length);
-    if fails == 0 && state.flags & MAY_END != 0 { Ok(()) } else { Err(HpackError::Huffman) }
+    if fails == 0 && state.flags & MAY_END != 0 { Ok(()) } else { Err(CodingError::Huffman) }
 }
 
 /// How many bytes `bytes` have when they are coded.
-pub(super) fn encoded_bytes(bytes: &[u8]) -> usize {
+#[must_use]
+pub fn encoded_bytes(bytes: &[u8]) -> usize {
     let bits: usize = bytes.iter().map(|byte| usize::from(LENGTHS[usize::from(*byte)])).sum();
     bits.div_ceil(8)
 }
 
 /// Appends the code of `bytes` to `out`.
-pub(super) fn encode(bytes: &[u8], out: &mut Vec<u8>) {
+pub fn encode(bytes: &[u8], out: &mut Vec<u8>) {
     let (mut bits, mut count) = (0_u64, 0_u32);
     for &byte in bytes {
         let length = u32::from(LENGTHS[usize::from(byte)]);
@@ -154,7 +155,7 @@ mod tests {
 
     use super::*;
 
-    fn decoded(coded: &[u8]) -> Result<Vec<u8>, HpackError> {
+    fn decoded(coded: &[u8]) -> Result<Vec<u8>, CodingError> {
         let mut out = Vec::new();
         decode(coded, &mut out).map(|()| out)
     }
@@ -171,10 +172,10 @@ mod tests {
     #[test]
     fn padding_is_at_most_seven_ones() {
         assert_eq!(decoded(&[0x1f]), Ok(b"a".to_vec()), "00011 and three ones");
-        assert_eq!(decoded(&[0x18]), Err(HpackError::Huffman), "zeros");
-        assert_eq!(decoded(&[0x1f, 0xff]), Err(HpackError::Huffman), "eleven ones");
-        assert_eq!(decoded(&[0xff]), Err(HpackError::Huffman), "eight ones");
-        assert_eq!(decoded(&[0xff, 0xff, 0xff, 0xff]), Err(HpackError::Huffman), "the end of a string");
+        assert_eq!(decoded(&[0x18]), Err(CodingError::Huffman), "zeros");
+        assert_eq!(decoded(&[0x1f, 0xff]), Err(CodingError::Huffman), "eleven ones");
+        assert_eq!(decoded(&[0xff]), Err(CodingError::Huffman), "eight ones");
+        assert_eq!(decoded(&[0xff, 0xff, 0xff, 0xff]), Err(CodingError::Huffman), "the end of a string");
         assert_eq!(decoded(&[]), Ok(Vec::new()));
     }
 

@@ -2,16 +2,18 @@
 
 /// The parameters of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Priority {
+pub struct Priority {
     /// From 0, the most urgent, to 7.
-    pub(crate) urgency: u8,
-    pub(crate) is_incremental: bool,
+    pub urgency: u8,
+    /// Whether its parts are of use before the rest.
+    pub is_incremental: bool,
 }
 
 impl Priority {
     /// The parameters of a `Priority` field, a dictionary of structured fields. A value that is not valid, and a parameter
     /// that is not known, are ignored (RFC 9218 §4).
-    pub(crate) fn parse(value: &[u8]) -> Self {
+    #[must_use]
+    pub fn parse(value: &[u8]) -> Self {
         let mut priority = Self { urgency: URGENCY_DEFAULT, is_incremental: false };
         for member in value.split(|byte| *byte == b',') {
             // Parameters of a member have no meaning.

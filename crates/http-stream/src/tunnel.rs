@@ -5,10 +5,10 @@ use std::convert::Infallible;
 
 use tidegate_codec::{Filter, Input, Outbound, Output, Step};
 
-use crate::frame::{FrameHead, HEAD_BYTES, flag, kind};
+use crate::frame_head::{FrameHead, HEAD_BYTES, flag, kind};
 use crate::record::{Record, RecordKind};
 
-/// The filter below another protocol's codec on an HTTP/2 stream: it takes bytes out of DATA, and puts bytes into it.
+/// The filter below another protocol's codec on an HTTP/2 or HTTP/3 stream: it takes bytes out of DATA, and puts bytes into it.
 /// [`ServerStream::into_tunnel`](crate::ServerStream::into_tunnel) makes it.
 #[derive(Debug)]
 pub struct Tunnel(());

@@ -1,36 +1,36 @@
-//! Integers with a prefix (RFC 7541 §5.1).
+//! Integers with a prefix (RFC 7541 §5.1, RFC 9204 §4.1.1).
 
-use super::decoder::HpackError;
+use crate::coding_error::CodingError;
 
 /// Reads an integer whose first byte has `prefix_bits`, and removes it from `bytes`.
 ///
 /// # Errors
-/// [`HpackError::Truncated`], or [`HpackError::Integer`] if it is larger than [`INTEGER_MAX`] or longer than
+/// [`CodingError::Truncated`], or [`CodingError::Integer`] if it is larger than [`INTEGER_MAX`] or longer than
 /// [`BYTES_MAX`] bytes.
 #[inline]
-pub(super) fn read(bytes: &mut &[u8], prefix_bits: u32) -> Result<u32, HpackError> {
-    let (&first, rest) = bytes.split_first().ok_or(HpackError::Truncated)?;
+pub fn read(bytes: &mut &[u8], prefix_bits: u32) -> Result<u32, CodingError> {
+    let (&first, rest) = bytes.split_first().ok_or(CodingError::Truncated)?;
     *bytes = rest;
     let most = (1_u32 << prefix_bits) - 1;
     let prefix = u32::from(first) & most;
     if prefix < most { Ok(prefix) } else { read_rest(bytes, most) }
 }
 
-fn read_rest(bytes: &mut &[u8], prefix: u32) -> Result<u32, HpackError> {
+fn read_rest(bytes: &mut &[u8], prefix: u32) -> Result<u32, CodingError> {
     let mut value = u64::from(prefix);
     for (index, &byte) in bytes.iter().enumerate().take(BYTES_MAX - 1) {
         value += u64::from(byte & 0x7f) << (7 * index);
         if byte & 0x80 == 0 {
             *bytes = &bytes[index + 1..];
-            return u32::try_from(value).ok().filter(|value| *value <= INTEGER_MAX).ok_or(HpackError::Integer);
+            return u32::try_from(value).ok().filter(|value| *value <= INTEGER_MAX).ok_or(CodingError::Integer);
         }
     }
-    Err(if bytes.len() < BYTES_MAX - 1 { HpackError::Truncated } else { HpackError::Integer })
+    Err(if bytes.len() < BYTES_MAX - 1 { CodingError::Truncated } else { CodingError::Integer })
 }
 
 /// Writes an integer whose first byte has `prefix_bits`, with `first` in its other bits.
 #[inline]
-pub(super) fn write(value: u32, prefix_bits: u32, first: u8, out: &mut Vec<u8>) {
+pub fn write(value: u32, prefix_bits: u32, first: u8, out: &mut Vec<u8>) {
     let most = (1_u32 << prefix_bits) - 1;
     if value < most {
         out.push(first | value as u8);
@@ -46,11 +46,11 @@ pub(super) fn write(value: u32, prefix_bits: u32, first: u8, out: &mut Vec<u8>) 
 }
 
 /// The largest integer that is read. Nothing in a field section is as long.
-const INTEGER_MAX: u32 = 1 << 28;
+pub const INTEGER_MAX: u32 = 1 << 28;
 
 /// The most bytes of an integer, its first one included: five bytes have more than `INTEGER_MAX`, and an encoder that
 /// pads with zero bits has one or two to spare.
-const BYTES_MAX: usize = 7;
+pub const BYTES_MAX: usize = 7;
 
 #[cfg(test)]
 mod tests {
@@ -74,7 +74,7 @@ mod tests {
                 write(value, prefix_bits, 0, &mut out);
                 assert_eq!(read(&mut &out[..], prefix_bits), Ok(value));
                 for end in 0..out.len() {
-                    assert_eq!(read(&mut &out[..end], prefix_bits), Err(HpackError::Truncated));
+                    assert_eq!(read(&mut &out[..end], prefix_bits), Err(CodingError::Truncated));
                 }
             }
         }
@@ -82,9 +82,9 @@ mod tests {
 
     #[test]
     fn an_integer_without_end_is_an_error() {
-        assert_eq!(read(&mut &[0xff; 100][..], 7), Err(HpackError::Integer));
-        assert_eq!(read(&mut &[0x7f, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x00][..], 7), Err(HpackError::Integer));
-        assert_eq!(read(&mut &[0x7f, 0xff, 0xff, 0xff, 0xff, 0x7f][..], 7), Err(HpackError::Integer));
+        assert_eq!(read(&mut &[0xff; 100][..], 7), Err(CodingError::Integer));
+        assert_eq!(read(&mut &[0x7f, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x00][..], 7), Err(CodingError::Integer));
+        assert_eq!(read(&mut &[0x7f, 0xff, 0xff, 0xff, 0xff, 0x7f][..], 7), Err(CodingError::Integer));
         assert_eq!(read(&mut &[0x7f, 0x80, 0x80, 0x00][..], 7), Ok(127));
     }
 }

@@ -12,31 +12,39 @@ use std::mem::MaybeUninit;
 
 use tidegate_buffer::{Gathered, Outbound};
 
+use crate::frame_head::{FrameHead, HEAD_BYTES, flag, kind};
+
 /// The head of an outbound record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Record {
-    pub(crate) kind: RecordKind,
+pub struct Record {
+    /// The kind.
+    pub kind: RecordKind,
     /// The stream ends behind it.
-    pub(crate) ends: bool,
+    pub ends: bool,
     /// The status of a head of a response.
-    pub(crate) status: u16,
-    pub(crate) length: u64,
+    pub status: u16,
+    /// Bytes of the content.
+    pub length: u64,
 }
 
+/// The kind of an outbound record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum RecordKind {
+pub enum RecordKind {
     /// The head of a response: lines of fields.
     Response,
     /// The head of a request: the lines of its pseudo-fields, and those of its fields.
     Request,
+    /// Trailers: lines of fields.
     Trailers,
     /// Bytes of a body.
     Data,
 }
 
 impl Record {
+    /// The bytes of the head.
+    #[must_use]
     #[inline]
-    pub(crate) fn bytes(self) -> [u8; RECORD_BYTES] {
+    pub fn bytes(self) -> [u8; RECORD_BYTES] {
         let mut bytes = [0; RECORD_BYTES];
         bytes[0] = match self.kind {
             RecordKind::Response => 0,
@@ -51,8 +59,9 @@ impl Record {
     }
 
     /// The head of the record that is next in a queue of a stream.
+    #[must_use]
     #[inline]
-    pub(crate) fn peek(queue: &Outbound) -> Option<Self> {
+    pub fn peek(queue: &Outbound) -> Option<Self> {
         let mut copy = [0; RECORD_BYTES];
         let bytes: &[u8; RECORD_BYTES] = match queue.front().and_then(|front| front.first_chunk()) {
             Some(bytes) => bytes,
@@ -65,8 +74,9 @@ impl Record {
     }
 
     /// The head of the record at the start of `bytes`, its content, and the rest.
+    #[must_use]
     #[inline]
-    pub(crate) fn split(bytes: &[u8]) -> Option<(Self, &[u8], &[u8])> {
+    pub fn split(bytes: &[u8]) -> Option<(Self, &[u8], &[u8])> {
         let (head, rest) = bytes.split_first_chunk()?;
         let record = Self::read(head);
         let (content, rest) = rest.split_at_checked(usize::try_from(record.length).ok()?)?;
@@ -87,13 +97,14 @@ impl Record {
     }
 
     /// The content of the record that is next in a queue, if it lies in one piece behind its head.
+    #[must_use]
     #[inline]
-    pub(crate) fn content(self, queue: &Outbound) -> Option<&[u8]> {
+    pub fn content(self, queue: &Outbound) -> Option<&[u8]> {
         queue.front()?.get(RECORD_BYTES..RECORD_BYTES + self.length as usize)
     }
 
     /// Removes the head and the content of a record, and calls `read` with the content.
-    pub(crate) fn take_content<T>(self, queue: &mut Outbound, read: impl FnOnce(&[u8]) -> T) -> Option<T> {
+    pub fn take_content<T>(self, queue: &mut Outbound, read: impl FnOnce(&[u8]) -> T) -> Option<T> {
         let length = RECORD_BYTES + self.length as usize;
         let value = match self.content(queue) {
             Some(content) => read(content),
@@ -106,6 +117,17 @@ impl Record {
         queue.advance(length as u64);
         Some(value)
     }
+}
+
+/// Writes the head of the inbound record of a head or of trailers into the place in front of its text.
+///
+/// # Panics
+/// If `text` has no place of [`HEAD_BYTES`] at its start.
+#[inline]
+pub fn write_head_record(text: &mut [u8], ends: bool) {
+    let flags = if ends { flag::END_STREAM } else { 0 };
+    let length = (text.len() - HEAD_BYTES) as u32;
+    text[..HEAD_BYTES].copy_from_slice(&FrameHead { length, kind: kind::HEADERS, flags, stream: 0 }.bytes());
 }
 
 /// Copies the first bytes of a queue, unless it has fewer.
@@ -123,7 +145,8 @@ fn copy_front(queue: &Outbound, to: &mut [u8]) -> Option<()> {
     left.is_empty().then_some(())
 }
 
-pub(crate) const RECORD_BYTES: usize = 12;
+/// Bytes of the head of an outbound record.
+pub const RECORD_BYTES: usize = 12;
 
 /// In how many parts a record may lie, beside one for each `PART_BYTES_MIN`: all but the first and the last are whole
 /// segments, of 4 KiB.

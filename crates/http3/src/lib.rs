@@ -1,0 +1,55 @@
+//! HTTP/3 (RFC 9114), QPACK without tables (RFC 9204), for servers and clients, free of I/O and without QUIC.
+//!
+//! [`Connection`] is the state of a connection beside its request streams: the control stream of this side, the
+//! unidirectional streams of the peer, SETTINGS, GOAWAY, priorities (RFC 9218). [`RequestStream`] is the filter between the
+//! frames of one request stream and the codec of a stream, which HTTP/2 has as well: [`ServerStream`] and
+//! [`ClientStream`] stack both. Their messages are those of [`tidegate_http1`], so an application is the same over all
+//! versions.
+//!
+//! A QUIC connection drives them: it passes the bytes of each stream, and resets streams and closes the connection with
+//! the codes of the errors. [`StreamError`] ends a stream, or by [`StreamError::connection`] the connection.
+//!
+//! The crate refuses server push in both roles, dynamic tables, and every frame that a stream does not allow. Every limit
+//! has a default that protects; [`Limits`] names the attack that each stops.
+//!
+//! Read next: `request_stream.rs` for messages, `connection.rs` for the rest, then the crate `http-stream`.
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `connection.rs` | `Connection`: unidirectional streams, SETTINGS, GOAWAY, priorities, in either role |
+//! | `control_stream.rs` | frames of the peer's control stream, in pieces |
+//! | `request_stream.rs` | `RequestStream`: between frames and the records of a stream's codec |
+//! | `streams.rs` | the pipelines of a request stream |
+//! | `section.rs` | HEADERS frames of this side |
+//! | `qpack.rs` | QPACK without tables; in `qpack/` the decoder (`decoder.rs`), the encoder (`encoder.rs`), the static table (`static_table.rs`), and the instructions that are left (`instructions.rs`) |
+//! | `settings.rs` | SETTINGS |
+//! | `datagram.rs` | HTTP datagrams (RFC 9297) |
+//! | `frame.rs` | heads and types of frames, reserved values |
+//! | `varint.rs` | variable-length integers |
+//! | `limits.rs` | limits, and the configuration that connections share |
+//! | `error.rs` | errors by blame, and the code of each |
+
+#![forbid(unsafe_code)]
+
+mod connection;
+mod control_stream;
+pub mod datagram;
+mod error;
+mod frame;
+mod limits;
+pub mod qpack;
+mod request_stream;
+mod section;
+mod settings;
+mod streams;
+pub mod varint;
+
+pub use connection::{Admission, Connection, Event};
+pub use error::{Error, ErrorCode, Exceeded, StreamError, Violation};
+pub use limits::{Config, Limits};
+pub use request_stream::RequestStream;
+pub use settings::Settings;
+pub use streams::{ClientStream, ServerStream, client_stream, server_stream};
+pub use tidegate_http_stream::{HEAD_BYTES_CEILING, Priority, Tunnel};

@@ -1,0 +1,5 @@
+//! `http3` for libFuzzer.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| tidegate_fuzz::http3(data));
