@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 
 use tidegate_codec::mux::OpenError;
 use tidegate_codec::{Direction, Pipeline, SessionNumber};
-use tidegate_engine::{Channel, Handler, Remote, SessionEndpoint, SessionError, SessionLimits, SessionStreams};
+use tidegate_engine::{Channel, EndpointSession, Handler, Remote, SessionEndpoint, SessionError, SessionLimits, SessionStreams};
 use tidegate_sys::DatagramOptions;
 
 use crate::config::ClientConfig;
@@ -28,7 +28,7 @@ pub struct Client {
 #[derive(Debug)]
 pub struct Connection {
     endpoint: SessionEndpoint<Endpoint>,
-    session: SessionNumber,
+    session: EndpointSession<Endpoint>,
 }
 
 /// The future of [`Connection::open_when_allowed`].
@@ -49,7 +49,7 @@ impl Client {
     /// # Panics
     /// If no event loop runs on this thread, and within a handler: a task calls it.
     pub fn bind(address: SocketAddr, config: &ClientConfig) -> io::Result<Self> {
-        Self::bind_with(address, config, SessionLimits::default(), |_, _| SessionStreams::default())
+        Self::bind_with(address, config, SessionLimits::default(), |_| SessionStreams::default())
     }
 
     /// The same with limits of streams, and with the services of the streams that servers open.
@@ -63,7 +63,7 @@ impl Client {
         address: SocketAddr,
         config: &ClientConfig,
         limits: SessionLimits,
-        services: impl FnMut(SessionNumber, SocketAddr) -> SessionStreams + 'static,
+        services: impl FnMut(EndpointSession<Endpoint>) -> SessionStreams + 'static,
     ) -> io::Result<Self> {
         let options = DatagramOptions::default();
         let endpoint = SessionEndpoint::bind(address, &options, limits, config.endpoint(), services)?;
@@ -83,7 +83,8 @@ impl Client {
     pub async fn connect(&self, address: SocketAddr, name: &str) -> Result<Connection, Error> {
         let begun = self.endpoint.with(|endpoint, now| endpoint.connect(&self.config, address, name, now));
         let session = begun.map_err(|_| Error::Closed)??;
-        let connection = Connection { endpoint: self.endpoint.clone(), session };
+        let connection =
+            Connection { endpoint: self.endpoint.clone(), session: self.endpoint.session(session, address) };
         std::future::poll_fn(|cx| {
             let polled = connection.endpoint.with(|endpoint, _| endpoint.poll_established(session, cx));
             polled.unwrap_or(Poll::Ready(Err(Error::Closed)))
@@ -105,7 +106,7 @@ impl Connection {
     /// # Errors
     /// [`SessionError`]; [`SessionError::Open`] if the server allows no further stream now.
     pub fn open<C: Pipeline>(&self, direction: Direction, codec: C) -> Result<Channel<C>, SessionError> {
-        self.endpoint.open(self.session, direction, codec)
+        self.session.open(direction, codec)
     }
 
     /// The same with a handler.
@@ -122,7 +123,7 @@ impl Connection {
         C: Pipeline,
         H: Handler<C>,
     {
-        self.endpoint.open_handler(self.session, direction, codec, handler)
+        self.session.open_handler(direction, codec, handler)
     }
 
     /// Opens a stream as a channel, as soon as the server allows one more.
@@ -136,7 +137,7 @@ impl Connection {
     /// Waits for the end of the connection, and returns the reason.
     pub async fn closed(&self) -> Error {
         std::future::poll_fn(|cx| {
-            let polled = self.endpoint.with(|endpoint, _| endpoint.poll_ended(self.session, cx));
+            let polled = self.endpoint.with(|endpoint, _| endpoint.poll_ended(self.number(), cx));
             polled.unwrap_or(Poll::Ready(Error::Closed))
         })
         .await
@@ -146,26 +147,26 @@ impl Connection {
     pub fn close(self, code: u64, reason: &'static str) {
         // A socket that is closed has no connection.
         let _closed =
-            self.endpoint.with(|endpoint, now| endpoint.close_connection(self.session, code, reason, now));
+            self.endpoint.with(|endpoint, now| endpoint.close_connection(self.number(), code, reason, now));
     }
 
     /// The protocol that the handshake has agreed upon (ALPN).
     #[must_use]
     pub fn protocol(&self) -> Option<Vec<u8>> {
-        self.endpoint.with(|endpoint, _| endpoint.protocol(self.session)).ok().flatten()
+        self.endpoint.with(|endpoint, _| endpoint.protocol(self.number())).ok().flatten()
     }
 
     /// The number of the connection, for the methods of [`Endpoint`].
     #[must_use]
     pub fn number(&self) -> SessionNumber {
-        self.session
+        self.session.number()
     }
 }
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        let _closed = self.endpoint.with(|endpoint, _| endpoint.unwatch(self.session));
-        self.endpoint.end_when_empty(self.session);
+        let _closed = self.endpoint.with(|endpoint, _| endpoint.unwatch(self.number()));
+        self.endpoint.end_when_empty(self.number());
     }
 }
 
@@ -174,8 +175,8 @@ impl<C: Pipeline + Unpin> Future for OpenStream<'_, C> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let (connection, direction) = (self.connection, self.direction);
-        let session = connection.session;
-        match connection.endpoint.open_from(session, direction, &mut self.codec) {
+        let session = connection.number();
+        match connection.session.open_from(direction, &mut self.codec) {
             Err(SessionError::Open(OpenError::Full)) => {
                 match connection.endpoint.with(|endpoint, _| endpoint.register(session, cx)) {
                     Ok(()) => Poll::Pending,

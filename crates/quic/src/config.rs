@@ -67,11 +67,10 @@ pub(crate) struct Settings {
     pub(crate) decide: Option<Arc<Decide>>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) generation: u8,
-    pub(crate) is_server: bool,
 }
 
 impl Settings {
-    fn new(shared: Shared, limits: Limits, handshake_timeout: Duration, is_server: bool) -> Self {
+    fn new(shared: Shared, limits: Limits, handshake_timeout: Duration) -> Self {
         Self {
             shared,
             limits: Arc::new(limits),
@@ -80,7 +79,6 @@ impl Settings {
             decide: None,
             counters: Arc::default(),
             generation: 0,
-            is_server,
         }
     }
 }
@@ -101,7 +99,7 @@ impl ServerConfig {
     /// [`ConfigError`].
     pub fn with_migration(tls: &tls::ServerConfig, limits: Limits, migrates: bool) -> Result<Self, ConfigError> {
         let shared = Shared::new(&limits, Some(server_tls(tls.tls())?), migrates)?;
-        Ok(Self(Settings::new(shared, limits, tls.handshake_timeout(), true)))
+        Ok(Self(Settings::new(shared, limits, tls.handshake_timeout())))
     }
 
     /// Decides on each client that wants to connect, by its address and whether that is validated. The limits come first.
@@ -147,7 +145,7 @@ impl ClientConfig {
     pub fn new(tls: &tls::ClientConfig, limits: Limits) -> Result<Self, ConfigError> {
         let shared = Shared::new(&limits, None, false)?;
         let outgoing = shared.outgoing(tls.tls().clone())?;
-        Ok(Self { settings: Settings::new(shared, limits, tls.handshake_timeout(), false), outgoing })
+        Ok(Self { settings: Settings::new(shared, limits, tls.handshake_timeout()), outgoing })
     }
 
     /// The numbers that peers get for the causes of resets; zero by default.

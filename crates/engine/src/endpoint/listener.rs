@@ -2,13 +2,13 @@
 
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 
-use tidegate_codec::{Endpoint, SessionNumber, StreamEndpoint};
+use tidegate_codec::{Endpoint, StreamEndpoint};
 use tidegate_sys::{Address, DatagramOptions, Side, Socket};
 
 use super::bind::EndpointLimits;
+use super::session_handle::EndpointSession;
 use super::sessions::{SessionLimits, SessionStreams};
 use crate::event_loop::EventLoop;
 use crate::start_error::StartError;
@@ -107,13 +107,13 @@ impl EndpointListener {
     ) -> ServedEndpoint
     where
         E: StreamEndpoint + 'static,
-        S: Fn(SessionNumber, SocketAddr) -> SessionStreams + Send + Sync + 'static,
+        S: Fn(EndpointSession<E>) -> SessionStreams + Send + Sync + 'static,
     {
         let (make, services, options) = (Arc::new(make), Arc::new(services), self.options.clone());
         let bind = move |number: usize, event_loop: &mut EventLoop, socket: Socket| {
             let (make, services) = (make.clone(), services.clone());
             let make = move || make(number);
-            let services = move |session, peer| services(session, peer);
+            let services = move |session| services(session);
             event_loop.bind_sessions(socket, &options, limits.clone(), make, services).map(drop)
         };
         ServedEndpoint { listener: self, bind: Arc::new(bind) }

@@ -31,7 +31,7 @@ pub use self::bind::EndpointLimits;
 pub use self::channel::{DatagramChannel, RecvFrom};
 pub(crate) use self::listener::Bind;
 pub use self::listener::{EndpointListener, ServedEndpoint};
-pub use self::session_handle::SessionEndpoint;
+pub use self::session_handle::{EndpointSession, SessionEndpoint};
 pub use self::sessions::{SessionLimits, SessionStreams};
 use crate::close_reason::CloseReason;
 use crate::loop_core::Core;

@@ -23,6 +23,7 @@ use tidegate_codec::mux::{OpenError, ResetCause};
 use tidegate_codec::{Direction, ReadEnd, SessionEvent, SessionNumber, StreamEndpoint, StreamNumber};
 use tidegate_sys::{Address, Token};
 
+use super::session_handle::EndpointSession;
 use super::session_tables::{SessionTables, Stream};
 use super::{EndpointEntry, EndpointLimits};
 use crate::close_reason::CloseReason;
@@ -52,13 +53,13 @@ pub struct SessionLimits {
 }
 
 /// Makes the services of a session that has been established.
-pub(super) type MakeServices = Box<dyn FnMut(SessionNumber, SocketAddr) -> SessionStreams>;
+pub(super) type MakeServices<E> = Box<dyn FnMut(EndpointSession<E>) -> SessionStreams>;
 
 /// A datagram socket with a protocol whose sessions carry streams.
-pub(super) struct SessionsEntry<E> {
+pub(super) struct SessionsEntry<E: StreamEndpoint + 'static> {
     base: EndpointEntry<E>,
     tables: SessionTables,
-    services: MakeServices,
+    services: MakeServices<E>,
     settings: Rc<Settings>,
     /// A handle opens sessions and streams: a drain waits for the tasks that have it.
     has_handle: bool,
@@ -69,7 +70,7 @@ impl<E: StreamEndpoint + 'static> SessionsEntry<E> {
     pub(super) fn new(
         (endpoint, make): (E, Option<Box<dyn FnMut() -> E>>),
         limits: SessionLimits,
-        services: MakeServices,
+        services: MakeServices<E>,
         has_handle: bool,
         pool: &Pool,
     ) -> Self {
@@ -202,7 +203,8 @@ impl<E: StreamEndpoint + 'static> SessionsEntry<E> {
             let now = core.time.now();
             return self.base.endpoint.end_session(number, Some(ResetCause::Refused), now);
         };
-        let services = (self.services)(number, peer);
+        let session = EndpointSession::of_dispatch(token, number, peer);
+        let services = session.map(&mut self.services).unwrap_or_default();
         self.tables.add_session(number, link, services);
     }
 
