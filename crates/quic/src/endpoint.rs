@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
+use std::net::SocketAddr;
 use std::num::NonZeroU16;
 use std::task::{Context, Poll};
 use std::time::Instant;
@@ -16,7 +17,7 @@ use crate::connection::ConnectionState;
 use crate::connection_ids::Origin;
 use crate::counters::{add, remove};
 use crate::error::Error;
-use crate::quinn::{self, ConnectionHandle, DatagramEvent, Incoming, Machine, Machines, Sent};
+use crate::quinn::{self, ConnectionHandle, ConnectionId, DatagramEvent, Incoming, Machine, Machines, Sent};
 use crate::watches::Watches;
 
 /// QUIC on one socket: the connections of all peers, free of I/O.
@@ -42,6 +43,9 @@ pub struct Endpoint {
     /// The bytes of received datagrams, which the machine keeps parts of.
     batch: BytesMut,
     watches: Watches,
+    /// Clients of this batch that got a response instead of a connection. A long ClientHello comes in several Initials, and
+    /// one response is enough.
+    declined: Vec<(SocketAddr, ConnectionId)>,
     is_draining: bool,
 }
 
@@ -60,6 +64,7 @@ impl Endpoint {
             responses: VecDeque::new(),
             batch: BytesMut::new(),
             watches: Watches::default(),
+            declined: Vec::new(),
             is_draining: false,
         }
     }
@@ -104,7 +109,7 @@ impl Endpoint {
     pub(crate) fn connect(
         &mut self,
         config: &ClientConfig,
-        address: std::net::SocketAddr,
+        address: SocketAddr,
         name: &str,
         now: Instant,
     ) -> Result<SessionNumber, Error> {
@@ -285,9 +290,21 @@ impl Endpoint {
 
     /// A client wants to connect.
     fn on_incoming(&mut self, incoming: Incoming, now: Instant) {
+        let client = (incoming.remote_address(), *incoming.orig_dst_cid());
+        if self.declined.contains(&client) {
+            return self.machines.ignore(incoming);
+        }
+        let admit = self.decide(&incoming);
+        if admit != Admit::Accept && self.declined.len() < DECLINED_MAX {
+            self.declined.push(client);
+        }
+        self.admit(incoming, admit, now);
+    }
+
+    fn admit(&mut self, incoming: Incoming, admit: Admit, now: Instant) {
         let settings = &self.settings;
         let mut buffer = Vec::new();
-        match self.decide(&incoming) {
+        match admit {
             Admit::Accept => match self.machines.accept(incoming, now, &mut buffer, None) {
                 Ok((handle, machine)) => {
                     self.insert(handle, machine, now);
@@ -420,7 +437,7 @@ impl tidegate_codec::Endpoint for Endpoint {
         }
         // An idle endpoint keeps no memory for a batch.
         self.batch = BytesMut::new();
-        self.queued = VecDeque::new();
+        (self.queued, self.declined) = (VecDeque::new(), Vec::new());
         if self.responses.is_empty() {
             self.responses = VecDeque::new();
         }
@@ -539,6 +556,9 @@ fn transmit(sent: &Sent, mut buffer: Vec<u8>) -> Transmit {
 
 /// Above this part of the handshakes that may be under way, clients have to prove their address.
 const RETRY_PART: usize = 8;
+
+/// Clients of a batch that are remembered.
+const DECLINED_MAX: usize = 64;
 
 /// Datagrams of no connection that wait to be sent.
 const RESPONSES_MAX: usize = 1024;

@@ -8,11 +8,11 @@ use bytes::Bytes;
 use quinn_proto::congestion::CubicConfig;
 use quinn_proto::crypto::rustls::{HandshakeData, QuicClientConfig, QuicServerConfig};
 use quinn_proto::{
-    ConnectError, ConnectionError, ConnectionId, ConnectionIdGenerator, EcnCodepoint, EndpointConfig, IdleTimeout,
+    ConnectError, ConnectionError, ConnectionIdGenerator, EcnCodepoint, EndpointConfig, IdleTimeout,
     InvalidCid, RandomConnectionIdGenerator, TransportConfig,
 };
 pub(crate) use quinn_proto::{
-    Connection as Machine, ConnectionHandle, DatagramEvent, Dir, Endpoint as Machines, Event, Incoming, ReadError,
+    Connection as Machine, ConnectionHandle, ConnectionId, DatagramEvent, Dir, Endpoint as Machines, Event, Incoming, ReadError,
     Side, StreamEvent, StreamId, Transmit as Sent, WriteError,
 };
 use tidegate_buffer::Ecn;

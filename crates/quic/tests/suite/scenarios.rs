@@ -474,7 +474,7 @@ pub(crate) fn too_many_connections_are_refused(stage: &mut Stage) {
         assert_eq!(exchange(&first, b"ebb".to_vec()).await, b"ebb");
         drop((first, second));
     });
-    assert_eq!((server.counts().refused, server.counts().handshakes), (1, 2));
+    assert_eq!((server.counts().refused > 0, server.counts().begun, server.counts().handshakes), (true, 2, 2));
 }
 
 pub(crate) fn pressure_makes_clients_prove_their_address(stage: &mut Stage) {
@@ -501,27 +501,28 @@ pub(crate) fn pressure_makes_clients_prove_their_address(stage: &mut Stage) {
     });
     let counts = server.counts();
     assert_eq!(counts.handshakes, 7);
-    assert!((1..=5).contains(&counts.retries), "{counts:?}");
+    assert!(counts.retries > 0, "{counts:?}");
 }
 
 pub(crate) fn an_application_decides_on_clients(stage: &mut Stage) {
     let (server, config) = configs(Limits::default(), Limits::default());
-    let decisions = std::sync::Mutex::new(vec![Admit::Refuse, Admit::Retry]);
-    let server = server.admit(move |_, is_validated| {
-        let mut decisions = decisions.lock().unwrap();
-        if is_validated { Admit::Accept } else { decisions.pop().unwrap_or(Admit::Accept) }
+    let (retried, refused) = (stage.client(&config), stage.client(&config));
+    let to_retry = retried.endpoint().local_address().unwrap();
+    let server = server.admit(move |address, is_validated| match (address == to_retry, is_validated) {
+        (true, true) => Admit::Accept,
+        (true, false) => Admit::Retry,
+        (false, _) => Admit::Refuse,
     });
     let address = stage.server(&server, |_| echo());
-    let client = stage.client(&config);
     stage.task(async move {
-        let retried = client.connect(address, NAME).await.unwrap();
-        assert_eq!(exchange(&retried, b"ebb".to_vec()).await, b"ebb");
-        let refused = client.connect(address, NAME).await.map(drop);
+        let connection = retried.connect(address, NAME).await.unwrap();
+        assert_eq!(exchange(&connection, b"ebb".to_vec()).await, b"ebb");
+        let refused = refused.connect(address, NAME).await.map(drop);
         assert!(matches!(refused, Err(Error::AbortedByPeer { code: 2, .. })), "{refused:?}");
-        client.connect(address, NAME).await.unwrap();
     });
     let counts = server.counts();
-    assert_eq!((counts.retries, counts.refused, counts.handshakes), (1, 1, 2));
+    assert!(counts.retries >= 1 && counts.refused >= 1, "{counts:?}");
+    assert_eq!((counts.begun, counts.handshakes), (1, 1));
 }
 
 pub(crate) fn keys_are_updated(stage: &mut Stage) {

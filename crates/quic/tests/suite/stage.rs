@@ -1,5 +1,6 @@
 //! A loop of a server and one of a client on one thread, over a driver or in a network.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -135,13 +136,6 @@ impl Stage {
         Client::new(opened.unwrap(), config)
     }
 
-    pub(crate) fn now(&self) -> Instant {
-        match &self.hosts {
-            Hosts::Network(network, _) => network.now(),
-            _ => Instant::now(),
-        }
-    }
-
     /// Runs until `is_so`, for at most a minute.
     pub(crate) fn run_until(&mut self, mut is_so: impl FnMut() -> bool) {
         match &mut self.hosts {
@@ -191,6 +185,11 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A relay on the second loop, between clients of that loop and a server.
 pub(crate) fn relay(stage: &mut Stage, server: SocketAddr) -> (SocketAddr, Rc<Relay>) {
+    relay_to(stage, [server, server])
+}
+
+/// The same between clients and two servers: the second one gets the datagrams after the change.
+pub(crate) fn relay_to(stage: &mut Stage, servers: [SocketAddr; 2]) -> (SocketAddr, Rc<Relay>) {
     let (options, limits) = (DatagramOptions::default(), EndpointLimits::default());
     let sockets = [stage.socket(1), stage.socket(1), stage.socket(1)];
     let [inside, first, second] = sockets.map(|socket| {
@@ -199,7 +198,7 @@ pub(crate) fn relay(stage: &mut Stage, server: SocketAddr) -> (SocketAddr, Rc<Re
     let address = inside.local_address().unwrap();
     let relay = Rc::new(Relay::default());
     let shared = relay.clone();
-    let _relaying = stage.with(1, |event_loop| event_loop.spawn(run_relay(inside, [first, second], server, shared)));
+    let _relaying = stage.with(1, |event_loop| event_loop.spawn(run_relay(inside, [first, second], servers, shared)));
     (address, relay)
 }
 
@@ -217,14 +216,15 @@ impl Relay {
 async fn run_relay(
     mut inside: DatagramChannel,
     mut outside: [DatagramChannel; 2],
-    server: SocketAddr,
+    servers: [SocketAddr; 2],
     relay: Rc<Relay>,
 ) {
     let mut client = None;
     std::future::poll_fn(|cx| {
         while let Poll::Ready(Ok(datagram)) = inside.poll_recv_from(cx) {
             client = Some(datagram.source);
-            outside[relay.0.get()].send_to(datagram.payload.to_vec(), server).unwrap();
+            let way = relay.0.get();
+            outside[way].send_to(datagram.payload.to_vec(), servers[way]).unwrap();
         }
         for channel in &mut outside {
             while let Poll::Ready(Ok(datagram)) = channel.poll_recv_from(cx) {
@@ -236,4 +236,29 @@ async fn run_relay(
         Poll::<()>::Pending
     })
     .await;
+}
+
+/// The first datagrams of so many clients.
+pub(crate) fn initials_of(count: usize) -> Vec<Vec<Vec<u8>>> {
+    let mut stage = Stage::network(1);
+    let (_, config) = configs(Limits::default(), Limits::default());
+    let client = stage.client(&config);
+    let (options, limits) = (DatagramOptions::default(), EndpointLimits::default());
+    let socket = stage.socket(0);
+    let mut server = stage.with(0, |event_loop| event_loop.open_datagrams(socket, &options, limits)).unwrap();
+    let address = server.local_address().unwrap();
+    for _ in 0..count {
+        let client = client.clone();
+        let connect = async move { client.connect(address, NAME).await.map(drop) };
+        let _connecting = stage.with(1, |event_loop| event_loop.spawn(connect));
+    }
+    stage.simulated().unwrap().run_for(Duration::from_millis(100));
+    let mut clients: BTreeMap<Vec<u8>, Vec<Vec<u8>>> = BTreeMap::new();
+    while let Some(datagram) = server.try_recv_from() {
+        let bytes = datagram.payload.to_vec();
+        let id = bytes[6..6 + usize::from(bytes[5])].to_vec();
+        clients.entry(id).or_default().push(bytes);
+    }
+    assert_eq!(clients.len(), count);
+    clients.into_values().collect()
 }
