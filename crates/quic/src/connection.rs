@@ -22,6 +22,8 @@ pub(crate) struct ConnectionState {
     pub(crate) is_over: bool,
     /// It may have packets to send.
     pub(crate) is_queued: bool,
+    /// It ends with this number once the peer has all bytes of its streams.
+    pub(crate) ends_with: Option<u64>,
     /// Its timer in the table of the endpoint.
     pub(crate) timer: Option<Instant>,
     /// By when the handshake has to be complete.
@@ -182,6 +184,16 @@ impl ConnectionState {
     /// When the connection is to be called again.
     pub(crate) fn deadline(&mut self) -> Option<Instant> {
         [self.machine.poll_timeout(), self.handshake_deadline].into_iter().flatten().min()
+    }
+
+    /// Ends the connection if it is to end and the peer has all bytes. Returns whether it did.
+    pub(crate) fn end_when_delivered(&mut self, now: Instant) -> bool {
+        if self.is_over || self.machine.streams().send_streams() > 0 {
+            return false;
+        }
+        let Some(number) = self.ends_with.take() else { return false };
+        self.end(now, number, "");
+        true
     }
 
     /// Ends the connection. No event follows.

@@ -148,6 +148,7 @@ impl Endpoint {
             is_established: false,
             is_over: false,
             is_queued: false,
+            ends_with: None,
             timer: None,
             handshake_deadline: Some(now + self.settings.handshake_timeout),
         };
@@ -216,9 +217,6 @@ impl Endpoint {
         }
         if let Some(error) = progress.error {
             connection.is_over = true;
-            if error == Error::IdleTimeout {
-                add(&settings.counters.idle_timeouts, 1);
-            }
             self.on_over(index, error, true);
         }
     }
@@ -231,6 +229,9 @@ impl Endpoint {
         let number = connection.number;
         add(&settings.counters.packets_lost, connection.machine.stats().path.lost_packets);
         remove(&settings.counters.connections);
+        if error == Error::IdleTimeout {
+            add(&settings.counters.idle_timeouts, 1);
+        }
         *open -= 1;
         watches.on_ended(number, &error);
         if !connection.is_established {
@@ -369,6 +370,9 @@ impl Endpoint {
     fn send(&mut self, index: usize, now: Instant, transmits: &mut Transmits) -> bool {
         let run_max = usize::from(self.settings.limits.run_max.max(1));
         let window_max = self.settings.limits.send_window;
+        if self.at(index).is_some_and(|connection| connection.end_when_delivered(now)) {
+            self.on_over(index, Error::Closed, false);
+        }
         if let Some(connection) = self.at(index) {
             loop {
                 if transmits.room(RUN_BYTES) == 0 {
@@ -455,11 +459,14 @@ impl tidegate_codec::Endpoint for Endpoint {
             let Some(connection) = self.at(index) else { continue };
             connection.timer = None;
             if connection.handshake_deadline.is_some_and(|deadline| deadline <= now) {
-                connection.end(now, 0, "the handshake took too long");
+                // Nothing is sent: the address of the peer may be forged.
+                connection.is_over = true;
                 self.on_over(index, Error::HandshakeTimeout, true);
-            } else {
-                connection.machine.handle_timeout(now);
+                self.machines.handle_event(ConnectionHandle(index), quinn::drained());
+                self.forget(index);
+                continue;
             }
+            connection.machine.handle_timeout(now);
             self.advance(index);
             self.queue(index);
         }
@@ -517,8 +524,13 @@ impl StreamEndpoint for Endpoint {
     }
 
     fn end_session(&mut self, session: SessionNumber, cause: Option<ResetCause>, now: Instant) {
-        let code = cause.map_or(self.settings.codes.unneeded, |cause| self.settings.codes.of(cause));
+        let code = self.settings.codes.of(cause.unwrap_or(ResetCause::Unneeded));
         let Some(connection) = self.get_mut(session) else { return };
+        if cause.is_none() {
+            // Its streams are over, and the peer may not have all of their bytes.
+            connection.ends_with = Some(code);
+            return;
+        }
         connection.end(now, code, "");
         self.on_over(place(session), Error::Closed, false);
     }

@@ -179,6 +179,11 @@ pub(crate) fn close(machine: &mut Machine, now: std::time::Instant, number: u64,
     machine.close(now, code(number), Bytes::from_static(reason.as_bytes()));
 }
 
+/// The event that nothing is left of a connection.
+pub(crate) fn drained() -> quinn_proto::EndpointEvent {
+    quinn_proto::EndpointEvent::drained()
+}
+
 pub(crate) fn ecn_of(ecn: Ecn) -> Option<EcnCodepoint> {
     EcnCodepoint::from_bits(ecn.bits())
 }
