@@ -9,7 +9,9 @@ use std::task::{Context, Poll};
 
 use tidegate_codec::mux::OpenError;
 use tidegate_codec::{Direction, Pipeline, SessionNumber};
-use tidegate_engine::{Channel, EndpointSession, Handler, Remote, SessionEndpoint, SessionError, SessionLimits, SessionStreams};
+use tidegate_engine::{
+    Channel, EndpointSession, Handler, Remote, SessionEndpoint, SessionError, SessionLimits, SessionStreams,
+};
 use tidegate_sys::DatagramOptions;
 
 use crate::config::ClientConfig;
@@ -146,8 +148,7 @@ impl Connection {
     /// Closes the connection now, with a code of the application and a reason that the server gets. Its streams are lost.
     pub fn close(self, code: u64, reason: &'static str) {
         // A socket that is closed has no connection.
-        let _closed =
-            self.endpoint.with(|endpoint, now| endpoint.close_connection(self.number(), code, reason, now));
+        let _closed = self.endpoint.with(|endpoint, now| endpoint.close_connection(self.number(), code, reason, now));
     }
 
     /// The protocol that the handshake has agreed upon (ALPN).

@@ -48,7 +48,7 @@ impl ConnectionState {
                 Event::Connected => progress.has_been_established = true,
                 Event::ConnectionLost { reason } => progress.error = Some(reason.into()),
                 Event::Stream(StreamEvent::Available { .. }) => progress.may_open = true,
-                Event::Stream(event) => self.on_stream(event, codes, events),
+                Event::Stream(event) => self.on_stream(&event, codes, events),
                 Event::HandshakeDataReady | Event::DatagramReceived | Event::DatagramsUnblocked => {}
             }
             if progress.has_been_established && !self.is_established {
@@ -60,8 +60,8 @@ impl ConnectionState {
         progress
     }
 
-    fn on_stream(&mut self, event: StreamEvent, codes: &Codes, events: &mut VecDeque<SessionEvent>) {
-        match event {
+    fn on_stream(&mut self, event: &StreamEvent, codes: &Codes, events: &mut VecDeque<SessionEvent>) {
+        match *event {
             StreamEvent::Opened { dir } => {
                 while let Some(id) = self.machine.streams().accept(dir) {
                     let direction = match dir {

@@ -8,12 +8,12 @@ use bytes::Bytes;
 use quinn_proto::congestion::CubicConfig;
 use quinn_proto::crypto::rustls::{HandshakeData, QuicClientConfig, QuicServerConfig};
 use quinn_proto::{
-    ConnectError, ConnectionError, ConnectionIdGenerator, EcnCodepoint, EndpointConfig, IdleTimeout,
-    InvalidCid, RandomConnectionIdGenerator, TransportConfig,
+    ConnectError, ConnectionError, ConnectionIdGenerator, EcnCodepoint, EndpointConfig, IdleTimeout, InvalidCid,
+    RandomConnectionIdGenerator, TransportConfig,
 };
 pub(crate) use quinn_proto::{
-    Connection as Machine, ConnectionHandle, ConnectionId, DatagramEvent, Dir, Endpoint as Machines, Event, Incoming, ReadError,
-    Side, StreamEvent, StreamId, Transmit as Sent, WriteError,
+    Connection as Machine, ConnectionHandle, ConnectionId, DatagramEvent, Dir, Endpoint as Machines, Event, Incoming,
+    ReadError, Side, StreamEvent, StreamId, Transmit as Sent, WriteError,
 };
 use tidegate_buffer::Ecn;
 use tidegate_tls::rustls;
@@ -134,9 +134,7 @@ impl From<ConnectionError> for Error {
     fn from(error: ConnectionError) -> Self {
         match error {
             ConnectionError::VersionMismatch => Self::Version,
-            ConnectionError::TransportError(error) => {
-                Self::Transport { code: error.code.into(), reason: error.reason }
-            }
+            ConnectionError::TransportError(error) => Self::Transport { code: error.code.into(), reason: error.reason },
             ConnectionError::ConnectionClosed(close) => Self::AbortedByPeer {
                 code: close.error_code.into(),
                 reason: String::from_utf8_lossy(&close.reason).into_owned(),

@@ -123,13 +123,7 @@ impl<E: StreamEndpoint + 'static> SessionsEntry<E> {
         self.base.endpoint.drain(core.time.now());
     }
 
-    fn add_stream(
-        &mut self,
-        core: &mut Core,
-        session: u32,
-        number: StreamNumber,
-        flags: u8,
-    ) -> Option<(Token, Link)> {
+    fn add_stream(&mut self, core: &mut Core, session: u32, number: StreamNumber, flags: u8) -> Option<(Token, Link)> {
         let token = core.slots.reserve();
         let Some(index) = self.tables.add_stream(number, token, flags) else {
             core.release(token);

@@ -115,8 +115,7 @@ impl Sessions {
             // By a quarter: doubling would waste half a record for each session.
             self.links.reserve_exact((self.links.len() / 4).max(4));
         }
-        let links =
-            SessionLinks { token, peer, requests: None, room: 0, is_scheduled: false, is_of_endpoint: false };
+        let links = SessionLinks { token, peer, requests: None, room: 0, is_scheduled: false, is_of_endpoint: false };
         Some(self.links.insert(links) as u32)
     }
 

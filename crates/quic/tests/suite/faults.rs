@@ -3,8 +3,8 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use tidegate::quic::{Direction, Error, Limits};
 use tidegate::framing::Raw;
+use tidegate::quic::{Direction, Error, Limits};
 use tidegate::task;
 use tidegate_testkit::network::DatagramFaults;
 
@@ -36,7 +36,13 @@ fn streams_come_back_whole_through_every_fault() {
     for seed in tidegate_testkit::seeds(8) {
         let mut stage = Stage::network(seed);
         let network = stage.simulated().unwrap().clone();
-        network.set_datagram_faults(DatagramFaults { lost: 15, duplicated: 10, delayed: 10, corrupted: 40, blocked: 20 });
+        network.set_datagram_faults(DatagramFaults {
+            lost: 15,
+            duplicated: 10,
+            delayed: 10,
+            corrupted: 40,
+            blocked: 20,
+        });
         exchange_with(&mut stage);
         let counts = network.datagram_counts();
         assert!(counts.lost > 0 && counts.duplicated > 0 && counts.delayed > 0 && counts.corrupted > 0, "{counts:?}");

@@ -139,7 +139,8 @@ fn a_short_initial_is_dropped_and_a_whole_one_is_answered() {
         assert!(bench.receive(&initials[0][..length], 1).is_empty());
     }
     assert_eq!(config.counts().begun, 0);
-    let answers: usize = initials.iter().map(|initial| bench.receive(initial, 1).iter().map(Vec::len).sum::<usize>()).sum();
+    let answers: usize =
+        initials.iter().map(|initial| bench.receive(initial, 1).iter().map(Vec::len).sum::<usize>()).sum();
     let received: usize = initials.iter().map(Vec::len).sum();
     assert_eq!(config.counts().begun, 1);
     // RFC 9000 §8.1: three times as many bytes, until the address is validated.

@@ -7,8 +7,8 @@ use std::time::Duration;
 use tidegate::codec::mux::OpenError;
 use tidegate::engine::{CloseReason, SessionError, SessionStreams, Streams};
 use tidegate::framing::{Lines, Raw};
-use tidegate::sys::Side;
 use tidegate::quic::{Admit, Connection, Direction, Error, Limits};
+use tidegate::sys::Side;
 use tidegate::{Channel, ChannelError, Context, Event, Handler, Limits as StreamLimits, Outcome, Slice, task};
 
 use crate::stage::{NAME, Shared, Stage, configs};
@@ -339,8 +339,7 @@ impl Handler<Raw> for OneWord {
 
 pub(crate) fn a_stop_without_an_error_leaves_the_other_direction_open(stage: &mut Stage) {
     let (server, config) = configs(Limits::default(), Limits::default());
-    let services =
-        |_| SessionStreams { bidirectional: Some(Streams::handle(|| (Raw, OneWord))), unidirectional: None };
+    let services = |_| SessionStreams { bidirectional: Some(Streams::handle(|| (Raw, OneWord))), unidirectional: None };
     let address = stage.server(&server, services);
     let client = stage.client(&config);
     let response = stage.task(async move {

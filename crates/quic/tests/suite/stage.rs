@@ -192,9 +192,8 @@ pub(crate) fn relay(stage: &mut Stage, server: SocketAddr) -> (SocketAddr, Rc<Re
 pub(crate) fn relay_to(stage: &mut Stage, servers: [SocketAddr; 2]) -> (SocketAddr, Rc<Relay>) {
     let (options, limits) = (DatagramOptions::default(), EndpointLimits::default());
     let sockets = [stage.socket(1), stage.socket(1), stage.socket(1)];
-    let [inside, first, second] = sockets.map(|socket| {
-        stage.with(1, |event_loop| event_loop.open_datagrams(socket, &options, limits)).unwrap()
-    });
+    let [inside, first, second] =
+        sockets.map(|socket| stage.with(1, |event_loop| event_loop.open_datagrams(socket, &options, limits)).unwrap());
     let address = inside.local_address().unwrap();
     let relay = Rc::new(Relay::default());
     let shared = relay.clone();
