@@ -79,7 +79,7 @@ pub enum SessionEvent {
     },
 }
 
-/// What a read found behind the bytes that it took.
+/// The state of a stream behind the bytes that a read took.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReadEnd {
     /// There are more bytes.

@@ -1,4 +1,4 @@
-//! `Client` and `Connection`: connecting, and opening streams.
+//! `Connector` and `Connection`: connecting, and opening streams.
 
 use std::future::Future;
 use std::io;
@@ -16,12 +16,12 @@ use tidegate_sys::DatagramOptions;
 
 use crate::config::ClientConfig;
 use crate::endpoint::Endpoint;
-use crate::error::Error;
+use crate::error::ConnectionError;
 
 /// A socket with which tasks of one loop connect to servers. A clone is another handle of the same socket, which closes
 /// behind its last stream once all handles are gone.
 #[derive(Debug, Clone)]
-pub struct Client {
+pub struct Connector {
     endpoint: SessionEndpoint<Endpoint>,
     config: Rc<ClientConfig>,
 }
@@ -42,7 +42,7 @@ pub struct OpenStream<'a, C> {
     codec: Option<C>,
 }
 
-impl Client {
+impl Connector {
     /// Opens a socket at `address`, most often port 0, on the loop that runs on this thread. Servers cannot open streams.
     ///
     /// # Errors
@@ -81,15 +81,15 @@ impl Client {
     /// Connects to a server whose certificate has to have this name: a DNS name, or an IP address.
     ///
     /// # Errors
-    /// [`Error`].
-    pub async fn connect(&self, address: SocketAddr, name: &str) -> Result<Connection, Error> {
+    /// [`ConnectionError`].
+    pub async fn connect(&self, address: SocketAddr, name: &str) -> Result<Connection, ConnectionError> {
         let begun = self.endpoint.with(|endpoint, now| endpoint.connect(&self.config, address, name, now));
-        let session = begun.map_err(|_| Error::Closed)??;
+        let session = begun.map_err(|_| ConnectionError::Closed)??;
         let connection =
             Connection { endpoint: self.endpoint.clone(), session: self.endpoint.session(session, address) };
         std::future::poll_fn(|cx| {
             let polled = connection.endpoint.with(|endpoint, _| endpoint.poll_established(session, cx));
-            polled.unwrap_or(Poll::Ready(Err(Error::Closed)))
+            polled.unwrap_or(Poll::Ready(Err(ConnectionError::Closed)))
         })
         .await?;
         Ok(connection)
@@ -137,10 +137,10 @@ impl Connection {
     }
 
     /// Waits for the end of the connection, and returns the reason.
-    pub async fn closed(&self) -> Error {
+    pub async fn closed(&self) -> ConnectionError {
         std::future::poll_fn(|cx| {
             let polled = self.endpoint.with(|endpoint, _| endpoint.poll_ended(self.number(), cx));
-            polled.unwrap_or(Poll::Ready(Error::Closed))
+            polled.unwrap_or(Poll::Ready(ConnectionError::Closed))
         })
         .await
     }

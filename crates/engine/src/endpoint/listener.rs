@@ -9,7 +9,8 @@ use tidegate_sys::{Address, DatagramOptions, Side, Socket};
 
 use super::bind::EndpointLimits;
 use super::session_handle::EndpointSession;
-use super::sessions::{SessionLimits, SessionStreams};
+use super::session_tables::SessionStreams;
+use super::sessions::SessionLimits;
 use crate::event_loop::EventLoop;
 use crate::start_error::StartError;
 

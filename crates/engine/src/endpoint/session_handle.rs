@@ -11,7 +11,8 @@ use std::time::Instant;
 use tidegate_codec::{Direction, Pipeline, SessionNumber, StreamEndpoint};
 use tidegate_sys::{Address, DatagramOptions, Side, Socket, Token};
 
-use super::sessions::{SessionLimits, SessionStreams, SessionsEntry};
+use super::session_tables::SessionStreams;
+use super::sessions::{MakeServices, SessionLimits, SessionsEntry};
 use crate::channel::{Channel, Handle as ChannelHandle};
 use crate::connection::{Connection, Link};
 use crate::event_loop::EventLoop;
@@ -65,7 +66,7 @@ impl EventLoop {
         let _entered = self.local.enter();
         let mut core = self.local.core.borrow_mut();
         let protocol = (make(), Some(Box::new(make) as Box<dyn FnMut() -> E>));
-        let entry = SessionsEntry::new(protocol, limits, Box::new(services), false, &core.pool);
+        let entry = SessionsEntry::new(protocol, limits, services_of(services), false, &core.pool);
         let token = core.open_endpoint(socket, options, entry)?;
         core.driver.address(token, Side::Local)
     }
@@ -117,7 +118,7 @@ impl<E: StreamEndpoint + 'static> SessionEndpoint<E> {
     ) -> io::Result<Self> {
         let token = {
             let mut core = local.core.borrow_mut();
-            let entry = SessionsEntry::new((endpoint, None), limits, Box::new(services), true, &core.pool);
+            let entry = SessionsEntry::new((endpoint, None), limits, services_of(services), true, &core.pool);
             core.open_endpoint(socket, options, entry)?
         };
         Ok(Self(Rc::new(Owned(Reach::new(local, token)))))
@@ -235,9 +236,18 @@ impl<E: StreamEndpoint + 'static> EndpointSession<E> {
     }
 
     /// The session with this number, of the endpoint that is dispatched on this thread.
-    pub(super) fn of_dispatch(token: Token, number: SessionNumber, peer: SocketAddr) -> Option<Self> {
+    fn of_dispatch(token: Token, number: SessionNumber, peer: SocketAddr) -> Option<Self> {
         Some(Self { reach: Reach::new(Local::current()?, token), number, peer })
     }
+}
+
+/// The services of a session, by its number.
+fn services_of<E: StreamEndpoint + 'static>(
+    mut services: impl FnMut(EndpointSession<E>) -> SessionStreams + 'static,
+) -> MakeServices {
+    Box::new(move |token, number, peer| {
+        EndpointSession::of_dispatch(token, number, peer).map(&mut services).unwrap_or_default()
+    })
 }
 
 impl<E: StreamEndpoint + 'static> Reach<E> {
