@@ -95,7 +95,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 async fn check(address: SocketAddr, config: quic::ClientConfig) -> Result<(), Box<dyn Error>> {
     let client = quic::Connector::bind("127.0.0.1:0".parse()?, &config)?;
     let connection = client.connect(address, "localhost").await?;
-    for length in [1, 1_000, 100_000, 1_000_000] {
+    for length in [1, 1_000, 100_000] {
         let bytes: Vec<u8> = (0..length).map(|place: usize| place as u8).collect();
         if ask(&connection, bytes.clone()).await? != bytes {
             return Err(format!("{length} bytes came back changed").into());

@@ -16,6 +16,8 @@ import program
 from program import Failure
 
 SECONDS_MAX = 60
+# Where `cargo xtask ci` installs aioquic.
+VENV = program.ROOT / "target/tools/aioquic/bin/python3"
 
 
 def certificate(folder):
@@ -88,7 +90,12 @@ def main():
     try:
         import aioquic  # noqa: F401
     except ImportError:
-        print("skipped: aioquic is not installed for this Python")
+        if VENV.exists() and os.environ.get("TIDEGATE_QUIC_IN_VENV") != "1":
+            os.environ["TIDEGATE_QUIC_IN_VENV"] = "1"
+            os.execv(VENV, [VENV, *sys.argv])
+        if os.environ.get("TIDEGATE_TOOLS_REQUIRED") == "1":
+            sys.exit("not there: aioquic")
+        print("skipped: there is no aioquic")
         return
     echo = pathlib.Path(program.ROOT / "target" / (sys.argv[1] if len(sys.argv) > 1 else "debug") / "examples/quic_echo")
     with tempfile.TemporaryDirectory() as folder:

@@ -131,7 +131,7 @@ fn examples(backend: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-const EXAMPLES: [&str; 38] = [
+const EXAMPLES: [&str; 39] = [
     "axum",
     "behind_proxy",
     "cache_server",

@@ -105,6 +105,7 @@ enum Registry {
 
 pub(crate) const CARGO_DENY: Tool = rust("cargo-deny", "0.20.2");
 pub(crate) const CONNECTCONFORMANCE: Tool = go("connectrpc.com/conformance/cmd/connectconformance", "bin", "v1.0.7");
+pub(crate) const AIOQUIC: Tool = python("aioquic", "", "1.7.2");
 pub(crate) const DNSPYTHON: Tool = python("dnspython", "", "2.9.2");
 pub(crate) const GRPCURL: Tool = go("github.com/fullstorydev/grpcurl/cmd/grpcurl", "bin", "v1.9.3");
 pub(crate) const GRPC_INTEROP: Tool = go("google.golang.org/grpc/interop/client", "grpc_interop/bin", "v1.85.0");
@@ -217,7 +218,7 @@ fn is_there(tool: &str) -> bool {
 mod tests {
     use super::*;
 
-    const PINNED: [Tool; 20] = [
+    const PINNED: [Tool; 21] = [
         CARGO_DENY,
         CONNECTCONFORMANCE,
         GRPCURL,
@@ -229,6 +230,7 @@ mod tests {
         KUBERNETES_VALIDATE,
         MDBOOK,
         NATS_PY,
+        AIOQUIC,
         DNSPYTHON,
         REDIS_PY,
         SEMVER_CHECKS,

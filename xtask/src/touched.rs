@@ -189,6 +189,7 @@ const TABLE: &[Row] = &[
     row("interop/naive.py", Of(&[])).long(&["smuggled"]),
     row("interop/proxies.py", Of(&[HTTP])).long(&["large bodies behind"]),
     row("interop/proxy_protocol.py", Of(&[PROXY_PROTOCOL])),
+    row("interop/quic.py", Of(&[])).long(&["QUIC by aioquic"]),
     row("interop/redis.py", Of(&[])).long(&["Redis clients"]),
     row("interop/redis_peers", Of(&[])).long(&["Redis clients"]),
     row("interop/rolling.py", Of(&[])).long(&["rolling restarts"]),
