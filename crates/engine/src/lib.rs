@@ -128,7 +128,7 @@ pub use close_reason::CloseReason;
 pub use connection::Switch;
 pub use context::{Context, SendError};
 pub use counters::{Counts, ListenerCounts, TurnTimes};
-pub use endpoint::{DatagramChannel, EndpointLimits, EndpointListener, RecvFrom, ServedEndpoint};
+pub use endpoint::{DatagramChannel, EndpointLimits, EndpointListener, EndpointWaker, RecvFrom, ServedEndpoint};
 pub use event_loop::EventLoop;
 pub use group::{
     Backplane, BackplaneFull, BackplaneRoom, Group, GroupFull, Member, MemberName, MessageForm, NoPosition, NodeId,

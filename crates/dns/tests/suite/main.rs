@@ -11,6 +11,8 @@ mod resolver;
 mod servers;
 mod simulation;
 mod streams;
+mod stub;
+mod stub_on_loops;
 mod support;
 mod system_files;
 mod texts;

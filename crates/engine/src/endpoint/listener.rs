@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tidegate_codec::Endpoint;
 use tidegate_sys::{Address, DatagramOptions, Side, Socket};
 
-use super::bind::EndpointLimits;
+use super::bind::{EndpointLimits, EndpointWaker};
 use crate::event_loop::EventLoop;
 use crate::start_error::StartError;
 
@@ -91,6 +91,20 @@ impl EndpointListener {
         let bind = move |number: usize, event_loop: &mut EventLoop, socket: Socket| {
             let make = make.clone();
             event_loop.bind_endpoint_with(socket, &options, limits, move || make(number)).map(drop)
+        };
+        ServedEndpoint { listener: self, bind: Arc::new(bind) }
+    }
+
+    /// The same with a protocol that tasks of its loop wake when they have something to send, as
+    /// [`EventLoop::bind_endpoint_woken`] describes.
+    pub fn serve_woken<E: Endpoint + 'static>(
+        self,
+        make: impl Fn(usize, EndpointWaker) -> E + Send + Sync + 'static,
+    ) -> ServedEndpoint {
+        let (make, options, limits) = (Arc::new(make), self.options.clone(), self.limits);
+        let bind = move |number: usize, event_loop: &mut EventLoop, socket: Socket| {
+            let make = make.clone();
+            event_loop.bind_endpoint_woken(socket, &options, limits, move |waker| make(number, waker)).map(drop)
         };
         ServedEndpoint { listener: self, bind: Arc::new(bind) }
     }
