@@ -213,3 +213,68 @@ fn kind(message: &[u8]) -> ResponseKind {
         _ => ResponseKind::Error,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use tidegate_buffer::Pool;
+
+    use super::*;
+    use crate::records::{Question, Rdata, Record};
+    use crate::server::{RateLimits, Responder, ServerMetrics};
+    use crate::{Header, MessageWriter, RecordType};
+
+    /// Ten records for each name.
+    struct Ten;
+
+    impl Responder for Ten {
+        fn answer(&self, question: &Question) -> Response {
+            let mut response = Response::of_code(ResponseCode::NOERROR);
+            for host in 0..10 {
+                response.answers.push(Record::new(question.name.clone(), 60, Rdata::a([192, 0, 2, host].into())));
+            }
+            response
+        }
+    }
+
+    /// How many whole and how many truncated responses a hundred queries of peers get.
+    fn responses(rates: Option<RateLimits>, peer: impl Fn(u8) -> SocketAddr) -> (usize, usize, ServerMetrics) {
+        let (metrics, pool, now) = (ServerMetrics::new(), Pool::new(), Instant::now());
+        let limits = ServerLimits { rates, ..ServerLimits::default() };
+        let counters = metrics.register();
+        let mut server = DatagramServer::new(Rc::new(Ten), None, limits, counters, EndpointWaker::default());
+        let question = Question::new("tides.example".parse().unwrap(), RecordType::A);
+        let query = MessageWriter::new(Header::query(7)).question(&question).unwrap().finish();
+        for host in 0..100 {
+            server.handle_datagram(Datagram::new(pool.copy(&query), peer(host)), now);
+        }
+        let mut transmits = Transmits::new(&pool);
+        server.poll_transmit(now, &mut transmits);
+        let is_truncated = |sent: &&Transmit| MessageView::parse(&sent.payload).unwrap().header().is_truncated;
+        let truncated = transmits.iter().filter(is_truncated).count();
+        assert!(transmits.iter().filter(is_truncated).all(|sent| sent.payload.len() == query.len()));
+        (transmits.len() - truncated, truncated, metrics)
+    }
+
+    #[test]
+    fn a_flood_from_forged_sources_of_one_network_gets_few_responses_and_others_all() {
+        let rates = RateLimits { responses_per_second: 10, burst: 20, slip: 2, ..RateLimits::default() };
+        let (whole, truncated, metrics) = responses(Some(rates), |host| SocketAddr::from(([192, 0, 2, host], 53)));
+        assert_eq!((whole, truncated), (20, 40));
+        let counts = metrics.counts();
+        assert_eq!((counts.rate_dropped, counts.rate_truncated, counts.datagram_queries), (40, 40, 100));
+        let others = responses(Some(rates), |host| SocketAddr::from(([192, host, 2, 1], 53)));
+        assert_eq!((others.0, others.1), (100, 0));
+        let same_machine = responses(Some(rates), |_| SocketAddr::from(([127, 0, 0, 1], 53)));
+        assert_eq!((same_machine.0, same_machine.1), (100, 0));
+        let unlimited = responses(None, |host| SocketAddr::from(([192, 0, 2, host], 53)));
+        assert_eq!((unlimited.0, unlimited.1), (100, 0));
+    }
+
+    #[test]
+    fn port_zero_gets_no_response() {
+        let (whole, truncated, metrics) = responses(None, |_| SocketAddr::from(([127, 0, 0, 1], 0)));
+        assert_eq!((whole, truncated, metrics.counts().malformed), (0, 0, 100));
+    }
+}

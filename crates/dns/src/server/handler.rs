@@ -1,5 +1,6 @@
 //! `StreamHandler`: a connection of a server.
 
+use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -37,8 +38,12 @@ pub struct StreamHandler<H> {
     counters: Arc<Counters>,
     client: Option<IpAddr>,
     remote: Option<Remote<EncodedMessage>>,
+    /// Queries without a response in the connection's queue.
     in_flight: usize,
     in_flight_max: usize,
+    /// Responses that wait until the client has read others: at most those of the queries in flight.
+    waiting: VecDeque<EncodedMessage>,
+    is_paused: bool,
     is_read_closed: bool,
 }
 
@@ -50,7 +55,40 @@ impl<H: QueryHandler> StreamHandler<H> {
 
     pub(super) fn shared(handler: Rc<H>, counters: Arc<Counters>, in_flight_max: usize) -> Self {
         let in_flight_max = in_flight_max.max(1);
-        Self { handler, counters, client: None, remote: None, in_flight: 0, in_flight_max, is_read_closed: false }
+        Self {
+            handler,
+            counters,
+            client: None,
+            remote: None,
+            in_flight: 0,
+            in_flight_max,
+            waiting: VecDeque::new(),
+            is_paused: false,
+            is_read_closed: false,
+        }
+    }
+
+    /// Sends the responses that wait, as far as the client reads, and reads on.
+    fn send_waiting<P: Pipeline<In = Message, Out = EncodedMessage>>(
+        &mut self,
+        cx: &mut Context<'_, P, EncodedMessage>,
+    ) -> Outcome<P> {
+        while cx.is_writable()
+            && let Some(message) = self.waiting.pop_front()
+        {
+            self.in_flight -= 1;
+            if let Err(error) = cx.send(message) {
+                return Outcome::fail(error);
+            }
+        }
+        if self.is_read_closed && self.in_flight == 0 {
+            return Outcome::Close;
+        }
+        if self.is_paused && self.in_flight < self.in_flight_max {
+            self.is_paused = false;
+            cx.resume();
+        }
+        Outcome::Continue
     }
 }
 
@@ -74,6 +112,7 @@ where
             Begun::Waiting(parts, future) => {
                 self.in_flight += 1;
                 if self.in_flight >= self.in_flight_max {
+                    self.is_paused = true;
                     cx.pause();
                 }
                 let remote = self.remote.get_or_insert_with(|| cx.remote()).clone();
@@ -90,18 +129,10 @@ where
     fn event(&mut self, event: Event<EncodedMessage>, cx: &mut Context<'_, P, EncodedMessage>) -> Outcome<P> {
         match event {
             Event::Posted(message) => {
-                self.in_flight -= 1;
-                if let Err(error) = cx.send(message) {
-                    return Outcome::fail(error);
-                }
-                if self.is_read_closed && self.in_flight == 0 {
-                    return Outcome::Close;
-                }
-                if self.in_flight + 1 == self.in_flight_max {
-                    cx.resume();
-                }
-                Outcome::Continue
+                self.waiting.push_back(message);
+                self.send_waiting(cx)
             }
+            Event::Writable if !self.waiting.is_empty() => self.send_waiting(cx),
             // The client sends no further query, and may still read the responses.
             Event::ReadClosed if self.in_flight > 0 => {
                 self.is_read_closed = true;

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod cache;
+mod forwarder;
 mod generated;
 mod hickory;
 mod messages;
