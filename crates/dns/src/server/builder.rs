@@ -72,15 +72,13 @@ impl Default for ServerLimits {
 impl ServerLimits {
     /// The limits of the connections.
     fn of_engine(&self) -> Limits {
-        let mut limits = Limits::default();
-        limits.connections_max = self.connections_max.max(1);
-        limits.write_timeout = self.write_timeout;
-        limits.deadlines = Deadlines {
+        let deadlines = Deadlines {
             idle_timeout: Some(self.idle_timeout),
             read_timeout: Some(self.read_timeout),
             ..Deadlines::default()
         };
-        limits
+        let (connections_max, write_timeout) = (self.connections_max.max(1), self.write_timeout);
+        Limits { connections_max, write_timeout, deadlines, ..Limits::default() }
     }
 }
 
