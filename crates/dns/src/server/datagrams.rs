@@ -14,8 +14,8 @@ use tidegate_buffer::{Datagram, Transmit, Transmits};
 use tidegate_codec::Endpoint;
 use tidegate_engine::{AdmissionControl, EndpointWaker, task};
 
-use super::builder::ServerLimits;
 use super::counters::{Counters, count};
+use super::limits::ServerLimits;
 use super::query_handler::{Begun, QueryHandler, begin};
 use super::{QueryParts, RateDecision, RateLimiter, Response, ResponseKind, datagram_bytes_max};
 use crate::edns::ExtendedError;

@@ -9,6 +9,7 @@ use tidegate_codec::Pipeline;
 use tidegate_engine::{Context, Event, Handler, Outcome, Remote, task};
 
 use super::counters::{Counters, count};
+use super::limits::ServerLimits;
 use super::query_handler::{Begun, QueryHandler, begin};
 use crate::message_view::Message;
 use crate::message_writer::EncodedMessage;
@@ -50,7 +51,7 @@ pub struct StreamHandler<H> {
 impl<H: QueryHandler> StreamHandler<H> {
     /// A handler of one connection.
     pub fn new(handler: H) -> Self {
-        Self::shared(Rc::new(handler), Arc::default(), super::ServerLimits::default().in_flight_per_connection_max)
+        Self::shared(Rc::new(handler), Arc::default(), ServerLimits::default().in_flight_per_connection_max)
     }
 
     pub(super) fn shared(handler: Rc<H>, counters: Arc<Counters>, in_flight_max: usize) -> Self {

@@ -9,13 +9,15 @@ mod counters;
 mod datagrams;
 mod forwarder;
 mod handler;
+mod limits;
 mod query_handler;
 mod rate_limit;
 
-pub use builder::{DnsServer, ServerLimits};
+pub use builder::DnsServer;
 pub use counters::{ServerCounts, ServerMetrics};
 pub use forwarder::Forwarder;
 pub use handler::StreamHandler;
+pub use limits::ServerLimits;
 pub use query_handler::{ClientQuery, LaterResponse, QueryHandler, Reply};
 pub use rate_limit::{RateDecision, RateLimiter, RateLimits, ResponseKind};
 
