@@ -65,7 +65,7 @@ def free_port():
 def dnsperf(address, names, mode, queries):
     """Completed queries; a lost one is a failure."""
     command = ["taskset", "-c", str(LOAD_CORE), "dnsperf", "-s", address[0], "-p", str(address[1]), "-d", str(names)]
-    command += ["-m", mode, "-c", "8", "-q", "256", "-n", str(queries)]
+    command += ["-m", mode, "-c", "8", "-q", "100", "-n", str(queries)]
     output = subprocess.run(command, capture_output=True, text=True, timeout=RUN_SECONDS_MAX).stdout
     found = re.search(r"Queries completed:\s+(\d+) \((\d+\.\d+)%\)", output)
     rate = re.search(r"Queries per second:\s+(\d+)", output)

@@ -1,9 +1,11 @@
 //! `Forwarder`: answers by asking other servers, with their answers cached.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
 use super::Response;
 use super::counters::{Counters, ServerMetrics, count};
+use super::encoded_answers::EncodedAnswers;
 use super::query_handler::{ClientQuery, QueryHandler, Reply};
 use crate::client::{BegunLookup, StubResolver};
 use crate::edns::ExtendedError;
@@ -36,13 +38,23 @@ use crate::resolver::{Answer, LookupError};
 pub struct Forwarder {
     resolver: StubResolver,
     counters: Arc<Counters>,
+    encoded: RefCell<EncodedAnswers>,
 }
 
 impl Forwarder {
     /// A forwarder on the loop of the resolver.
     #[must_use]
     pub fn new(resolver: StubResolver, metrics: &ServerMetrics) -> Self {
-        Self { resolver, counters: metrics.register() }
+        let encoded = RefCell::new(EncodedAnswers::new(ENCODED_MAX));
+        Self { resolver, counters: metrics.register(), encoded }
+    }
+
+    /// How many answers the loop keeps in wire form, each of at most 1,232 bytes, beside those of the cache; 4,096 unless
+    /// set, 0 for none. They save most of the work of a query that comes often.
+    #[must_use]
+    pub fn encoded_max(mut self, answers: usize) -> Self {
+        self.encoded = RefCell::new(EncodedAnswers::new(answers));
+        self
     }
 
     /// The answer to a query that no lookup is for.
@@ -65,10 +77,18 @@ impl QueryHandler for Forwarder {
         if let Some(response) = Self::without_lookup(query) {
             return response.into();
         }
+        if let Some(message) = self.encoded.borrow().get(query) {
+            count(&self.counters.cache_hits);
+            return Reply::Message(message);
+        }
         match self.resolver.begin_lookup(&query.question.name, query.question.record_type, query.now) {
             BegunLookup::Ready(result) => {
                 count(&self.counters.cache_hits);
-                response_of(&result).into()
+                let response = response_of(&result);
+                if result.is_ok_and(|answer| !answer.is_stale) {
+                    self.encoded.borrow_mut().insert(query, &response);
+                }
+                response.into()
             }
             BegunLookup::Waiting(waiting) => {
                 count(&self.counters.cache_misses);
@@ -112,6 +132,9 @@ fn response_of(result: &Result<Arc<Answer>, LookupError>) -> Response {
         ..Response::of_code(answer.response_code)
     }
 }
+
+/// Answers in wire form for each loop.
+const ENCODED_MAX: usize = 4_096;
 
 /// The TTL of the record that answers ANY, in seconds.
 const ANY_TTL: u32 = 3_600;

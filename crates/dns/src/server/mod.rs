@@ -7,6 +7,7 @@
 mod builder;
 mod counters;
 mod datagrams;
+mod encoded_answers;
 mod forwarder;
 mod handler;
 mod limits;

@@ -125,6 +125,38 @@ fn a_forwarder_answers_over_both_transports_and_from_its_cache() {
 }
 
 #[test]
+fn answers_that_come_again_have_the_letters_the_id_and_the_edns_of_each_query() {
+    let zone = Running::zone();
+    let server = Running::forwarder(|server| server, vec![zone.address()]);
+    let socket = server.socket();
+    let many = ["www.tides.example", "alias.tides.example", "none.tides.example", "h7.tides.example"];
+    for round in 0..6_u16 {
+        for (number, host) in many.iter().enumerate() {
+            let id = round * 100 + number as u16;
+            let host = if round % 2 == 0 { (*host).to_owned() } else { host.to_uppercase() };
+            let question = Question::new(name(&host), RecordType::A);
+            let header = Header { checking_disabled: round > 3, ..Header::query(id) };
+            let writer = MessageWriter::new(header).question(&question).expect("first");
+            let has_edns = round % 3 > 0;
+            let wire = if has_edns { writer.edns(&Edns::default()).expect("it fits") } else { writer }.finish();
+            let reply = exchange(&socket, &wire);
+            let view = reply.view();
+            assert_eq!((view.header().id, view.header().checking_disabled), (id, round > 3));
+            assert!(view.header().is_response && view.header().recursion_available && !view.header().is_truncated);
+            assert_eq!(view.edns().is_some(), has_edns);
+            assert_eq!(view.question().expect("it has one").name.to_name().wire(), question.name.wire());
+            let counts = (view.answers().count(), view.authorities().count());
+            assert_eq!(counts, [(1, 0), (2, 0), (0, 1), (1, 0)][number]);
+            let code = if number == 2 { ResponseCode::NXDOMAIN } else { ResponseCode::NOERROR };
+            assert_eq!(view.response_code(), code);
+            let first = view.answers().next();
+            assert!(first.is_none_or(|record| record.name() == question.name && record.ttl() <= 300));
+        }
+    }
+    assert_eq!((server.metrics.counts().cache_hits, server.metrics.counts().cache_misses), (20, 4));
+}
+
+#[test]
 fn queries_of_attackers_get_short_answers_or_none() {
     let zone = Running::zone();
     let server = Running::forwarder(|server| server, vec![zone.address()]);
