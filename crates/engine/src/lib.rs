@@ -129,7 +129,7 @@ pub use connection::Switch;
 pub use context::{Context, SendError};
 pub use counters::{Counts, ListenerCounts, TurnTimes};
 pub use endpoint::{
-    DatagramChannel, EndpointLimits, EndpointListener, EndpointSession, RecvFrom, ServedEndpoint, SessionEndpoint,
+    DatagramChannel, EndpointLimits, EndpointListener, EndpointSession, EndpointWaker, RecvFrom, ServedEndpoint, SessionEndpoint,
     SessionLimits, SessionStreams,
 };
 pub use event_loop::EventLoop;

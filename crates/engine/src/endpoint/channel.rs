@@ -85,6 +85,18 @@ impl DatagramChannel {
         Self::open(local, Socket::bind_datagrams(address, options)?, options, limits)
     }
 
+    /// Takes over a socket that was opened with `options`, on the loop that runs on this thread: one that is set up in
+    /// another way than [`bind`](Self::bind) does, or one of a simulated network.
+    ///
+    /// # Errors
+    /// The driver's, if it does not take the socket.
+    ///
+    /// # Panics
+    /// As [`bind`](Self::bind).
+    pub fn on(socket: Socket, options: &DatagramOptions, limits: EndpointLimits) -> io::Result<Self> {
+        Self::open(Local::current().expect(NO_LOOP), socket, options, limits)
+    }
+
     pub(super) fn open(
         local: Rc<Local>,
         socket: Socket,
@@ -99,7 +111,7 @@ impl DatagramChannel {
         let token = {
             let mut core = local.core.borrow_mut();
             let entry = EndpointEntry::new(ChannelEndpoint(state.clone()), None, limits, &core.pool);
-            core.open_endpoint(socket, options, entry)?
+            core.open_endpoint(socket, options, entry, None)?
         };
         Ok(Self { local: HandleLocal::new(local), token, state })
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tidegate_codec::{Endpoint, StreamEndpoint};
 use tidegate_sys::{Address, DatagramOptions, Side, Socket};
 
-use super::bind::EndpointLimits;
+use super::bind::{EndpointLimits, EndpointWaker};
 use super::session_handle::EndpointSession;
 use super::session_tables::SessionStreams;
 use super::sessions::SessionLimits;
@@ -116,6 +116,20 @@ impl EndpointListener {
             let make = move || make(number);
             let services = move |session| services(session);
             event_loop.bind_sessions(socket, &options, limits.clone(), make, services).map(drop)
+        };
+        ServedEndpoint { listener: self, bind: Arc::new(bind) }
+    }
+
+    /// The same with a protocol that tasks of its loop wake when they have something to send, as
+    /// [`EventLoop::bind_endpoint_woken`] describes.
+    pub fn serve_woken<E: Endpoint + 'static>(
+        self,
+        make: impl Fn(usize, EndpointWaker) -> E + Send + Sync + 'static,
+    ) -> ServedEndpoint {
+        let (make, options, limits) = (Arc::new(make), self.options.clone(), self.limits);
+        let bind = move |number: usize, event_loop: &mut EventLoop, socket: Socket| {
+            let make = make.clone();
+            event_loop.bind_endpoint_woken(socket, &options, limits, move |waker| make(number, waker)).map(drop)
         };
         ServedEndpoint { listener: self, bind: Arc::new(bind) }
     }

@@ -27,7 +27,7 @@ use tidegate_buffer::{Datagram, DatagramError, Pool, Transmits};
 use tidegate_codec::Endpoint;
 use tidegate_sys::{Completion, Operation, Token, Transmission};
 
-pub use self::bind::EndpointLimits;
+pub use self::bind::{EndpointLimits, EndpointWaker};
 pub use self::channel::{DatagramChannel, RecvFrom};
 pub(crate) use self::listener::Bind;
 pub use self::listener::{EndpointListener, ServedEndpoint};

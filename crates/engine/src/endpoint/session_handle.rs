@@ -67,7 +67,7 @@ impl EventLoop {
         let mut core = self.local.core.borrow_mut();
         let protocol = (make(), Some(Box::new(make) as Box<dyn FnMut() -> E>));
         let entry = SessionsEntry::new(protocol, limits, services_of(services), false, &core.pool);
-        let token = core.open_endpoint(socket, options, entry)?;
+        let token = core.open_endpoint(socket, options, entry, None)?;
         core.driver.address(token, Side::Local)
     }
 
@@ -119,7 +119,7 @@ impl<E: StreamEndpoint + 'static> SessionEndpoint<E> {
         let token = {
             let mut core = local.core.borrow_mut();
             let entry = SessionsEntry::new((endpoint, None), limits, services_of(services), true, &core.pool);
-            core.open_endpoint(socket, options, entry)?
+            core.open_endpoint(socket, options, entry, None)?
         };
         Ok(Self(Rc::new(Owned(Reach::new(local, token)))))
     }

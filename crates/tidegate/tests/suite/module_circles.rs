@@ -29,6 +29,11 @@ const ALLOWED: &[(&str, &[&str], &str)] = &[
         "the stream holds the state of both directions, and each file implements a part of the stream",
     ),
     (
+        "dns",
+        &["client", "client::connection", "client::sockets", "client::timer"],
+        "the resolver of a loop holds the state, and each file runs a part of it",
+    ),
+    (
         "engine",
         &["channel", "channel::futures", "channel::split"],
         "a channel makes its futures and its halves, which use the handle that it has",
