@@ -145,7 +145,7 @@ pub use tidegate_engine::{
     EventLoop, Group, Handler, IpNet, Limits, Listener, LoadBalancing, Member, Outcome, PortableError, Position,
     PostError, Protocol, ProtocolIndex, Protocols, PublishError, Rate, ReadHalf, Remote, Room, RoomError, RoomEvent,
     RoomLimits, Rooms, SendError, Server, ServerEnd, ServerHandle, ServiceManager, Session, Shaping, Slow, StartError,
-    Supervisor, Visit, WriteHalf, blocking, task,
+    Supervisor, UserLimits, Users, Visit, WriteHalf, blocking, task,
 };
 /// HTTP/1.1.
 #[cfg(feature = "http1")]

@@ -8,4 +8,5 @@ mod disturbances;
 mod members;
 mod processes;
 mod simulation;
+mod users;
 mod work;

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use tidegate_codec::{Broadcast, Encoded};
 
-use super::backplane::{MessageForm, Position, RoomEvent, RoomMessage};
+use super::backplane::{Kick, MessageForm, Position, RoomEvent, RoomMessage};
 use super::room_state::{RoomState, WaitingMember};
 use super::rooms::RoomLink;
 use super::{Group, GroupFull, Member, Slow};
@@ -240,6 +240,40 @@ impl<C: Broadcast, P> Room<C, P> {
         }
     }
 
+    /// Closes the connections of all members in good order, on all nodes. The [encoding](super::Rooms::encoding) makes their
+    /// last message of [`RoomEvent::Kicked`], such as a WebSocket's close frame.
+    ///
+    /// Members of this node are closed at once, so messages that wait for the broker do not reach them any more. Those of
+    /// other nodes are closed once the broker has passed it on, which happens at most once: a node that is not connected, and
+    /// a member that enters meanwhile, miss it. So record first that the client may not return.
+    ///
+    /// ```
+    /// use tidegate::codec::{DynOver, Filters};
+    /// use tidegate::websocket::{Close, CloseCode, Config, Message, WebSocket};
+    /// use tidegate::{Encoded, RoomEvent, RoomLimits, Rooms, Slow};
+    ///
+    /// fn encode(event: RoomEvent<'_>) -> Option<Encoded<DynOver<WebSocket>>> {
+    ///     let message = match event {
+    ///         RoomEvent::Kicked(kick) => Message::Close(Some(Close::new(CloseCode(kick.code), kick.reason))),
+    ///         _ => return None,
+    ///     };
+    ///     let mut codec = Filters::default().stack(WebSocket::server(Config::default().into(), None));
+    ///     Encoded::new(&mut codec, message).ok()
+    /// }
+    ///
+    /// let rooms = Rooms::<_>::new(Slow::Skip, RoomLimits::default()).encoding(encode);
+    /// rooms.room("tides").ok_or("too many rooms")?.kick(4001, "the tide is out")?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`send`](Self::send). Members of this node are closed also if the backplane is full.
+    pub fn kick(&self, code: u16, reason: &str) -> Result<(), GroupFull> {
+        let kick = Kick { code, reason }.cut();
+        let passed_on = self.pass_on(&kick.to_bytes(), MessageForm::Kick, true);
+        self.shared.kick_here(kick).and(passed_on.unwrap_or(Ok(())))
+    }
+
     /// Gives a message to the backplane, if there is one.
     fn pass_on(&self, bytes: &Bytes, form: MessageForm, is_announcement: bool) -> Option<Result<(), GroupFull>> {
         let shared = &self.shared;
@@ -271,6 +305,15 @@ impl<C: Broadcast, P> SharedRoom<C, P> {
             state.remember(position, &message, &self.limits);
         }
         self.group.send(&message)
+    }
+
+    /// Closes the members of this process.
+    pub(super) fn kick_here(&self, kick: Kick<'_>) -> Result<(), GroupFull> {
+        let mut state = self.lock();
+        // They get no history.
+        state.waiting.clear();
+        let last = self.encoded(RoomEvent::Kicked(kick)).filter(|last| last.len() < super::MESSAGE_BYTES_MAX);
+        self.group.close(&last.unwrap_or_else(|| Encoded::of(Bytes::new())))
     }
 
     /// The messages of the history that a newcomer gets.

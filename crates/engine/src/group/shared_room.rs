@@ -2,7 +2,7 @@
 
 use tidegate_codec::{Broadcast, Encoded};
 
-use super::backplane::{BackplaneRoom, MessageForm, NodeId, NodePresence, Position, RoomDelivery, RoomEvent};
+use super::backplane::{BackplaneRoom, Kick, MessageForm, NodeId, NodePresence, Position, RoomDelivery, RoomEvent};
 use super::room::SharedRoom;
 use super::room_state::RemoteMembers;
 
@@ -18,6 +18,7 @@ impl<C: Broadcast, P: Send + Sync> SharedRoom<C, P> {
             MessageForm::Plain => {
                 self.encoded(RoomEvent::Message { bytes: &message.bytes, position: delivery.position })
             }
+            MessageForm::Kick => None,
         }
     }
 
@@ -50,6 +51,9 @@ impl<C: Broadcast, P: Send + Sync> BackplaneRoom for SharedRoom<C, P> {
     }
 
     fn deliver(&self, delivery: RoomDelivery) -> bool {
+        if delivery.message.form == MessageForm::Kick {
+            return Kick::from_bytes(&delivery.message.bytes).is_none_or(|kick| self.kick_here(kick).is_ok());
+        }
         let mut state = self.lock();
         let message = self.message_of(&delivery);
         let Some(message) = message else { return true };
