@@ -10,7 +10,7 @@
 //! messages in, broadcasts and posts alike.
 //!
 //! Read next: `local_members.rs`, the members on one loop, and `delivery.rs`, a message on its way to them; `room.rs`
-//! for groups with presence and history, `users.rs` for the connections of a user, and `backplane.rs` for rooms that several
+//! for groups with presence and history, `subscriber.rs` for members that are no connections, `users.rs` for the connections of a user, and `backplane.rs` for rooms that several
 //! processes share.
 
 mod backplane;
@@ -20,6 +20,7 @@ mod room;
 mod room_state;
 mod rooms;
 mod shared_room;
+mod subscriber;
 mod users;
 
 use std::any::{Any, TypeId};
@@ -41,6 +42,7 @@ pub(crate) use self::delivery::DeliveryBudget;
 pub(crate) use self::local_members::{Delivery, DeliveryOutcome, Groups};
 pub use self::room::{Room, RoomError, RoomLimits, Visit};
 pub use self::rooms::Rooms;
+pub use self::subscriber::{RoomNotice, RoomSubscriber};
 pub use self::users::{UserLimits, Users};
 use crate::mailbox::{LoopMessage, Mailbox, MailboxError};
 

@@ -26,13 +26,24 @@ pub struct RoomLimits {
     /// Messages that a newcomer gets first, the last ones that were [sent](Room::send). 0 unless set: a room has no
     /// history.
     pub history_max: usize,
-    /// Bytes of these messages. 256 KiB. It bounds the memory of a room, and the bytes that a newcomer gets at once.
+    /// Bytes of these messages. 256 KiB. It bounds the memory of a room, and the bytes that a newcomer gets at once. A message
+    /// that was [published](Room::publish) is kept in two forms, and the longer one counts.
     pub history_bytes_max: usize,
+    /// Events that wait for a [subscriber](Room::subscribe) which reads slowly. 256.
+    pub waiting_messages_max: usize,
+    /// Bytes of these. 256 KiB. It bounds what a slow subscriber costs.
+    pub waiting_bytes_max: usize,
 }
 
 impl Default for RoomLimits {
     fn default() -> Self {
-        Self { members_max: 100_000, history_max: 0, history_bytes_max: 256 * 1024 }
+        Self {
+            members_max: 100_000,
+            history_max: 0,
+            history_bytes_max: 256 * 1024,
+            waiting_messages_max: 256,
+            waiting_bytes_max: 256 * 1024,
+        }
     }
 }
 
@@ -96,8 +107,8 @@ pub(super) struct SharedRoom<C, P> {
 /// [leaves](crate::Context::leave) the [group](Room::group).
 #[must_use = "the member is no longer present when its visit is dropped"]
 pub struct Visit<C, P = ()> {
-    room: Room<C, P>,
-    number: u64,
+    pub(super) room: Room<C, P>,
+    pub(super) number: u64,
 }
 
 impl<C: Broadcast, P> Room<C, P> {
@@ -155,12 +166,7 @@ impl<C: Broadcast, P> Room<C, P> {
     ) -> Result<Visit<C, P>, RoomError> {
         let shared = &self.shared;
         let mut state = shared.lock();
-        if state.present.len() >= shared.limits.members_max {
-            return Err(RoomError::MembersMax);
-        }
-        let number = state.visits;
-        state.visits += 1;
-        state.present.insert(number, newcomer);
+        let number = shared.admit(&mut state, newcomer)?;
         let greeting = greeting(&mut state.everyone());
         let mut first: Vec<_> = greeting.into_iter().collect();
         if state.is_open {
@@ -291,7 +297,7 @@ impl<C: Broadcast, P> SharedRoom<C, P> {
         // Announcements stand between the messages of the history, for all members alike.
         if !is_announcement && self.limits.history_max > 0 {
             let position = state.next_position();
-            state.remember(position, message, &self.limits);
+            state.remember(position, message, None, &self.limits);
         }
         self.group.send(message)
     }
@@ -300,10 +306,12 @@ impl<C: Broadcast, P> SharedRoom<C, P> {
         let mut state = self.lock();
         let has_position = !is_announcement && self.limits.history_max > 0;
         let position = has_position.then(|| state.next_position());
-        let Some(message) = self.encoded(RoomEvent::Message { bytes, position }) else { return Ok(()) };
+        let event = RoomEvent::Message { bytes, position };
+        let message = self.encoded(event).unwrap_or_else(|| Encoded::of(Bytes::new()));
         if let Some(position) = position {
-            state.remember(position, &message, &self.limits);
+            state.remember(position, &message, Some(bytes), &self.limits);
         }
+        self.notify_subscribers(&state, event);
         self.group.send(&message)
     }
 
@@ -312,7 +320,9 @@ impl<C: Broadcast, P> SharedRoom<C, P> {
         let mut state = self.lock();
         // They get no history.
         state.waiting.clear();
-        let last = self.encoded(RoomEvent::Kicked(kick)).filter(|last| last.len() < super::MESSAGE_BYTES_MAX);
+        let event = RoomEvent::Kicked(kick);
+        self.notify_subscribers(&state, event);
+        let last = self.encoded(event).filter(|last| last.len() < super::MESSAGE_BYTES_MAX);
         self.group.close(&last.unwrap_or_else(|| Encoded::of(Bytes::new())))
     }
 
@@ -330,6 +340,17 @@ impl<C: Broadcast, P> SharedRoom<C, P> {
 }
 
 impl<C, P> SharedRoom<C, P> {
+    /// Adds a member. Returns the number of its visit.
+    pub(super) fn admit(&self, state: &mut RoomState<C, P>, newcomer: P) -> Result<u64, RoomError> {
+        if state.present.len() >= self.limits.members_max {
+            return Err(RoomError::MembersMax);
+        }
+        let number = state.visits;
+        state.visits += 1;
+        state.present.insert(number, newcomer);
+        Ok(number)
+    }
+
     /// An event as a message to members. The encoding runs while the room is locked.
     pub(super) fn encoded(&self, event: RoomEvent<'_>) -> Option<Encoded<C>> {
         let encode = self.link.as_ref()?.encode.as_ref()?;
@@ -394,7 +415,8 @@ impl<C, P> Drop for Visit<C, P> {
     fn drop(&mut self) {
         let shared = &self.room.shared;
         let mut state = shared.lock();
-        let gone = (state.present.remove(&self.number), state.waiting.remove(&self.number));
+        let waiting = (state.waiting.remove(&self.number), state.subscribers.remove(&self.number));
+        let gone = (state.present.remove(&self.number), waiting);
         if let Some(link) = &shared.link {
             link.left(&shared.name, state.present.len());
         }
