@@ -12,7 +12,7 @@ use serde_json::json;
 
 use crate::client::{ClientError, Failure, Message, Subscriber, SubscriberEvent};
 use crate::jetstream::api::JetStreamError;
-use crate::jetstream::context::{JetStream, StoredMessage, stored};
+use crate::jetstream::context::{JetStream, StoredMessage, is_stored, stored};
 use crate::outgoing::OutgoingMessage;
 
 /// The messages of a stream after a sequence. [`JetStream`] documents an example.
@@ -54,7 +54,8 @@ impl History {
         let mut last = self.after;
         loop {
             let reply = next_reply(&mut replies, self.streams.client()).await?;
-            match reply.status() {
+            // A publisher may have given a message any status.
+            match reply.status().filter(|_| !is_stored(&reply)) {
                 // The batch is complete. Without a message there are none behind it.
                 Some(204) => {
                     self.is_over = self.batch.is_empty();
