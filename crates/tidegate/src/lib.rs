@@ -144,8 +144,9 @@ pub use tidegate_engine::{
     ConnectionCharge, ConnectionRate, Context, DatagramChannel, Deadlines, EndpointLimits, EndpointListener, Event,
     EventLoop, Group, Handler, IpNet, Limits, Listener, LoadBalancing, Member, Outcome, PortableError, Position,
     PostError, Protocol, ProtocolIndex, Protocols, PublishError, Rate, ReadHalf, Remote, Room, RoomError, RoomEvent,
-    RoomLimits, RoomNotice, RoomSubscriber, Rooms, SendError, Server, ServerEnd, ServerHandle, ServiceManager, Session,
-    Shaping, Slow, StartError, Supervisor, UserLimits, Users, Visit, WriteHalf, blocking, task,
+    RoomLimits, RoomNotice, RoomSubscriber, Rooms, RoomsSummary, SendError, Server, ServerEnd, ServerHandle,
+    ServiceManager, Session, Shaping, Slow, StartError, Supervisor, UserLimits, Users, Visit, WriteHalf, blocking,
+    task,
 };
 /// HTTP/1.1.
 #[cfg(feature = "http1")]

@@ -21,6 +21,7 @@ mod room_state;
 mod rooms;
 mod shared_room;
 mod subscriber;
+mod summary;
 mod users;
 
 use std::any::{Any, TypeId};
@@ -43,6 +44,7 @@ pub(crate) use self::local_members::{Delivery, DeliveryOutcome, Groups};
 pub use self::room::{Room, RoomError, RoomLimits, Visit};
 pub use self::rooms::Rooms;
 pub use self::subscriber::{RoomNotice, RoomSubscriber};
+pub use self::summary::{RoomSummary, RoomsSummary};
 pub use self::users::{UserLimits, Users};
 use crate::mailbox::{LoopMessage, Mailbox, MailboxError};
 

@@ -294,6 +294,7 @@ impl<C: Broadcast, P> SharedRoom<C, P> {
     /// Sends a message to the members of this process.
     fn send_here(&self, message: &Encoded<C>, is_announcement: bool) -> Result<(), GroupFull> {
         let mut state = self.lock();
+        state.messages_sent += 1;
         // Announcements stand between the messages of the history, for all members alike.
         if !is_announcement && self.limits.history_max > 0 {
             let position = state.next_position();
@@ -304,6 +305,7 @@ impl<C: Broadcast, P> SharedRoom<C, P> {
 
     fn publish_here(&self, bytes: &Bytes, is_announcement: bool) -> Result<(), GroupFull> {
         let mut state = self.lock();
+        state.messages_sent += 1;
         let has_position = !is_announcement && self.limits.history_max > 0;
         let position = has_position.then(|| state.next_position());
         let event = RoomEvent::Message { bytes, position };

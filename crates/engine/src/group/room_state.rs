@@ -22,6 +22,8 @@ pub(super) struct RoomState<C, P> {
     /// The offset of the last message; 0 before the first one.
     last: u64,
     forgotten: u64,
+    /// Messages that members of this process were sent.
+    pub(super) messages_sent: u64,
     /// By the number of the visit, so in the order in which they came.
     pub(super) present: BTreeMap<u64, P>,
     pub(super) visits: u64,
@@ -71,6 +73,7 @@ impl<C, P> RoomState<C, P> {
             epoch: 0,
             last: 0,
             forgotten: 0,
+            messages_sent: 0,
             present: BTreeMap::new(),
             visits: 0,
             elsewhere: BTreeMap::new(),

@@ -25,7 +25,7 @@ struct SharedRooms<C, P> {
     by_name: Mutex<ByName<C, P>>,
 }
 
-type ByName<C, P> = HashMap<Arc<str>, Weak<SharedRoom<C, P>>>;
+pub(super) type ByName<C, P> = HashMap<Arc<str>, Weak<SharedRoom<C, P>>>;
 
 /// Makes a message to members of an event.
 type EncodeEvent<C> = dyn Fn(RoomEvent<'_>) -> Option<Encoded<C>> + Send + Sync;
@@ -194,7 +194,7 @@ impl<C, P> Rooms<C, P> {
         self.shared.rooms_max
     }
 
-    fn by_name(&self) -> MutexGuard<'_, ByName<C, P>> {
+    pub(super) fn by_name(&self) -> MutexGuard<'_, ByName<C, P>> {
         self.shared.by_name.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -61,6 +61,7 @@ impl<C: Broadcast, P: Send + Sync> BackplaneRoom for SharedRoom<C, P> {
         let mut state = self.lock();
         let Some((message, plain)) = self.message_of(&delivery) else { return true };
         let position = delivery.position;
+        state.messages_sent += 1;
         if let Some(position) = position {
             state.remember(position, &message, plain, &self.limits);
         }
