@@ -90,7 +90,7 @@ impl Backplane {
             return Err(AddressError::Scheme);
         }
         let client = NatsClient::to(address).map_err(|_| AddressError::Server)?;
-        // What others have stored must not end the connection whenever a history is read.
+        // A long message of another program in a stream must not end the connection whenever a history is read.
         let limits = ProtocolLimits {
             headers_bytes_max: NATS_MESSAGE_BYTES_MAX,
             payload_bytes_max: NATS_MESSAGE_BYTES_MAX,

@@ -55,7 +55,7 @@ impl Node {
         let rooms = Rooms::new(Slow::Skip, RoomLimits::default()).encoding(encoded).with(&backplane);
         let mut limits = UserLimits::default();
         (limits.history_max, limits.connections_max) = (history_max, 3);
-        let users = Users::new(&rooms, limits);
+        let users = Users::new(&rooms, &limits);
         let of_server = users.clone();
         let server = Server::bind("127.0.0.1:0").expect("an address").loops(2);
         let handler = move || (Lines::new(), Connection { users: of_server.clone(), visit: None });
@@ -170,7 +170,7 @@ fn connections_of_a_user_on_a_node_are_bounded() {
 #[test]
 fn a_kick_without_a_backplane_closes_those_of_this_process() {
     let rooms = Rooms::<Lines>::new(Slow::Skip, RoomLimits::default()).encoding(encoded);
-    let users = Users::new(&rooms, UserLimits::default());
+    let users = Users::new(&rooms, &UserLimits::default());
     let of_server = users.clone();
     let server = Server::bind("127.0.0.1:0").expect("an address").loops(1);
     let handler = move || (Lines::new(), Connection { users: of_server.clone(), visit: None });

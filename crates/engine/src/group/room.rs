@@ -31,7 +31,7 @@ pub struct RoomLimits {
     pub history_bytes_max: usize,
     /// Events that wait for a [subscriber](Room::subscribe) which reads slowly. 256.
     pub waiting_messages_max: usize,
-    /// Bytes of these. 256 KiB. It bounds what a slow subscriber costs.
+    /// Bytes of these. 256 KiB. It bounds the memory of a slow subscriber.
     pub waiting_bytes_max: usize,
 }
 

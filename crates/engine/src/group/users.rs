@@ -46,7 +46,7 @@ impl Default for UserLimits {
 /// use tidegate::{Encoded, RoomLimits, Rooms, Slow, UserLimits, Users};
 ///
 /// let rooms = Rooms::<Lines>::new(Slow::Skip, RoomLimits::default());
-/// let users = Users::new(&rooms, UserLimits::default());
+/// let users = Users::new(&rooms, &UserLimits::default());
 /// // In a handler: users.room("ada") and then enter(&cx.member(), ..).
 /// users.send("ada", &Encoded::of("your boat is ready\n".into()))?;
 /// users.kick("ada", 4001, "signed out")?;
@@ -59,11 +59,13 @@ pub struct Users<C, P = ()> {
 impl<C: Broadcast, P> Users<C, P> {
     /// Users with the options of `rooms`. Two of them with the same backplane are the same users, so make one, and clone it.
     #[must_use]
-    pub fn new(rooms: &Rooms<C, P>, limits: UserLimits) -> Self {
-        let mut room_limits = RoomLimits::default();
-        room_limits.members_max = limits.connections_max;
-        room_limits.history_max = limits.history_max;
-        room_limits.history_bytes_max = limits.history_bytes_max;
+    pub fn new(rooms: &Rooms<C, P>, limits: &UserLimits) -> Self {
+        let room_limits = RoomLimits {
+            members_max: limits.connections_max,
+            history_max: limits.history_max,
+            history_bytes_max: limits.history_bytes_max,
+            ..RoomLimits::default()
+        };
         Self { rooms: rooms.with_limits(room_limits, limits.users_max) }
     }
 
@@ -97,7 +99,7 @@ impl<C: Broadcast, P> Users<C, P> {
         self.with(user, (bytes, MessageForm::Plain), |room| room.publish(bytes))
     }
 
-    /// Closes all connections of a user, on all nodes: [`Room::kick`] has what is promised.
+    /// Closes all connections of a user, on all nodes, as [`Room::kick`] promises.
     ///
     /// # Errors
     /// As for [`Room::kick`].
@@ -150,7 +152,7 @@ mod tests {
     #[test]
     fn users_are_bounded_and_no_room_has_the_name_of_one() {
         let rooms = Rooms::<Lines>::new(Slow::Skip, RoomLimits::default());
-        let users = Users::new(&rooms, UserLimits { users_max: 2, ..UserLimits::default() });
+        let users = Users::new(&rooms, &UserLimits { users_max: 2, ..UserLimits::default() });
         assert!(rooms.room(&room_name("ada")).is_none());
         assert!(rooms.room("user:ada").is_some());
         let here = [users.room("ada"), users.room("")];
