@@ -13,7 +13,7 @@ use tidegate_http1::client::{Incoming, Outgoing};
 use tidegate_proxy_protocol::Builder;
 
 use super::error::SendFailure;
-use super::tunnel::Tunnel;
+use tidegate_l4::Tunnel;
 use super::upstreams::{Shared, Upstream};
 
 /// A connection to an upstream. One that is dropped in the middle of an exchange is reset.

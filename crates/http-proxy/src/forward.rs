@@ -15,7 +15,7 @@ use tidegate_http_upstream::{Connected, is_idempotent};
 use tidegate_http1::Status;
 
 use super::attempts::{Attempts, FailedAttempt};
-use super::balance::{Balance, Balancer, Candidate, hash_of};
+use tidegate_l4::{Balance, Balancer, Candidate, hash_of};
 use super::cancellations::{Admission, Cancellations, Requester};
 use super::connection::{ClientAddresses, Connection, connect, may_be_http2};
 use super::error::{Failure, SendFailure};

@@ -11,7 +11,7 @@ use tidegate_http::gateway::{EndCause, ExchangeNote};
 use tidegate_http1::Status;
 
 use super::error::FailureKind;
-use super::health::Millis;
+use tidegate_l4::Millis;
 use super::upstreams::{Shared, Upstream};
 
 pub(super) struct Lease {

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use tidegate_metrics::{MetricsText, UpstreamGroup, UpstreamSnapshot, UpstreamState, write_upstreams};
 
-use super::health::Millis;
+use tidegate_l4::Millis;
 use super::upstreams::{Shared, Upstream, Upstreams};
 
 impl Upstreams {

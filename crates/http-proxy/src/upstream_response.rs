@@ -21,7 +21,7 @@ use super::lease::Lease;
 use super::options::Options;
 use super::pool::Pool;
 use super::request_head::ForwardPlan;
-use super::tunnel::Tunnel;
+use tidegate_l4::Tunnel;
 use super::upload::Upload;
 use super::upstreams::Upstream;
 use super::websocket::Handshake;

@@ -13,10 +13,10 @@ use tidegate_sys::Address;
 #[cfg(feature = "tls")]
 use tidegate_tls::ClientConfig;
 
-use super::balance::{Balance, hash_of};
+use tidegate_l4::{Balance, hash_of};
 use super::check::HealthCheck;
 use super::counts::UpstreamCounts;
-use super::health::{Ejection, Health, Millis, millis};
+use tidegate_l4::{Ejection, Health, Millis, millis};
 use super::loop_counts::LoopCounts;
 use super::resolver::{Resolver, first_addresses};
 use super::retry::{Retries, RetryBudget};
