@@ -1,11 +1,13 @@
 //! Runs a configuration: `run`, `serve --config`, `serve --root` and `proxy`.
 //!
-//! `listeners.rs` starts the server, `routes.rs` makes routers, with `conditions.rs`, `guards.rs` and `upstreams.rs`. Here a
+//! `listeners.rs` starts the server, `forwarding.rs` makes forwarders for listeners below HTTP, `routes.rs` makes routers,
+//! with `conditions.rs`, `guards.rs` and `upstreams.rs`. Here a
 //! configuration takes the place of another one, as a whole or not at all. If the listeners stay as they are, the loops
 //! take other routers. Otherwise another server starts, which keeps the listeners of the addresses that stay; then the old
 //! one drains.
 
 mod conditions;
+mod forwarding;
 mod guards;
 mod listeners;
 mod routes;
@@ -22,6 +24,7 @@ use tidegate::http::cache::CacheCounts;
 use tidegate::metrics::{HttpMetrics, MetricsText};
 use tidegate::{Server, StartError};
 
+use self::forwarding::Forwarding;
 use self::listeners::{ListenPlan, ServerParts};
 use self::routes::{OpenRoutes, RouteTable};
 use crate::access_log::AccessLines;
@@ -126,6 +129,7 @@ struct Running {
     plan: ListenPlan,
     tls: Vec<Option<Tls>>,
     table: Arc<RouteTable>,
+    forwarding: Forwarding,
 }
 
 impl Gateway {
@@ -140,11 +144,13 @@ impl Gateway {
         let plan = ListenPlan::new(&config);
         let table = Arc::new(RouteTable::new(OpenRoutes::open(&config, None)?.maintain()?, access_log.lines()));
         let tls = plan.tls(&process)?;
-        let parts = ServerParts { process: &process, metrics: metrics.as_ref(), table: &table };
+        let forwarding = Forwarding::open(&config, &process, None)?.maintain()?;
+        let parts =
+            ServerParts { process: &process, metrics: metrics.as_ref(), table: &table, forwarding: &forwarding };
         let server = plan.start(&parts, &tls, inherited, None)?;
         acme::start()?;
         let in_use = Mutex::new(table.clone());
-        let current = Mutex::new(Running { plan, tls, table });
+        let current = Mutex::new(Running { plan, tls, table, forwarding });
         let (servers, admin) = (CurrentServer::new(server), RunningAdmin::default());
         Ok(Self { source, process, access_log, metrics, servers, admin, table: in_use, current })
     }
@@ -180,8 +186,7 @@ impl Gateway {
 
     fn announce(&self) {
         let running = self.lock();
-        let is_https = running.plan.listens.iter().map(|listen| listen.is_https).collect::<Vec<_>>();
-        announce(&self.servers.get(), &is_https);
+        announce(&self.servers.get(), &running.plan.schemes());
         findings::announce(&self.process, None, running.tls.iter().flatten());
     }
 
@@ -224,21 +229,24 @@ impl Gateway {
         // Before anything changes: certificates that cannot be used refuse the configuration.
         let tls = plan.tls(&self.process)?;
         let routes = OpenRoutes::open(&config, Some(&running.table.current()))?.maintain()?;
+        let forwarding = Forwarding::open(&config, &self.process, Some(&running.forwarding))?.maintain()?;
         let summary = format!("{} listeners, {} routes", config.listen.len(), config.routes.len());
         if plan == running.plan {
             running.table.replace(routes);
             running.tls.iter().flatten().for_each(Tls::reload);
+            running.forwarding = forwarding.continue_with(&running.forwarding, &config, &self.process)?;
             return Ok(summary);
         }
         let table = Arc::new(RouteTable::new(routes, self.access_log.lines()));
-        let parts = ServerParts { process: &self.process, metrics: self.metrics.as_ref(), table: &table };
-        let is_https: Vec<_> = plan.listens.iter().map(|listen| listen.is_https).collect();
+        let (process, metrics) = (&self.process, self.metrics.as_ref());
+        let parts = ServerParts { process, metrics, table: &table, forwarding: &forwarding };
+        let schemes = plan.schemes();
         self.servers.replace(|old| plan.start(&parts, &tls, None, Some(old)))?;
         *self.table.lock().unwrap_or_else(PoisonError::into_inner) = table.clone();
-        *running = Running { plan, tls, table };
+        *running = Running { plan, tls, table, forwarding };
         let server = self.servers.get();
         tracing::info!(subsystem = "config", addresses = ?listeners::addresses(&server), "listeners changed");
-        announce(&server, &is_https);
+        announce(&server, &schemes);
         Ok(summary)
     }
 }
