@@ -128,7 +128,6 @@ use self::copies::CopyUpstreams;
 use self::forward::LoopUpstreams;
 pub use self::forwarded::Forwarding;
 use self::forwarded::Pseudonym;
-pub use tidegate_l4::{Balance, Ejection};
 pub use self::maintenance::Maintenance;
 use self::mirror::LoopMirror;
 pub use self::mirror::Mirror;
@@ -141,6 +140,7 @@ pub use self::upstreams::{UpstreamLimits, Upstreams, UpstreamsBuilder, Upstreams
 pub use self::url::{InvalidUrl, UpstreamUrl};
 #[doc(inline)]
 pub use tidegate_http::{Edit, RateLimit};
+pub use tidegate_l4::{Balance, Ejection};
 
 /// Passes requests on to upstreams: a function for a [`Router`](tidegate_http::Router).
 ///

@@ -20,7 +20,7 @@ pub enum ClientHello {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum HelloError {
-    /// The first record is no handshake record of TLS, or the first message no ClientHello.
+    /// The first record is no TLS handshake record, or the first message no ClientHello.
     NotTls,
     /// A length does not fit into the one around it, or something stands twice.
     Malformed,

@@ -11,7 +11,7 @@ use std::time::Duration;
 use tidegate_codec::framing::Raw;
 use tidegate_engine::{Backend, Client, EventLoop, resolve, task};
 
-use super::upstreams::{ConnectCheck, Shared, Upstreams};
+use super::upstreams::{ConnectCheck, ServerSet, Upstreams};
 
 /// A thread that checks servers and resolves their names. Dropping it has the thread end within a second.
 #[derive(Debug)]
@@ -55,7 +55,7 @@ impl Upstreams {
     }
 }
 
-async fn maintain(shared: Weak<Shared>, has_ended: Arc<AtomicBool>, resolved: Sender<()>) {
+async fn maintain(shared: Weak<ServerSet>, has_ended: Arc<AtomicBool>, resolved: Sender<()>) {
     let mut rows: HashMap<u64, (u32, u32)> = HashMap::new();
     let (mut resolve_at, mut check_at) = (task::now(), task::now());
     while let Some(shared) = shared.upgrade().filter(|_| !has_ended.load(Relaxed)) {

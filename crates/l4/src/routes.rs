@@ -42,7 +42,7 @@ impl Routes {
         Self { reads_hello: false, exact: HashMap::new(), wildcards: HashMap::new(), others: Some(upstreams.clone()) }
     }
 
-    /// Connections of TLS have the upstreams of their server name. One without a name, or with one that has no upstreams,
+    /// TLS connections have the upstreams of their server name. One without a name, or with one that has no upstreams,
     /// is refused with the alert `unrecognized_name`.
     #[must_use]
     pub fn by_name() -> Self {

@@ -37,7 +37,7 @@ use super::upstreams::{Lease, Upstreams};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug, Clone)]
-pub struct TcpForwarder(Arc<Shared>);
+pub struct TcpForwarder(Arc<TcpState>);
 
 /// Bounds of a connection. Each default protects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,7 +66,7 @@ pub enum ForwardError {
 pub struct TcpCounts {
     /// Connections that were passed on.
     pub forwarded: u64,
-    /// Connections of TLS without a server name that has upstreams.
+    /// TLS connections without a server name that has upstreams.
     pub unrecognized: u64,
     /// Connections for which no upstream was left.
     pub unavailable: u64,
@@ -75,7 +75,7 @@ pub struct TcpCounts {
 }
 
 #[derive(Debug)]
-struct Shared {
+struct TcpState {
     plan: Mutex<Arc<Plan>>,
     policy: Arc<Policy>,
     forwarded: AtomicU64,
@@ -106,7 +106,7 @@ impl TcpForwarder {
     /// The same behind a proxy, whose headers name the clients.
     #[must_use]
     pub fn with_policy(routes: Routes, limits: TcpLimits, policy: Policy) -> Self {
-        Self(Arc::new(Shared {
+        Self(Arc::new(TcpState {
             plan: Mutex::new(Arc::new(Plan { routes, limits })),
             policy: Arc::new(policy),
             forwarded: AtomicU64::new(0),
@@ -135,11 +135,8 @@ impl TcpForwarder {
     #[must_use]
     pub fn codec(&self, peer: Option<IpAddr>) -> ReceivesHeader<Opening> {
         let plan = self.plan();
-        let opening = if plan.routes.reads_hello() {
-            Opening::hello(plan.limits.hello_bytes_max)
-        } else {
-            Opening::nothing()
-        };
+        let opening =
+            if plan.routes.reads_hello() { Opening::hello(plan.limits.hello_bytes_max) } else { Opening::nothing() };
         ReceivesHeader::new(&self.0.policy, peer, opening)
     }
 

@@ -39,7 +39,7 @@ use super::upstreams::{Lease, Upstreams};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug, Clone)]
-pub struct UdpForwarder(Arc<Shared>);
+pub struct UdpForwarder(Arc<UdpState>);
 
 /// Which clients have flows, and bounds. Each default protects.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -94,7 +94,7 @@ struct Counters {
 }
 
 #[derive(Debug)]
-struct Shared {
+struct UdpState {
     plan: Mutex<Arc<Plan>>,
     counters: Counters,
 }
@@ -148,7 +148,7 @@ impl UdpForwarder {
     #[must_use]
     pub fn new(upstreams: &Upstreams, rules: UdpRules) -> Self {
         let plan = Mutex::new(Arc::new(Plan { upstreams: upstreams.clone(), rules }));
-        Self(Arc::new(Shared { plan, counters: Counters::default() }))
+        Self(Arc::new(UdpState { plan, counters: Counters::default() }))
     }
 
     /// New flows have these upstreams and rules; those that are there stay as they are.
@@ -277,9 +277,8 @@ impl Flows {
         let options = DatagramOptions { peer: Some(lease.0.address), ..self.forwarder.options() };
         let opened = (self.open)(lease.0.address, &options);
         // Without a descriptor for it, another flow gives up its own.
-        let opened = opened.or_else(|error| {
-            if self.displace() { (self.open)(lease.0.address, &options) } else { Err(error) }
-        });
+        let opened =
+            opened.or_else(|error| if self.displace() { (self.open)(lease.0.address, &options) } else { Err(error) });
         let channel = opened.map_err(|error| tracing::warn!(subsystem = "l4", %error, "no socket for a flow")).ok()?;
         let flow = Rc::new(Flow {
             client: first.source,
@@ -356,11 +355,8 @@ impl Flows {
     fn on_upstream(&self, flow: &Flow, datagram: Datagram) {
         flow.last.set(task::now());
         flow.lease.0.health.on_success();
-        let response = Transmit {
-            local: flow.local,
-            ecn: datagram.ecn,
-            ..Transmit::new(datagram.payload, flow.client)
-        };
+        let response =
+            Transmit { local: flow.local, ecn: datagram.ecn, ..Transmit::new(datagram.payload, flow.client) };
         let is_sent = !datagram.truncated && self.front.borrow_mut().send(response).is_ok();
         let counter = if is_sent { &self.counters().returned } else { &self.counters().dropped };
         counter.fetch_add(1, Relaxed);

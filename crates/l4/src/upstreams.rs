@@ -20,7 +20,7 @@ use super::health::{Ejection, Health, Millis, millis};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug, Clone)]
-pub struct Upstreams(pub(crate) Arc<Shared>);
+pub struct Upstreams(pub(crate) Arc<ServerSet>);
 
 /// The place of a server: `tcp://HOST:PORT` or `udp://HOST:PORT`. A name may have several addresses, and each is used.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -84,7 +84,7 @@ pub struct UpstreamsBuilder {
 }
 
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct ServerSet {
     pub(crate) servers: Vec<(ServerAddress, u32)>,
     pub(crate) limits: UpstreamLimits,
     pub(crate) check: Option<ConnectCheck>,
@@ -271,7 +271,7 @@ impl UpstreamsBuilder {
     /// Makes the set. Names have no address until the [upkeep](Upstreams::maintain_on_thread) runs.
     #[must_use]
     pub fn build(self) -> Upstreams {
-        let upstreams = Upstreams(Arc::new(Shared {
+        let upstreams = Upstreams(Arc::new(ServerSet {
             servers: self.servers,
             limits: self.limits,
             check: self.check,

@@ -11,13 +11,13 @@ use super::{Config, Forwards, PathRule, RedirectHttps, forwarding, host_key};
 impl Config {
     /// Checks the rules between tables.
     pub(super) fn check(&self, mistakes: &mut Mistakes) {
+        forwarding::check(self, mistakes);
         self.check_names(mistakes);
         self.check_addresses(mistakes);
         let needs_routes = self.listen.is_empty() || self.listen.iter().any(|listen| listen.forwards.is_none());
         if self.routes.is_empty() && needs_routes && !self.redirects_all() && !mistakes.has_errors() {
             mistakes.add(None, "there is no [[route]] and no [[site]]");
         }
-        forwarding::check_transports(self, mistakes);
         self.check_hosts(mistakes);
         self.check_paths(mistakes);
         self.check_caches(mistakes);
@@ -90,7 +90,10 @@ impl Config {
         }
         for upstream in &self.upstreams {
             if names.get(&*upstream.name.value) == Some(&false) {
-                mistakes.warn(upstream.name.place, format!("no route uses the upstream `{}`, and no listener", upstream.name.value));
+                mistakes.warn(
+                    upstream.name.place,
+                    format!("no route uses the upstream `{}`, and no listener", upstream.name.value),
+                );
             }
         }
     }

@@ -8,8 +8,15 @@ use super::mistakes::{Located, Mistakes};
 use super::model::Action;
 use super::{Config, Forwards, HeaderMode, Listen, Upstream};
 
+/// Checks the listeners and the upstreams of a file.
+pub(super) fn check(config: &Config, mistakes: &mut Mistakes) {
+    config.listen.iter().for_each(|listen| check_listen(listen, mistakes));
+    config.upstreams.iter().for_each(|upstream| check_upstream(upstream, mistakes));
+    check_transports(config, mistakes);
+}
+
 /// The keys of a listener that its protocol does not have.
-pub(super) fn check_listen(listen: &Listen, mistakes: &mut Mistakes) {
+fn check_listen(listen: &Listen, mistakes: &mut Mistakes) {
     let Some(forwards) = listen.forwards else {
         if listen.upstream.is_some() || !listen.sni.is_empty() {
             let text = "`upstream` and `sni` need `protocol = \"tcp\"`, `\"udp\"` or `\"tls-passthrough\"`; \
@@ -71,7 +78,8 @@ fn check_udp(listen: &Listen, mistakes: &mut Mistakes) {
 
 fn check_names(listen: &Listen, mistakes: &mut Mistakes) {
     if listen.sni.is_empty() && listen.upstream.is_none() {
-        mistakes.add(listen.place, "a `tls-passthrough` listener has `sni`, with an upstream for each name, or `upstream`");
+        mistakes
+            .add(listen.place, "a `tls-passthrough` listener has `sni`, with an upstream for each name, or `upstream`");
     }
     let none = Upstreams::builder().build();
     let mut routes = Routes::by_name();
@@ -91,7 +99,7 @@ fn refuse(listen: &Listen, keys: &[(&str, bool)], protocols: &str, mistakes: &mu
 }
 
 /// The keys of an upstream whose servers are below HTTP.
-pub(super) fn check_upstream(upstream: &Upstream, mistakes: &mut Mistakes) {
+fn check_upstream(upstream: &Upstream, mistakes: &mut Mistakes) {
     let place = upstream.name.place;
     let Some((first, _)) = upstream.l4_servers.first() else { return };
     let is_udp = first.is_udp();
@@ -124,7 +132,7 @@ pub(super) fn check_upstream(upstream: &Upstream, mistakes: &mut Mistakes) {
 }
 
 /// Whether each upstream has servers of the kind that its routes and listeners need.
-pub(super) fn check_transports(config: &Config, mistakes: &mut Mistakes) {
+fn check_transports(config: &Config, mistakes: &mut Mistakes) {
     let kinds: HashMap<&str, &str> =
         config.upstreams.iter().map(|upstream| (&*upstream.name.value, kind(upstream))).collect();
     let mut check = |wanted: &Located<String>, needed: &str, user: &str| match kinds.get(&*wanted.value) {

@@ -24,7 +24,7 @@ pub(crate) struct Listen {
     pub(crate) forwards: Option<Forwards>,
     /// The upstream of those; with TLS, of the names that `sni` does not have.
     pub(crate) upstream: Option<Located<String>>,
-    /// Server names of TLS, each with its upstream.
+    /// Server names (SNI), each with its upstream.
     pub(crate) sni: Vec<(Located<String>, Located<String>)>,
     pub(crate) certificates: Vec<CertificateFiles>,
     /// The names of a certificate that is made at the start.
@@ -218,7 +218,6 @@ impl Keys for Listen {
             let keys = "`certificates`, `self-signed`, `client-ca`, `ticket-keys` and `versions`";
             mistakes.add(self.place, format!("{keys} need `protocol = \"https\"`"));
         }
-        super::forwarding::check_listen(self, mistakes);
         if self.is_https && self.redirect_https.is_some() {
             mistakes.add(self.place, "an https listener cannot redirect to https");
         }

@@ -112,7 +112,6 @@ impl Keys for Upstream {
     ];
 
     fn check(&mut self, mistakes: &mut Mistakes) {
-        super::forwarding::check_upstream(self, mistakes);
         if let Some(ca) = &self.ca
             && let Err(error) = std::fs::metadata(&ca.value)
         {

@@ -51,7 +51,8 @@ impl Forwarding {
         }
         let mut forwarding = Self { sets, forwarders: Vec::new() };
         for listen in &config.listen {
-            let forwarder = listen.forwards.map(|forwards| forwarding.forwarder(listen, forwards, process)).transpose()?;
+            let forwarder =
+                listen.forwards.map(|forwards| forwarding.forwarder(listen, forwards, process)).transpose()?;
             forwarding.forwarders.push(forwarder);
         }
         Ok(forwarding)

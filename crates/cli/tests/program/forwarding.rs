@@ -257,8 +257,9 @@ fn each_mistake_of_a_listener_below_http_says_how_to_remove_it() {
     let tcp = "[[upstream]]\nname = \"t\"\nservers = [\"tcp://a:1\"]\n";
     let udp = "[[upstream]]\nname = \"u\"\nservers = [\"udp://a:1\"]\n";
     let web = "[[upstream]]\nname = \"w\"\nservers = [\"http://a\"]\n";
-    let listen = |protocol: &str, more: &str| format!("[[listen]]\naddress = \":0\"\nprotocol = \"{protocol}\"\n{more}\n")
-        .replace(":0", "127.0.0.1:0");
+    let listen = |protocol: &str, more: &str| {
+        format!("[[listen]]\naddress = \":0\"\nprotocol = \"{protocol}\"\n{more}\n").replace(":0", "127.0.0.1:0")
+    };
     for (text, place, expected) in [
         (listen("tpc", ""), "3:12", "did you mean \"tcp\"?"),
         (listen("tcp", ""), "1:1", "has no `upstream`: name an [[upstream]]"),
@@ -272,12 +273,20 @@ fn each_mistake_of_a_listener_below_http_says_how_to_remove_it() {
         (listen("tcp", "upstream = \"t\"\nsni = { a = \"t\" }") + tcp, "1:1", "`sni` is for `tls-passthrough`"),
         (listen("tcp", "upstream = \"t\"\nself-signed = true") + tcp, "1:1", "`self-signed` is for `http` or `https`"),
         (listen("tcp", "upstream = \"t\"\nlimits = { flows = 1 }") + tcp, "1:1", "`limits.flows` is for `udp`"),
-        (listen("udp", "upstream = \"u\"\nproxy-protocol = \"required\"") + udp, "1:1", "`proxy-protocol` is for `tcp`"),
+        (
+            listen("udp", "upstream = \"u\"\nproxy-protocol = \"required\"") + udp,
+            "1:1",
+            "`proxy-protocol` is for `tcp`",
+        ),
         (listen("udp", "upstream = \"u\"").replace("127.0.0.1:0", "unix:/a") + udp, "2:11", "no address of UDP"),
         (listen("http", "upstream = \"w\"") + web, "1:1", "a [[route]] names the upstream"),
         (format!("{tcp}[[route]]\nupstream = \"t\"\n"), "5:12", "are `tcp://`, and a route needs of HTTP"),
         (tcp.replace("tcp://a:1", "tcp://a"), "3:12", "it ends with a port"),
-        (tcp.replace("\"tcp://a:1\"", "\"tcp://a:1\", \"udp://a:1\""), "2:8", "all of HTTP, all `tcp://` or all `udp://`"),
+        (
+            tcp.replace("\"tcp://a:1\"", "\"tcp://a:1\", \"udp://a:1\""),
+            "2:8",
+            "all of HTTP, all `tcp://` or all `udp://`",
+        ),
         (format!("{tcp}ca = \"/dev/null\"\n"), "2:8", "has no `ca`: remove it"),
         (format!("{tcp}health-check = {{ path = \"/\" }}\n"), "2:8", "has no `health-check.path`: remove it"),
         (format!("{tcp}limits = {{ body-timeout = 1 }}\n"), "2:8", "has no `limits` beyond `connect-timeout`"),

@@ -61,7 +61,9 @@ fn the_name_is_found_in_every_split_and_in_records_of_any_length() {
         for end in 0..bytes.len() {
             match read_client_hello(&bytes[..end], MAX) {
                 // Never more than there will be.
-                Ok(ClientHello::NeedMore(needed)) => assert!((end + 1..=bytes.len()).contains(&needed), "{each}, {end}"),
+                Ok(ClientHello::NeedMore(needed)) => {
+                    assert!((end + 1..=bytes.len()).contains(&needed), "{each}, {end}")
+                }
                 other => panic!("{other:?} after {end} bytes in records of {each}"),
             }
         }
@@ -84,7 +86,9 @@ fn a_hello_without_a_name_is_complete() {
 
 #[test]
 fn other_bytes_are_refused_with_the_first_that_shows_it() {
-    for bytes in [&b"G"[..], b"\x16\x02", b"\x15\x03\x01\x00\x02\x02\x70", b"\x80\x2e\x01", b"\x16\x03\x01\x00\x05\x02\0\0\0\0"] {
+    for bytes in
+        [&b"G"[..], b"\x16\x02", b"\x15\x03\x01\x00\x02\x02\x70", b"\x80\x2e\x01", b"\x16\x03\x01\x00\x05\x02\0\0\0\0"]
+    {
         assert_eq!(read_client_hello(bytes, MAX), Err(HelloError::NotTls), "{bytes:?}");
     }
     for bytes in [&b"\x16\x03\x01\x00\x00"[..], b"\x16\x03\x01\x40\x01"] {

@@ -42,7 +42,9 @@ fn start(network: &Network, rules: UdpRules) -> (SimNode, UdpForwarder) {
     let front = node.datagrams(PORT, &forwarder.options(), EndpointLimits::default()).expect("a port");
     // The loop is borrowed while its tasks run, so each socket of a flow is opened on it before.
     let spare = std::cell::RefCell::new(spares(&node, 40));
-    let running = forwarder.clone().run(front, move |_, _| spare.borrow_mut().pop().ok_or_else(|| std::io::ErrorKind::Other.into()));
+    let running = forwarder
+        .clone()
+        .run(front, move |_, _| spare.borrow_mut().pop().ok_or_else(|| std::io::ErrorKind::Other.into()));
     drop(node.spawn(running));
     (node, forwarder)
 }
