@@ -12,6 +12,7 @@
 
 #![forbid(unsafe_code)]
 
+use std::convert::Infallible;
 use std::error::Error;
 use std::io::Write;
 use std::net::{TcpStream, UdpSocket};
@@ -19,7 +20,6 @@ use std::sync::mpsc::{self, Sender};
 use std::time::{Duration, Instant};
 
 use tidegate::codec::{Datagram, Fault, Input, Output, Step, Transmits};
-use tidegate::framing::Payload;
 use tidegate::sys::DatagramOptions;
 use tidegate::{Address, Codec, Endpoint, EndpointListener, Listener, Server, ServerHandle, Slice};
 
@@ -63,7 +63,8 @@ fn structured_data(rest: &str) -> Option<(&str, &str)> {
     while rest[end..].starts_with('[') {
         let (mut is_quoted, mut is_escaped) = (false, false);
         let close = rest[end..].bytes().position(|byte| {
-            let was_escaped = std::mem::replace(&mut is_escaped, byte == b'\\' && is_quoted && !is_escaped);
+            let was_escaped = is_escaped;
+            is_escaped = byte == b'\\' && is_quoted && !was_escaped;
             is_quoted ^= byte == b'"' && !was_escaped;
             byte == b']' && !is_quoted
         })?;
@@ -93,7 +94,7 @@ enum FrameError {
 
 impl Codec for OctetCounting {
     type In = Slice;
-    type Out = Payload;
+    type Out = Infallible;
     type Error = FrameError;
 
     fn protocol(&self) -> &'static str {
@@ -131,11 +132,9 @@ impl Codec for OctetCounting {
         }
     }
 
-    fn encode(&mut self, message: Payload, out: &mut Output<'_>) -> Result<(), FrameError> {
-        let bytes = message.as_ref();
-        out.write(format!("{} ", bytes.len()).as_bytes());
-        out.write(bytes);
-        Ok(())
+    /// A receiver sends nothing.
+    fn encode(&mut self, nothing: Infallible, _: &mut Output<'_>) -> Result<(), FrameError> {
+        match nothing {}
     }
 }
 
@@ -252,12 +251,38 @@ mod tests {
         assert!(Message::read(b"<1>1 - - - - - -").is_some_and(|message| message.text.is_empty()));
     }
 
+    /// `logger` of util-linux, both ways.
+    #[test]
+    fn logger_sends_messages() -> Result<(), Any> {
+        let (sender, lines) = mpsc::channel();
+        let server = start("127.0.0.1:0", "127.0.0.1:0", sender)?;
+        let ports: Vec<_> = server.listeners().iter().flat_map(|listener| listener.addresses()).collect();
+        for (address, ways) in ports.into_iter().zip([&["--tcp", "--octet-count"][..], &["--udp"]]) {
+            let port = address.ip().ok_or("an IP address")?.port().to_string();
+            let mut command = std::process::Command::new("logger");
+            command.args(["--rfc5424=notq", "--server", "127.0.0.1", "--port", &port, "--tag", "tide"]);
+            match command.args(["--priority", "local0.notice"]).args(ways).arg("the tide is out").status() {
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                    let required = std::env::var_os("TIDEGATE_TOOLS_REQUIRED").is_some_and(|value| value == "1");
+                    assert!(!required, "logger is required");
+                    println!("skipped: logger is not installed");
+                    return Ok(());
+                }
+                status => assert!(status?.success()),
+            }
+            let line = lines.recv_timeout(Duration::from_secs(60))?;
+            assert!(line.starts_with("127.0.0.1 16.5 ") && line.ends_with(" tide: the tide is out"), "{line}");
+        }
+        server.drain(Duration::from_secs(5));
+        Ok(())
+    }
+
     /// The messages of a wire that comes in two parts, and whether it ended in an error.
     fn messages(wire: &[u8], split: usize) -> (Vec<Vec<u8>>, bool) {
         let mut harness = CodecHarness::new(OctetCounting { message_bytes_max: 20 });
         let (mut all, mut has_failed) = (Vec::new(), false);
         for part in [&wire[..split], &wire[split..]] {
-            match harness.receive(part) {
+            match harness.decode(part) {
                 Ok(messages) => all.extend(messages.iter().map(|message| message.to_vec())),
                 Err(_) => has_failed = true,
             }
@@ -267,8 +292,9 @@ mod tests {
 
     #[test]
     fn octets_are_counted_in_every_split() {
-        for split in 0..=15 {
-            assert_eq!(messages(b"3 ebb4 flow1 ~0", split.min(12)).0, [&b"ebb"[..], b"flow", b"~"].map(<[u8]>::to_vec));
+        let wire = b"3 ebb4 flow1 ~";
+        for split in 0..=wire.len() {
+            assert_eq!(messages(wire, split).0, [&b"ebb"[..], b"flow", b"~"].map(<[u8]>::to_vec));
         }
         for wire in [&b"x"[..], b"03 ebb", b"-1 ", b"3x", b"21 ", b"1234567"] {
             assert!(messages(wire, 0).1, "{wire:?}");

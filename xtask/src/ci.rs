@@ -127,7 +127,7 @@ fn examples(backend: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-const EXAMPLES: [&str; 38] = [
+const EXAMPLES: [&str; 40] = [
     "axum",
     "behind_proxy",
     "cache_server",
@@ -156,6 +156,8 @@ const EXAMPLES: [&str; 38] = [
     "sign_in",
     "socks_server",
     "nats_server",
+    "statsd",
+    "syslog",
     "udp_echo",
     "zone",
     "memcached_server",
