@@ -24,7 +24,7 @@ use tidegate::{Endpoint, EndpointListener, Server, ServerHandle};
 type Any = Box<dyn Error>;
 
 /// A line of a datagram: `NAME:VALUE|KIND`, and for a counter or a timing the share that was sampled, `|@0.1`.
-#[derive(Debug, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 enum Sample<'a> {
     Count(f64),
     Gauge(f64),

@@ -45,7 +45,8 @@ pub struct UdpForwarder(Arc<UdpState>);
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct UdpRules {
-    /// Flows at once, of all loops. For one more the flow that was idle for the longest time ends. 4,096, or an eighth of the
+    /// Flows at once, of all loops, beside one of each loop that has no other. For one more the flow of the loop that was
+    /// idle for the longest time ends. 4,096, or an eighth of the
     /// descriptors of the process if that is less: each flow has a socket. It bounds the memory that forged sources take.
     pub flows_max: usize,
     /// How long a flow may be without a datagram in either direction. 60 seconds.
@@ -271,8 +272,9 @@ impl Flows {
             return None;
         }
         let lease = plan.upstreams.pick(Some(source), &[], now)?;
-        if self.counters().flows.load(Relaxed) >= rules.flows_max.max(1) && !self.displace() {
-            return None;
+        if self.counters().flows.load(Relaxed) >= rules.flows_max.max(1) {
+            // A loop without flows has none to displace, and gets one all the same: its clients would be refused otherwise.
+            self.displace();
         }
         let options = DatagramOptions { peer: Some(lease.0.address), ..self.forwarder.options() };
         let opened = (self.open)(lease.0.address, &options);

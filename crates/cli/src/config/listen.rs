@@ -240,6 +240,12 @@ impl Listen {
         Self { upstream: None, sni: Vec::new(), ..self.without_places() }
     }
 
+    /// Its addresses with their scheme, as the file has them.
+    pub(crate) fn name(&self) -> String {
+        let addresses: Vec<_> = self.addresses.iter().map(|address| address.value.to_string()).collect();
+        format!("{}{}", self.scheme(), addresses.join(" "))
+    }
+
     /// The scheme of its addresses, for readers.
     pub(crate) fn scheme(&self) -> &'static str {
         match (self.forwards, self.is_https) {

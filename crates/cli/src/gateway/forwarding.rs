@@ -9,6 +9,7 @@ use tidegate::http::proxy::Ejection;
 use tidegate::l4::{
     ConnectCheck, Maintenance, Routes, TcpForwarder, TcpLimits, UdpForwarder, UdpRules, UpstreamLimits, Upstreams,
 };
+use tidegate::metrics::{Kind, MetricsText};
 
 use crate::config::{Config, Forwards, Listen, ListenLimits, Located, Upstream};
 use crate::server::ProcessOptions;
@@ -90,6 +91,12 @@ impl Forwarding {
         Ok(self)
     }
 
+    /// Each forwarder with the addresses of its listener.
+    pub(super) fn named(&self, config: &Config) -> Vec<(String, Forwarder)> {
+        let both = config.listen.iter().zip(&self.forwarders);
+        both.filter_map(|(listen, forwarder)| Some((listen.name(), forwarder.clone()?))).collect()
+    }
+
     fn forwarder(
         &self,
         listen: &Listen,
@@ -125,6 +132,50 @@ impl Forwarding {
     fn set(&self, name: &Located<String>) -> Result<&Upstreams, Box<dyn Error>> {
         let open = self.sets.get(&name.value).ok_or_else(|| format!("there is no upstream `{}`", name.value))?;
         Ok(&open.set)
+    }
+}
+
+/// Writes the numbers of forwarders.
+pub(super) fn write_forwarders(forwarders: &[(String, Forwarder)], text: &mut MetricsText) {
+    let tcp: Vec<_> = forwarders
+        .iter()
+        .filter_map(
+            |(name, forwarder)| if let Forwarder::Tcp(tcp) = forwarder { Some((name, tcp.counts())) } else { None },
+        )
+        .collect();
+    let udp: Vec<_> = forwarders
+        .iter()
+        .filter_map(
+            |(name, forwarder)| if let Forwarder::Udp(udp) = forwarder { Some((name, udp.counts())) } else { None },
+        )
+        .collect();
+    if !tcp.is_empty() {
+        text.family("tidegate_l4_connections", Kind::Counter, "Connections of a listener below HTTP, by result.");
+        for (name, counts) in &tcp {
+            let results = [
+                ("forwarded", counts.forwarded),
+                ("unrecognized_name", counts.unrecognized),
+                ("unavailable", counts.unavailable),
+            ];
+            results.iter().for_each(|(result, count)| text.sample(&[("listener", name), ("result", result)], count));
+        }
+        text.family("tidegate_l4_connects_failed", Kind::Counter, "Attempts to connect to an upstream that failed.");
+        tcp.iter().for_each(|(name, counts)| text.sample(&[("listener", name)], counts.failed_attempts));
+    }
+    if !udp.is_empty() {
+        text.family("tidegate_l4_flows", Kind::Gauge, "Flows of datagrams.");
+        udp.iter().for_each(|(name, counts)| text.sample(&[("listener", name)], counts.flows));
+        text.family("tidegate_l4_flows_ended", Kind::Counter, "Flows of datagrams that ended, by reason.");
+        for (name, counts) in &udp {
+            let reasons =
+                [("idle", counts.expired), ("displaced", counts.displaced), ("unreachable", counts.unreachable)];
+            reasons.iter().for_each(|(reason, count)| text.sample(&[("listener", name), ("reason", reason)], count));
+        }
+        text.family("tidegate_l4_datagrams", Kind::Counter, "Datagrams of a listener below HTTP, by result.");
+        for (name, counts) in &udp {
+            let results = [("forwarded", counts.forwarded), ("returned", counts.returned), ("dropped", counts.dropped)];
+            results.iter().for_each(|(result, count)| text.sample(&[("listener", name), ("result", result)], count));
+        }
     }
 }
 

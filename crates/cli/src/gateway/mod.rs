@@ -24,7 +24,7 @@ use tidegate::http::cache::CacheCounts;
 use tidegate::metrics::{HttpMetrics, MetricsText};
 use tidegate::{Server, StartError};
 
-use self::forwarding::Forwarding;
+use self::forwarding::{Forwarder, Forwarding, write_forwarders};
 use self::listeners::{ListenPlan, ServerParts};
 use self::routes::{OpenRoutes, RouteTable};
 use crate::access_log::AccessLines;
@@ -120,6 +120,8 @@ struct Gateway {
     admin: RunningAdmin,
     /// The table in use, which can be read during a reload.
     table: Mutex<Arc<RouteTable>>,
+    /// The forwarders in use, each with the addresses of its listener.
+    forwarders: Mutex<Vec<(String, Forwarder)>>,
     /// Held as long as a reload takes.
     current: Mutex<Running>,
 }
@@ -149,10 +151,10 @@ impl Gateway {
             ServerParts { process: &process, metrics: metrics.as_ref(), table: &table, forwarding: &forwarding };
         let server = plan.start(&parts, &tls, inherited, None)?;
         acme::start()?;
-        let in_use = Mutex::new(table.clone());
+        let (in_use, forwarders) = (Mutex::new(table.clone()), Mutex::new(forwarding.named(&config)));
         let current = Mutex::new(Running { plan, tls, table, forwarding });
         let (servers, admin) = (CurrentServer::new(server), RunningAdmin::default());
-        Ok(Self { source, process, access_log, metrics, servers, admin, table: in_use, current })
+        Ok(Self { source, process, access_log, metrics, servers, admin, table: in_use, forwarders, current })
     }
 
     /// Starts the administrative server, which follows the server and its routes through reloads.
@@ -165,6 +167,8 @@ impl Gateway {
         };
         let gateway = Arc::downgrade(self);
         let table = move || gateway.upgrade().map(|gateway| gateway.table());
+        let gateway = Arc::downgrade(self);
+        let forwarders = move || gateway.upgrade().map_or_else(Vec::new, |gateway| gateway.forwarders());
         let (of_caches, of_metrics) = (table.clone(), table.clone());
         let caches = move || of_caches().map_or_else(Vec::new, |table| table.caches());
         let servers = self.servers.clone();
@@ -172,7 +176,10 @@ impl Gateway {
         self.admin.start(&self.process.admin, admin, self.metrics.as_ref(), |admin| {
             let admin = admin
                 .upstreams(move || table().map_or_else(Vec::new, |table| table.snapshot()))
-                .metrics(move |text| write_caches(of_metrics().as_deref(), text))
+                .metrics(move |text| {
+                    write_caches(of_metrics().as_deref(), text);
+                    write_forwarders(&forwarders(), text);
+                })
                 .caches(move || caches().into_iter().map(|(_, cache)| cache).collect());
             let admin = if self.process.has_takeover() { admin.share_address() } else { admin };
             if self.process.admin.allows_reload() { admin.reload(reload) } else { admin }
@@ -182,6 +189,11 @@ impl Gateway {
     /// The table of routes in use.
     fn table(&self) -> Arc<RouteTable> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The forwarders in use.
+    fn forwarders(&self) -> Vec<(String, Forwarder)> {
+        self.forwarders.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn announce(&self) {
@@ -243,6 +255,7 @@ impl Gateway {
         let schemes = plan.schemes();
         self.servers.replace(|old| plan.start(&parts, &tls, None, Some(old)))?;
         *self.table.lock().unwrap_or_else(PoisonError::into_inner) = table.clone();
+        *self.forwarders.lock().unwrap_or_else(PoisonError::into_inner) = forwarding.named(&config);
         *running = Running { plan, tls, table, forwarding };
         let server = self.servers.get();
         tracing::info!(subsystem = "config", addresses = ?listeners::addresses(&server), "listeners changed");

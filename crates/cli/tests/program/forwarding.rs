@@ -7,7 +7,7 @@ use std::thread;
 
 use rustix::process::Signal;
 
-use crate::configuration::Files;
+use crate::configuration::{Files, admin};
 use crate::support::program::{PATIENCE, Program, ending_with_the_test, skip};
 
 /// The addresses of a scheme in the start-up lines, those of later lines last.
@@ -164,7 +164,7 @@ fn flows_of_datagrams_come_back_and_change_their_upstream_with_a_reload() {
         )
     };
     files.write("gateway.toml", &file(one));
-    let mut program = files.start("gateway.toml", &[]);
+    let mut program = files.start("gateway.toml", &["--admin", "127.0.0.1:0"]);
     let front = addresses(&program, "udp://")[0];
     let old = udp_client(front);
     assert_eq!(ask(&old, "a"), "one:a");
@@ -176,6 +176,20 @@ fn flows_of_datagrams_come_back_and_change_their_upstream_with_a_reload() {
     // More clients than flows: each is served.
     let clients: Vec<_> = (0..40).map(|_| udp_client(front)).collect();
     clients.iter().for_each(|client| assert_eq!(ask(client, "d"), "two:d"));
+    let at = admin(&program);
+    let metrics = finish(&connect(at), &format!("GET /metrics HTTP/1.1\r\nHost: {at}\r\nConnection: close\r\n\r\n"));
+    let flows = "{listener=\"udp://127.0.0.1:0\"";
+    // A loop that has no flow gets one beyond the limit.
+    let number = |start: String| {
+        let rest = metrics.split(&start).nth(1).unwrap_or_else(|| panic!("{start}: {metrics}"));
+        rest.lines().next().and_then(|line| line.trim().parse::<u64>().ok()).unwrap()
+    };
+    assert!((8..=9).contains(&number(format!("tidegate_l4_flows{flows}}}"))), "{metrics}");
+    assert!(
+        (33..=34).contains(&number(format!("tidegate_l4_flows_ended_total{flows},reason=\"displaced\"}}"))),
+        "{metrics}"
+    );
+    assert!(metrics.contains("tidegate_datagrams_received_total{loop=\"0\"}"), "{metrics}");
     program.signal(Signal::TERM);
     assert_eq!(program.until_ended().code(), Some(0));
 }
