@@ -62,7 +62,7 @@ fn the_name_is_found_in_every_split_and_in_records_of_any_length() {
             match read_client_hello(&bytes[..end], MAX) {
                 // Never more than there will be.
                 Ok(ClientHello::NeedMore(needed)) => {
-                    assert!((end + 1..=bytes.len()).contains(&needed), "{each}, {end}")
+                    assert!((end + 1..=bytes.len()).contains(&needed), "{each}, {end}");
                 }
                 other => panic!("{other:?} after {end} bytes in records of {each}"),
             }
