@@ -70,7 +70,7 @@
 //! | `proxy_protocol`, by the feature `proxy-protocol` | the PROXY protocol: the address of a client behind a proxy |
 //! | `redis`, by the feature of that name | the protocol of Redis in both roles, and a server handler |
 //! | `backplane`, by the feature of that name | rooms over several processes, on Redis |
-//! | `l4`, by the feature of that name | forwarding of TCP, TLS by its server name, and UDP |
+//! | `l4`, by the feature of that name | forwarding below HTTP: TCP, TLS by its server name, UDP |
 //! | `socks`, by the feature of that name | SOCKS 4, 4a and 5: clients of a proxy, and the proxy |
 //! | `nats`, by the feature of that name | the NATS client protocol: a client with JetStream, and a broker |
 //! | `dns`, by the feature of that name | DNS: messages, a resolver with its cache, servers, zone files |
@@ -155,7 +155,7 @@ pub use tidegate_http1 as http1;
 #[cfg(feature = "http2")]
 #[doc(inline)]
 pub use tidegate_http2 as http2;
-/// Forwarding of TCP, TLS by its server name, and UDP.
+/// Forwarding below HTTP: TCP, TLS by its server name, UDP.
 #[cfg(feature = "l4")]
 #[doc(inline)]
 pub use tidegate_l4 as l4;
