@@ -131,7 +131,7 @@ fn examples(backend: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-const EXAMPLES: [&str; 39] = [
+const EXAMPLES: [&str; 41] = [
     "axum",
     "behind_proxy",
     "cache_server",
@@ -161,6 +161,8 @@ const EXAMPLES: [&str; 39] = [
     "socks_server",
     "nats_server",
     "quic_echo",
+    "statsd",
+    "syslog",
     "udp_echo",
     "zone",
     "memcached_server",

@@ -138,6 +138,7 @@ const TABLE: &[Row] = &[
     row("crates/http1", Of(&[COSTS, DOCUMENTATION, EXAMPLES, HTTP, PROGRAM, WEBSOCKET])).long(DECODER),
     row("crates/http2", Of(&[DOCUMENTATION, EXAMPLES, GRPC, HTTP2, INSTRUCTIONS, PROGRAM])).long(DECODER),
     row("crates/http3", Of(&[DOCUMENTATION])).long(DECODER),
+    row("crates/l4", Of(&[DOCUMENTATION, EXAMPLES, HTTP, PROGRAM])),
     row("crates/load", Of(&[DOCUMENTATION, PROGRAM, TLS])),
     row("crates/macros", Of(&[DOCUMENTATION, EXAMPLES])),
     row("crates/metrics", Of(&[DOCUMENTATION, EXAMPLES, PROGRAM])),

@@ -75,7 +75,7 @@ pub(crate) fn run(options: ServeOptions) -> Result<(), Box<dyn Error>> {
         }
     };
     admin.start(&process.admin, Admin::new(&server), metrics.as_ref(), extend)?;
-    announce(&server, &[tls.is_some()]);
+    announce(&server, &[if tls.is_some() { "https://" } else { "http://" }]);
     findings::announce(process, Some("HTTP/1.1, HTTP/2"), tls.iter());
     admin.announce();
 

@@ -426,19 +426,15 @@ fn handle_signals(mut signals: Signals, servers: &CurrentServer, shutdown: &Shut
     }
 }
 
-/// Prints a start-up line for each address: address, backend, number of loops. `is_https` has a value for each listener.
-pub(crate) fn announce(running: &ServerHandle, is_https: &[bool]) {
+/// Prints a start-up line for each address: address, backend, number of loops. `schemes` has one for each listener.
+pub(crate) fn announce(running: &ServerHandle, schemes: &[&str]) {
     let (backend, loops) = (running.backend(), running.loops());
     let plural = if loops == 1 { "" } else { "s" };
     let mut lines = Vec::new();
     for (number, listener) in running.listeners().iter().enumerate() {
-        let has_tls = is_https.get(number).copied().unwrap_or_default();
+        let scheme = schemes.get(number).copied().unwrap_or("http://");
         for address in RunningListener::addresses(listener) {
-            let scheme = match (address.ip().is_some(), has_tls) {
-                (false, _) => "",
-                (true, false) => "http://",
-                (true, true) => "https://",
-            };
+            let scheme = if address.ip().is_some() { scheme } else { "" };
             lines.push(format!("tidegate: listening on {scheme}{address} ({backend}, {loops} loop{plural})"));
         }
     }

@@ -15,7 +15,6 @@ use tidegate_http_upstream::{Connected, is_idempotent};
 use tidegate_http1::Status;
 
 use super::attempts::{Attempts, FailedAttempt};
-use super::balance::{Balance, Balancer, Candidate, hash_of};
 use super::cancellations::{Admission, Cancellations, Requester};
 use super::connection::{ClientAddresses, Connection, connect, may_be_http2};
 use super::error::{Failure, SendFailure};
@@ -32,6 +31,7 @@ use super::upload::Upload;
 use super::upstream_response::{ClientSide, UpstreamResponse};
 use super::upstreams::{Shared, Upstream, UpstreamLimits};
 use super::websocket::answer_to;
+use tidegate_l4::{Balance, Balancer, Candidate, hash_of};
 
 /// The upstreams as one loop sees them: shared facts, a balancer, idle connections.
 pub(super) struct LoopUpstreams {

@@ -72,6 +72,7 @@
 //! | `quic`, by the feature of that name | QUIC: servers and clients whose streams are connections |
 //! | `redis`, by the feature of that name | the protocol of Redis in both roles, and a server handler |
 //! | `backplane`, by the feature of that name | rooms over several processes, on Redis |
+//! | `l4`, by the feature of that name | forwarding below HTTP: TCP, TLS by its server name, UDP |
 //! | `socks`, by the feature of that name | SOCKS 4, 4a and 5: clients of a proxy, and the proxy |
 //! | `nats`, by the feature of that name | the NATS client protocol: a client with JetStream, and a broker |
 //! | `dns`, by the feature of that name | DNS: messages, a resolver with its cache, servers, zone files |
@@ -155,6 +156,10 @@ pub use tidegate_http2 as http2;
 #[cfg(feature = "http3")]
 #[doc(inline)]
 pub use tidegate_http3 as http3;
+/// Forwarding below HTTP: TCP, TLS by its server name, UDP.
+#[cfg(feature = "l4")]
+#[doc(inline)]
+pub use tidegate_l4 as l4;
 /// The compiler names the wrong argument of a router's function.
 ///
 /// ```

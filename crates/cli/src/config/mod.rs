@@ -4,7 +4,7 @@
 //! how a table describes its keys; `reader.rs` reads by these descriptions, and `schema.rs` and `reference.rs` write the
 //! JSON schema and the table for readers from them. The tables: `listen.rs`, `upstream.rs`, `route.rs` with
 //! `proxying.rs`, `mirror.rs`, `rewriting.rs`, `guards.rs`, `rate.rs`, `cors.rs`, `caching.rs`, `sticky.rs`, `auth.rs` and
-//! `files.rs`, and here the file itself with `request_ids.rs`; `model.rs` and `path_rule.rs` have the types of a route.
+//! `files.rs`, with `forwarding.rs` for listeners below HTTP, and here the file itself with `request_ids.rs`; `model.rs` and `path_rule.rs` have the types of a route.
 //! `check.rs` has the rules between tables, `reach.rs` warnings about parts that nothing reaches. `mistakes.rs` collects all
 //! mistakes. `gateway/` runs a configuration.
 //!
@@ -16,6 +16,7 @@ mod check;
 mod cors;
 mod environment;
 mod files;
+mod forwarding;
 mod globs;
 mod guards;
 mod keys;
@@ -50,7 +51,7 @@ pub(crate) use self::auth::JwtRule;
 pub(crate) use self::caching::CacheRule;
 pub(crate) use self::check::{PathPlan, host_plan};
 use self::keys::{Key, Keys, Kind, info};
-pub(crate) use self::listen::{CertificateFiles, HeaderMode, Listen, ListenLimits, RedirectHttps};
+pub(crate) use self::listen::{CertificateFiles, Forwards, HeaderMode, Listen, ListenLimits, RedirectHttps};
 pub(crate) use self::literal::{host_key, refuse_variable};
 pub(crate) use self::mistakes::{Located, Mistakes, Place};
 pub(crate) use self::model::{

@@ -134,7 +134,7 @@ impl OpenRoutes {
     /// responses of routes.
     pub(crate) fn open(config: &Config, before: Option<&Self>) -> Result<Self, Box<dyn Error>> {
         let mut sets = HashMap::new();
-        for group in &config.upstreams {
+        for group in config.upstreams.iter().filter(|group| group.l4_servers.is_empty()) {
             let kept = before.and_then(|before| before.upstreams.get(&group.name.value));
             let opened = match kept.filter(|kept| kept.is_of(group)) {
                 Some(kept) => kept.clone(),

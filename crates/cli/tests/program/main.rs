@@ -21,6 +21,7 @@ mod crowds;
 mod experiment;
 mod faults;
 mod faults_on_uring;
+mod forwarding;
 mod gateway_keys;
 mod gateway_reloads;
 mod guide;

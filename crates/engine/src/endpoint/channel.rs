@@ -149,7 +149,8 @@ impl DatagramChannel {
         self.state.borrow_mut().take()
     }
 
-    /// The datagram of [`recv_from`](Self::recv_from), for a future of the caller.
+    /// The datagram of [`recv_from`](Self::recv_from), for a future of the caller. A report of the network wakes it as well:
+    /// a caller to whom they matter calls [`next_error`](Self::next_error) first.
     ///
     /// # Errors
     /// `NotConnected` if the socket is closed.
@@ -281,11 +282,15 @@ impl Endpoint for ChannelEndpoint {
     }
 
     fn failed(&mut self, error: DatagramError, _now: Instant) {
-        let errors = &mut self.0.borrow_mut().errors;
-        if errors.len() >= ERRORS_MAX {
-            errors.pop_front();
+        let state = &mut *self.0.borrow_mut();
+        if state.errors.len() >= ERRORS_MAX {
+            state.errors.pop_front();
         }
-        errors.push_back(error);
+        state.errors.push_back(error);
+        // A task that polls looks for errors as well.
+        if let Some(waker) = state.waker.take() {
+            waker.wake();
+        }
     }
 
     // A drain: the task serves until it drops the channel, or until the deadline.
