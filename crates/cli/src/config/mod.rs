@@ -42,6 +42,7 @@ mod value;
 
 use std::path::Path;
 
+use tidegate::IpNet;
 use tidegate::http::Slashes;
 
 use crate::access_log::AccessLogFormat;
@@ -75,6 +76,8 @@ pub(crate) struct Config {
     pub(crate) access_log: AccessLogFormat,
     pub(crate) request_ids: Option<RequestIdRule>,
     pub(crate) slashes: SlashRule,
+    /// Proxies in front.
+    pub(crate) trusted: Vec<IpNet>,
     pub(crate) listen: Vec<Listen>,
     pub(crate) upstreams: Vec<Upstream>,
     /// Those of sites too.
@@ -114,6 +117,10 @@ impl Keys for Config {
             to.slashes = reader.choice(value, &values, SlashRule::Merge);
         })
         .default("\"merge\""),
+        Key::<Self>::new("trusted", Kind::OneOrMore(&Kind::Text), "Networks of proxies in front, whose `X-Forwarded-For` names the client: for `client`, `allow`, `deny`, `rate`, `hash-key`, `{client.ip}`, the access log and the fields about the client.", |to, value, reader| {
+            to.trusted = reader.networks(value);
+        })
+        .known_as(&["trusted-proxies"]),
         Key::<Self>::new("listen", Kind::List(&Kind::Table(info::<Listen>)), "Where the server listens.", |to, value, reader| {
             let listen = reader.tables(value);
             to.listen.extend(listen);
@@ -144,7 +151,7 @@ impl Config {
         for table in read_all(path, &mut mistakes) {
             let Data::Table(entries) = &table.data else { continue };
             for (name, value) in entries {
-                if matches!(&*name.text, "access-log" | "request-id" | "slashes") {
+                if matches!(&*name.text, "access-log" | "request-id" | "slashes" | "trusted") {
                     if scalars.iter().any(|(other, _)| *other == name.text) {
                         mistakes.add(name.place, format!("another file has `{}` already", name.text));
                     }
@@ -152,6 +159,9 @@ impl Config {
                 }
             }
             Reader { mistakes: &mut mistakes }.take_all(&mut config, entries);
+        }
+        for route in &mut config.routes {
+            route.proxying.trusted.get_or_insert_with(|| config.trusted.clone());
         }
         config.check(&mut mistakes);
         (if mistakes.has_errors() { None } else { Some(config) }, mistakes)

@@ -211,7 +211,7 @@ impl RateStores {
 
 /// The proxies in front of a route.
 pub(super) fn trusted(route: &Route) -> TrustedProxies {
-    TrustedProxies::new(networks(&route.proxying.trusted))
+    TrustedProxies::new(networks(route.proxying.trusted.as_deref().unwrap_or_default()))
 }
 
 /// Networks as a set.

@@ -45,3 +45,4 @@ mod support;
 mod suspension;
 mod takeover;
 mod tls;
+mod trusted_proxies;

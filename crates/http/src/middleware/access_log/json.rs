@@ -9,6 +9,7 @@ use tidegate_http_message::TraceContext;
 use super::super::RefusedRequest;
 use super::facts::{LateFacts, LoggedExchange};
 use super::text;
+use crate::client_address::ClientAddress;
 use crate::exchange_note::EndCause;
 use crate::request::Request;
 use crate::request_id::RequestId;
@@ -28,6 +29,9 @@ pub(super) fn begin(line: &mut Vec<u8>, exchange: &LoggedExchange<'_>) {
     }
     line.push(b'"');
     let mut object = Object { line };
+    if let Some(client) = exchange.named_client() {
+        object.client(client);
+    }
     object.plain(",\"method\":\"", request.head().method_text().as_bytes());
     object.bytes(",\"target\":\"", target(request.target_bytes()).as_bytes());
     object.bytes(",\"host\":\"", named.host);
@@ -140,6 +144,9 @@ pub(super) fn refused(request: &RefusedRequest) -> Vec<u8> {
     let mut object = Object { line: &mut line };
     let peer = request.peer.ip().map_or_else(|| "-".to_owned(), |peer| peer.ip().to_string());
     object.bytes(",\"peer\":\"", peer.as_bytes());
+    if request.client == ClientAddress::Unknown {
+        object.client(request.client);
+    }
     object.bytes(",\"line\":\"", &request.line);
     object.number(",\"status\":", request.status.as_u16().into());
     object.bytes(",\"refused\":\"", request.reason.as_bytes());
@@ -179,6 +186,15 @@ impl Object<'_> {
     fn number(&mut self, start: &str, number: u64) {
         self.line.extend_from_slice(start.as_bytes());
         text::push_number(self.line, number);
+    }
+
+    fn client(&mut self, client: ClientAddress) {
+        self.line.extend_from_slice(b",\"client\":\"");
+        match client.ip() {
+            Some(ip) => text::push_ip(self.line, ip),
+            None => self.line.push(b'-'),
+        }
+        self.line.push(b'"');
     }
 
     fn optional(&mut self, start: &str, number: Option<u64>) {
