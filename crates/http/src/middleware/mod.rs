@@ -17,6 +17,7 @@ mod security_fields;
 mod shared_rate_limit;
 mod tls_infos;
 mod trace_context;
+mod trusted_proxies;
 mod wrap;
 
 use std::cell::Cell;

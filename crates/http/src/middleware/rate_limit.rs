@@ -10,7 +10,8 @@ use tidegate_engine::{ConnectionRate, task};
 use tidegate_http1::Status;
 
 use super::Middleware;
-use crate::client_address::{TrustedProxies, counted_ip};
+use crate::client_address::TrustedProxies;
+use crate::client_of::counted_ip;
 use crate::cookie_value;
 use crate::request::Request;
 use crate::response::Response;

@@ -9,7 +9,8 @@ use tidegate_proxy_protocol::Networks;
 
 use super::Template;
 use super::placeholder::{FixedPlaceholder, Placeholder};
-use crate::client_address::{ClientAddress, TrustedProxies, client_of};
+use crate::client_address::{ClientAddress, TrustedProxies};
+use crate::client_of::client_of;
 use crate::cookie_value;
 use crate::request::Request;
 use crate::tls_info::TlsInfo;
