@@ -232,10 +232,12 @@ impl Table {
 impl ResolvesServerCert for Certificates {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         REQUESTED_NAME.set(hello.server_name().map(Into::into));
-        match &self.0.challenges {
-            Some(challenges) if is_challenge(&hello) => challenges.find(hello.server_name()?),
+        let found = match &self.0.challenges {
+            Some(challenges) if is_challenge(&hello) => hello.server_name().and_then(|name| challenges.find(name)),
             _ => self.find(hello.server_name()),
-        }
+        };
+        IS_MISSING.set(found.is_none());
+        found
     }
 }
 
@@ -243,6 +245,16 @@ thread_local! {
     /// The name in the last ClientHello on this thread. rustls does not report it on the interface that `records.rs`
     /// uses, and calls `resolve` before it returns there.
     static REQUESTED_NAME: Cell<Option<Box<str>>> = const { Cell::new(None) };
+}
+
+thread_local! {
+    /// Whether the last ClientHello on this thread has found no certificate, which rustls reports as a text alone.
+    static IS_MISSING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether the bytes that rustls has just processed on this thread had a ClientHello for which there is no certificate.
+pub(crate) fn take_missing() -> bool {
+    IS_MISSING.take()
 }
 
 /// The name that the client has requested whose bytes rustls has just processed on this thread, if they had one.

@@ -10,6 +10,7 @@
 //!
 //! A new key is one entry in the `KEYS` of its table.
 
+mod acme;
 mod auth;
 mod caching;
 mod check;

@@ -100,7 +100,8 @@ pub(crate) fn run(source: Source, process: ProcessOptions) -> Result<(), Box<dyn
 /// upstream.
 pub(crate) fn check(config: &Config) -> Result<String, Box<dyn Error>> {
     OpenRoutes::open(config, None)?;
-    for listen in &config.listen {
+    // Reading the file has checked `acme`. Its folder is the server's to make.
+    for listen in config.listen.iter().filter(|listen| listen.acme.is_none()) {
         Tls::of(listen, None)?;
     }
     let (listeners, upstreams, routes) = (config.listen.len(), config.upstreams.len(), config.routes.len());
@@ -234,6 +235,8 @@ impl Gateway {
         let parts = ServerParts { process: &self.process, metrics: self.metrics.as_ref(), table: &table };
         let is_https: Vec<_> = plan.listens.iter().map(|listen| listen.is_https).collect();
         self.servers.replace(|old| plan.start(&parts, &tls, None, Some(old)))?;
+        acme::retain(&plan.listens);
+        acme::start()?;
         *self.table.lock().unwrap_or_else(PoisonError::into_inner) = table.clone();
         *running = Running { plan, tls, table };
         let server = self.servers.get();

@@ -8,6 +8,7 @@ use std::error::Error;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tidegate::IpNet;
+use tidegate::acme::Http01;
 use tidegate::http::cache::Cache;
 use tidegate::http::proxy::{Edit, Forwarding, Maintenance, Proxy, RateLimit, StickyCookie, Upstreams};
 use tidegate::http::{
@@ -116,15 +117,15 @@ impl RouteTable {
     }
 
     /// The router of a listener that has one function for all requests.
-    pub(crate) fn router_of<M>(&self, function: impl RequestFunction<(), M>) -> Router {
+    pub(crate) fn router_of<M>(&self, function: impl RequestFunction<(), M>, http01: &[Http01]) -> Router {
         let routes = self.lock().clone();
-        routes.with_log(Router::new().fallback(function), &self.access_log)
+        routes.with_front(Router::new().fallback(function), &self.access_log, http01)
     }
 
-    /// The router of one loop.
-    pub(crate) fn router(&self) -> Router {
+    /// The router of one loop. It answers these challenges of certificates.
+    pub(crate) fn router(&self, http01: &[Http01]) -> Router {
         let routes = self.lock().clone();
-        routes.router(&self.access_log)
+        routes.router(&self.access_log, http01)
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Arc<OpenRoutes>> {
@@ -184,7 +185,7 @@ impl OpenRoutes {
         Ok(self)
     }
 
-    fn router(&self, access_log: &LineLog) -> Router {
+    fn router(&self, access_log: &LineLog, http01: &[Http01]) -> Router {
         // The routes of a loop share the idle connections of each upstream.
         let upstreams = &self.upstreams;
         let proxies = upstreams.iter().map(|(name, open)| (name.as_str(), Proxy::new(&open.set))).collect();
@@ -205,7 +206,7 @@ impl OpenRoutes {
                     router = if path.is_empty() { router.fallback(refused) } else { router.any(path, refused) };
                 }
             }
-            router = self.with_log(router, access_log);
+            router = self.with_front(router, access_log, http01);
             if paths.iter().flat_map(|(_, numbers)| numbers).any(|number| reads_tls(&self.routes[*number].route)) {
                 router = router.with(TlsInfos::new());
             }
@@ -215,26 +216,28 @@ impl OpenRoutes {
                 named.push((host, router));
             }
         }
-        let misdirected = || self.with_log(Router::new().fallback(|| StatusCode::MISDIRECTED_REQUEST), access_log);
+        let misdirected =
+            || self.with_front(Router::new().fallback(|| StatusCode::MISDIRECTED_REQUEST), access_log, http01);
         let all = all.unwrap_or_else(misdirected);
         named.into_iter().fold(all, |all, (host, router)| all.host(host, router))
     }
 
-    /// A router whose requests have clients and numbers and are logged, if the file says so.
-    fn with_log(&self, mut router: Router, access_log: &LineLog) -> Router {
+    /// A router whose requests have clients and numbers and are logged, if the file says so, and which answers challenges of
+    /// certificates.
+    fn with_front(&self, mut router: Router, access_log: &LineLog, http01: &[Http01]) -> Router {
         if !self.trusted.is_empty() {
             router = router.with(TrustedProxies::new(networks(&self.trusted)));
         }
         if let Some(ids) = self.request_ids.as_ref().and_then(|rule| rule.ids().ok()) {
             router = router.with(ids);
         }
-        match self.access_log.access_log(access_log) {
-            Some(log) if self.routes.iter().any(|open| open.own_proxies(&self.trusted).is_some()) => {
-                router.with(log.proxies_of_functions())
+        if let Some(mut log) = self.access_log.access_log(access_log) {
+            if self.routes.iter().any(|open| open.own_proxies(&self.trusted).is_some()) {
+                log = log.proxies_of_functions();
             }
-            Some(log) => router.with(log),
-            None => router,
+            router = router.with(log);
         }
+        http01.iter().cloned().fold(router, Router::with)
     }
 
     /// The methods of the routes of one path, if they are all that decides.

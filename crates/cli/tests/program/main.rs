@@ -5,6 +5,7 @@
 //!
 //! A program of its own: the crate has no library, so these are its only tests, and CI repeats them on epoll.
 
+mod acme;
 mod admin;
 mod authentication;
 mod backends;
