@@ -177,6 +177,14 @@ pub(crate) fn certificates(settings: &AcmeSettings, provider: &Provider) -> Resu
     let store = FolderStore::open(folder).map_err(|error| format!("`{}`: {error}", folder.display()))?;
     let acme = builder(settings, provider, store)?.build()?;
     let certificates = acme.certificates();
+    if certificates.names().is_empty() {
+        // Other settings for the same names: clients get the certificate in use until the authority has issued another.
+        let has_a_name =
+            |entry: &&IssuedCertificate| entry.settings.names.iter().any(|name| settings.names.contains(name));
+        if let Some(entry) = entries.iter().find(has_a_name) {
+            certificates.replace_with(&entry.acme.certificates());
+        }
+    }
     entries.push(IssuedCertificate { settings: settings.clone(), acme, running: None });
     Ok(certificates)
 }

@@ -129,6 +129,25 @@ impl Certificates {
         Ok(())
     }
 
+    /// Uses the present certificates of another handle in place of all certificates, until these are replaced: for
+    /// certificates that are issued later, in place of those in use.
+    ///
+    /// ```
+    /// use tidegate_tls::{Certificates, Provider};
+    ///
+    /// let provider = Provider::aws_lc_rs();
+    /// let made = rcgen::generate_simple_self_signed(["sea.example".to_owned()])?;
+    /// let used = Certificates::from_pem(&provider, made.cert.pem().as_bytes(), made.signing_key.serialize_pem().as_bytes())?;
+    /// let certificates = Certificates::issued_later(&provider);
+    /// certificates.replace_with(&used);
+    /// assert_eq!(certificates.names(), ["sea.example"]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn replace_with(&self, other: &Self) {
+        let table = other.0.table.read().unwrap_or_else(PoisonError::into_inner).clone();
+        *self.0.table.write().unwrap_or_else(PoisonError::into_inner) = table;
+    }
+
     /// Presents this certificate with its key, both as PEM text, to an authority that validates `name` by TLS-ALPN-01:
     /// to a client that offers `acme-tls/1` alone and requests `name` (SNI). For an IP address that is the name of
     /// RFC 8738 §6. Nothing happens unless the certificates are [`issued_later`](Self::issued_later).

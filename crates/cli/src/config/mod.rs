@@ -61,7 +61,7 @@ pub(crate) use self::model::{
 };
 pub(crate) use self::path_rule::PathRule;
 pub(crate) use self::proxying::RESPONSE_TIMEOUT_MAX;
-pub(crate) use self::rate::RateRule;
+pub(crate) use self::rate::{RateRule, RedisServer};
 use self::reader::Reader;
 pub(crate) use self::request_ids::RequestIdRule;
 use self::route::Site;

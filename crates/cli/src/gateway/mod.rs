@@ -1,6 +1,6 @@
 //! Runs a configuration: `run`, `serve --config`, `serve --root` and `proxy`.
 //!
-//! `listeners.rs` starts the server, `routes.rs` makes routers, with `conditions.rs`, `guards.rs` and `upstreams.rs`. Here a
+//! `listeners.rs` starts the server, `routes.rs` makes routers, with `conditions.rs`, `guards.rs`, `rate_stores.rs` and `upstreams.rs`. Here a
 //! configuration takes the place of another one, as a whole or not at all. If the listeners stay as they are, the loops
 //! take other routers. Otherwise another server starts, which keeps the listeners of the addresses that stay; then the old
 //! one drains.
@@ -8,6 +8,7 @@
 mod conditions;
 mod guards;
 mod listeners;
+mod rate_stores;
 mod routes;
 mod upstreams;
 

@@ -18,7 +18,8 @@ use tidegate::http::{
 };
 use tidegate::metrics::UpstreamGroup;
 
-use super::guards::{Guards, RateStores, networks};
+use super::guards::{Guards, networks};
+use super::rate_stores::RateStores;
 use super::{conditions, upstreams};
 use crate::access_log::AccessLogFormat;
 use crate::config::{

@@ -38,6 +38,7 @@ mod process;
 mod proxy;
 mod proxy_protocol;
 mod rates;
+mod rates_over_tls;
 mod serve;
 mod service;
 mod signals;
