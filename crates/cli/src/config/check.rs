@@ -100,15 +100,21 @@ impl Config {
 
     fn check_addresses(&self, mistakes: &mut Mistakes) {
         let mut addresses = HashSet::new();
-        let mut has_https = false;
+        let (mut has_https, mut has_http) = (false, false);
         for listen in &self.listen {
             has_https |= listen.is_https;
+            has_http |= !listen.is_https;
             for address in &listen.addresses {
                 let has_port = address.value.ip().is_none_or(|ip| ip.port() > 0);
                 let is_udp = listen.forwards == Some(Forwards::Udp);
                 if has_port && !addresses.insert((is_udp, address.value.to_string())) {
                     mistakes.add(address.place, format!("a second listener at {}", address.value));
                 }
+            }
+        }
+        for acme in self.listen.iter().filter_map(|listen| listen.acme.as_ref()) {
+            if acme.has_http01() && !has_http {
+                mistakes.add(acme.place, "the challenge `http-01` needs an http listener");
             }
         }
         for listen in self.listen.iter().filter(|listen| listen.redirect_https == Some(RedirectHttps::First)) {

@@ -29,7 +29,7 @@ pub(crate) struct Listen {
     pub(crate) certificates: Vec<CertificateFiles>,
     /// The names of a certificate that is made at the start.
     pub(crate) self_signed: Option<Vec<String>>,
-    /// A certificate that an authority issues; only flags have it.
+    /// A certificate that an authority issues.
     pub(crate) acme: Option<AcmeSettings>,
     pub(crate) client_ca: Option<Located<PathBuf>>,
     pub(crate) ticket_keys: Vec<Located<PathBuf>>,
@@ -162,6 +162,10 @@ impl Keys for Listen {
                 _ => reader.boolean(value).then(|| vec!["localhost".to_owned(), "127.0.0.1".to_owned()]),
             };
         }),
+        Key::<Self>::new("acme", Kind::Table(info::<AcmeSettings>), "A certificate that an authority issues and renews.", |to, value, reader| {
+            to.acme = Some(reader.table(value));
+        })
+        .known_as(&["lets-encrypt", "tls-auto"]),
         Key::<Self>::new("client-ca", Kind::Path, "Refuse clients without a certificate that one in this file (PEM) vouches for.", |to, value, reader| {
             to.client_ca = Some(reader.path(value));
         }),
@@ -205,17 +209,18 @@ impl Keys for Listen {
     }
 
     fn check(&mut self, mistakes: &mut Mistakes) {
-        let has_certificate = !self.certificates.is_empty() || self.self_signed.is_some();
+        let sources = [!self.certificates.is_empty(), self.acme.is_some(), self.self_signed.is_some()];
+        let has_certificate = sources.contains(&true);
         if self.is_https && !has_certificate {
-            mistakes.add(self.place, "an https listener has `certificates`, or `self-signed`");
+            mistakes.add(self.place, "an https listener has `certificates`, `acme`, or `self-signed`");
         }
-        if !self.certificates.is_empty() && self.self_signed.is_some() {
-            mistakes.add(self.place, "`certificates` and `self-signed` exclude each other");
+        if sources.iter().filter(|is_set| **is_set).count() > 1 {
+            mistakes.add(self.place, "`certificates`, `acme` and `self-signed` exclude each other");
         }
         let is_of_tls =
             has_certificate || self.client_ca.is_some() || !self.ticket_keys.is_empty() || !self.versions.is_empty();
         if !self.is_https && self.forwards.is_none() && is_of_tls {
-            let keys = "`certificates`, `self-signed`, `client-ca`, `ticket-keys` and `versions`";
+            let keys = "`certificates`, `acme`, `self-signed`, `client-ca`, `ticket-keys` and `versions`";
             mistakes.add(self.place, format!("{keys} need `protocol = \"https\"`"));
         }
         if self.is_https && self.redirect_https.is_some() {
@@ -232,6 +237,7 @@ impl Listen {
     pub(crate) fn without_places(&self) -> Self {
         let mut listen = Self { place: Place::FLAG, ..self.clone() };
         listen.certificates.iter_mut().for_each(|files| files.place = Place::FLAG);
+        listen.acme.iter_mut().for_each(|acme| acme.place = Place::FLAG);
         listen
     }
 

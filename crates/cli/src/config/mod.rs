@@ -10,6 +10,7 @@
 //!
 //! A new key is one entry in the `KEYS` of its table.
 
+mod acme;
 mod auth;
 mod caching;
 mod check;
@@ -43,6 +44,7 @@ mod value;
 
 use std::path::Path;
 
+use tidegate::IpNet;
 use tidegate::http::Slashes;
 
 use crate::access_log::AccessLogFormat;
@@ -60,7 +62,7 @@ pub(crate) use self::model::{
 };
 pub(crate) use self::path_rule::PathRule;
 pub(crate) use self::proxying::RESPONSE_TIMEOUT_MAX;
-pub(crate) use self::rate::RateRule;
+pub(crate) use self::rate::{RateRule, RedisServer};
 use self::reader::Reader;
 pub(crate) use self::request_ids::RequestIdRule;
 use self::route::Site;
@@ -76,6 +78,8 @@ pub(crate) struct Config {
     pub(crate) access_log: AccessLogFormat,
     pub(crate) request_ids: Option<RequestIdRule>,
     pub(crate) slashes: SlashRule,
+    /// Proxies in front.
+    pub(crate) trusted: Vec<IpNet>,
     pub(crate) listen: Vec<Listen>,
     pub(crate) upstreams: Vec<Upstream>,
     /// Those of sites too.
@@ -115,6 +119,10 @@ impl Keys for Config {
             to.slashes = reader.choice(value, &values, SlashRule::Merge);
         })
         .default("\"merge\""),
+        Key::<Self>::new("trusted", Kind::OneOrMore(&Kind::Text), "Networks of proxies in front, whose `X-Forwarded-For` names the client: for `client`, `allow`, `deny`, `rate`, `hash-key`, `{client.ip}`, the access log and the fields about the client.", |to, value, reader| {
+            to.trusted = reader.networks(value);
+        })
+        .known_as(&["trusted-proxies"]),
         Key::<Self>::new("listen", Kind::List(&Kind::Table(info::<Listen>)), "Where the server listens.", |to, value, reader| {
             let listen = reader.tables(value);
             to.listen.extend(listen);
@@ -145,7 +153,7 @@ impl Config {
         for table in read_all(path, &mut mistakes) {
             let Data::Table(entries) = &table.data else { continue };
             for (name, value) in entries {
-                if matches!(&*name.text, "access-log" | "request-id" | "slashes") {
+                if matches!(&*name.text, "access-log" | "request-id" | "slashes" | "trusted") {
                     if scalars.iter().any(|(other, _)| *other == name.text) {
                         mistakes.add(name.place, format!("another file has `{}` already", name.text));
                     }
@@ -153,6 +161,9 @@ impl Config {
                 }
             }
             Reader { mistakes: &mut mistakes }.take_all(&mut config, entries);
+        }
+        for route in &mut config.routes {
+            route.proxying.trusted.get_or_insert_with(|| config.trusted.clone());
         }
         config.check(&mut mistakes);
         (if mistakes.has_errors() { None } else { Some(config) }, mistakes)

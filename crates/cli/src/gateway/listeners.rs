@@ -11,6 +11,7 @@ use tidegate::{Address, Admission, EndpointListener, ListenOptions, Listener, Se
 
 use super::forwarding::{Forwarder, Forwarding};
 use super::routes::RouteTable;
+use crate::acme;
 use crate::config::{Config, Forwards, HeaderMode, Listen, ListenLimits, RESPONSE_TIMEOUT_MAX, RedirectHttps};
 use crate::server::ProcessOptions;
 use crate::tls::Tls;
@@ -115,14 +116,16 @@ impl ListenPlan {
         config: http::Config,
         listener: Listener,
     ) -> ServedListener {
+        let http01 = if listen.is_https { Vec::new() } else { acme::http01(&self.listens) };
         match listen.redirect_https {
             Some(rule) => {
                 let (port, table) = (self.https_port(rule), parts.table.clone());
-                config.serve(listener, move || table.router_of(move |request: Request| to_https(&request, port)))
+                let redirect = move |request: Request| to_https(&request, port);
+                config.serve(listener, move || table.router_of(redirect, &http01))
             }
             None => {
                 let table = parts.table.clone();
-                config.serve(listener, move || table.router())
+                config.serve(listener, move || table.router(&http01))
             }
         }
     }

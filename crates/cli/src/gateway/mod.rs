@@ -1,7 +1,7 @@
 //! Runs a configuration: `run`, `serve --config`, `serve --root` and `proxy`.
 //!
 //! `listeners.rs` starts the server, `forwarding.rs` makes forwarders for listeners below HTTP, `routes.rs` makes routers,
-//! with `conditions.rs`, `guards.rs` and `upstreams.rs`. Here a
+//! with `conditions.rs`, `guards.rs`, `rate_stores.rs` and `upstreams.rs`. Here a
 //! configuration takes the place of another one, as a whole or not at all. If the listeners stay as they are, the loops
 //! take other routers. Otherwise another server starts, which keeps the listeners of the addresses that stay; then the old
 //! one drains.
@@ -10,6 +10,7 @@ mod conditions;
 mod forwarding;
 mod guards;
 mod listeners;
+mod rate_stores;
 mod routes;
 mod upstreams;
 
@@ -103,7 +104,8 @@ pub(crate) fn run(source: Source, process: ProcessOptions) -> Result<(), Box<dyn
 /// upstream.
 pub(crate) fn check(config: &Config) -> Result<String, Box<dyn Error>> {
     OpenRoutes::open(config, None)?;
-    for listen in &config.listen {
+    // Reading the file has checked `acme`. Its folder is the server's to make.
+    for listen in config.listen.iter().filter(|listen| listen.acme.is_none()) {
         Tls::of(listen, None)?;
     }
     let (listeners, upstreams, routes) = (config.listen.len(), config.upstreams.len(), config.routes.len());
@@ -254,6 +256,8 @@ impl Gateway {
         let parts = ServerParts { process, metrics, table: &table, forwarding: &forwarding };
         let schemes = plan.schemes();
         self.servers.replace(|old| plan.start(&parts, &tls, None, Some(old)))?;
+        acme::retain(&plan.listens);
+        acme::start()?;
         *self.table.lock().unwrap_or_else(PoisonError::into_inner) = table.clone();
         *self.forwarders.lock().unwrap_or_else(PoisonError::into_inner) = forwarding.named(&config);
         *running = Running { plan, tls, table, forwarding };
