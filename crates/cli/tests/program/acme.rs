@@ -108,7 +108,6 @@ fn mistakes_of_an_authority_are_named_before_anything_starts() {
     for (text, expected) in [
         (listen("acme = {}"), "acme has no `names`"),
         (listen("acme = { domains = \"a\" }"), "did you mean `names`"),
-        (acme("\nself-signed = true"), ""),
         (acme(", challenges = \"http-01\""), "the challenge `http-01` needs an http listener"),
         (acme(", challenges = \"dns-01\""), "tls-alpn-01"),
         (acme(", root = \"none.pem\""), "none.pem"),

@@ -330,7 +330,7 @@ upstream = "${NOT_THERE}"
         ("7:8", "second upstream"),
         ("8:11", "no servers"),
         ("10:11", "`here` is not an address"),
-        ("9:1", "`certificates`, or `self-signed`"),
+        ("9:1", "`certificates`, `acme`, or `self-signed`"),
         ("13:10", "never matches"),
         ("14:8", "begins with a slash"),
         ("15:12", "did you mean `app`"),
