@@ -76,13 +76,13 @@ impl RoomNotice {
 ///
 /// ```
 /// use tidegate::framing::Lines;
-/// use tidegate::{Bytes, EventLoop, RoomLimits, RoomNotice, Rooms, Slow};
+/// use tidegate::{Backend, Bytes, EventLoop, RoomLimits, RoomNotice, Rooms, Slow};
 ///
 /// let rooms = Rooms::<Lines>::new(Slow::Skip, RoomLimits::default()).encoding(|_| None);
 /// let room = rooms.room("tides").ok_or("too many rooms")?;
 /// let mut subscriber = room.subscribe(None, ())?;
 /// room.publish(&Bytes::from_static(b"high water"))?;
-/// let notice = EventLoop::new()?.block_on(async move { subscriber.recv().await })?;
+/// let notice = EventLoop::on(Backend::Auto)?.block_on(async move { subscriber.recv().await })?;
 /// assert_eq!(notice, Some(RoomNotice::Message { bytes: Bytes::from_static(b"high water"), position: None }));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

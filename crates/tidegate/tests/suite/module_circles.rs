@@ -41,7 +41,7 @@ const ALLOWED: &[(&str, &[&str], &str)] = &[
     (
         "engine",
         &["group::backplane", "group::room", "group::room_state", "group::rooms", "group::subscriber"],
-        "a room gives messages to the backplane, which delivers those of other nodes to the room",
+        "a room gives messages to the backplane, which delivers those of other nodes to the room and its subscribers",
     ),
     (
         "engine",
