@@ -129,8 +129,8 @@ pub use connection::Switch;
 pub use context::{Context, SendError};
 pub use counters::{Counts, ListenerCounts, TurnTimes};
 pub use endpoint::{
-    DatagramChannel, EndpointLimits, EndpointListener, EndpointSession, EndpointWaker, RecvFrom, ServedEndpoint, SessionEndpoint,
-    SessionLimits, SessionStreams,
+    DatagramChannel, EndpointLimits, EndpointListener, EndpointSession, EndpointWaker, RecvFrom, ServedEndpoint,
+    SessionEndpoint, SessionLimits, SessionStreams,
 };
 pub use event_loop::EventLoop;
 pub use group::{

@@ -144,7 +144,12 @@ pub use tidegate_engine as engine;
 pub use tidegate_engine::TokioRuntime;
 pub use tidegate_engine::{
     Account, Admission, Backend, BlockingError, Channel, ChannelError, Client, CloseReason, ConnectError,
-    ConnectionCharge, ConnectionRate, Context, DatagramChannel, Deadlines, EndpointLimits, EndpointListener, EndpointWaker, Event, EventLoop, Group, Handler, IpNet, Limits, Listener, LoadBalancing, Member, Outcome, PortableError, Position, PostError, Protocol, ProtocolIndex, Protocols, PublishError, Rate, ReadHalf, Remote, Room, RoomError, RoomEvent, RoomLimits, RoomNotice, RoomSubscriber, Rooms, RoomsSummary, SendError, Server, ServerEnd, ServerHandle, ServiceManager, Session, Shaping, Slow, StartError, Supervisor, UserLimits, Users, Visit, WriteHalf, blocking, task,
+    ConnectionCharge, ConnectionRate, Context, DatagramChannel, Deadlines, EndpointLimits, EndpointListener,
+    EndpointWaker, Event, EventLoop, Group, Handler, IpNet, Limits, Listener, LoadBalancing, Member, Outcome,
+    PortableError, Position, PostError, Protocol, ProtocolIndex, Protocols, PublishError, Rate, ReadHalf, Remote, Room,
+    RoomError, RoomEvent, RoomLimits, RoomNotice, RoomSubscriber, Rooms, RoomsSummary, SendError, Server, ServerEnd,
+    ServerHandle, ServiceManager, Session, Shaping, Slow, StartError, Supervisor, UserLimits, Users, Visit, WriteHalf,
+    blocking, task,
 };
 /// HTTP/1.1.
 #[cfg(feature = "http1")]

@@ -44,7 +44,7 @@ pub(crate) struct Listen {
     pub(crate) limits: ListenLimits,
 }
 
-/// What a listener below HTTP passes on.
+/// The traffic that a listener below HTTP passes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Forwards {
     Tcp,

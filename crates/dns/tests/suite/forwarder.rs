@@ -273,7 +273,7 @@ fn connections_that_are_idle_or_do_not_complete_a_message_or_do_not_read_close()
         stream.write_all(&[byte]).expect("the server reads");
     }
     assert_eq!(read_message(&mut stream).view().answers().count(), 1);
-    // A client that ends its side gets the answers to what it has sent.
+    // A client that ends its side gets the answers to its queries.
     stream.write_all(&frame(&query(10, "h9.tides.example", RecordType::A))).expect("the server reads");
     stream.shutdown(std::net::Shutdown::Write).expect("it is open");
     assert_eq!(read_message(&mut stream).view().header().id, 10);
