@@ -47,6 +47,11 @@ pub(crate) const OF_LONG: &[(&str, &str)] = &[
     ("testssl", "testssl.sh"),
     ("node", "nodejs"),
     ("npm", "npm"),
+    ("dig", "bind9-dnsutils"),
+    ("kdig", "knot-dnsutils"),
+    ("dnsperf", "dnsperf"),
+    ("unbound", "unbound"),
+    ("socat", "socat"),
 ];
 
 /// Further tools of the servers of the comparison. The comparison skips a server whose toolchain is missing, with a
