@@ -16,7 +16,7 @@ use std::convert::Infallible;
 use std::error::Error;
 use std::io::Write;
 use std::net::{TcpStream, UdpSocket};
-use std::sync::mpsc::{self, Sender};
+use std::sync::mpsc::{self, SyncSender};
 use std::time::{Duration, Instant};
 
 use tidegate::codec::{Datagram, Fault, Input, Output, Step, Transmits};
@@ -48,7 +48,9 @@ impl<'a> Message<'a> {
         let priority: u8 = if is_number { priority.parse().ok().filter(|priority| *priority <= 191)? } else { None? };
         let mut fields = rest.strip_prefix("1 ")?.splitn(6, ' ');
         let mut next = || fields.next().filter(|field| !field.is_empty());
-        let (timestamp, host, application, process, kind) = (next()?, next()?, next()?, next()?, next()?);
+        // PRINTUSASCII: nothing that a terminal or a reader of lines takes for something else.
+        let mut head = || next().filter(|field| field.bytes().all(|byte| byte.is_ascii_graphic()));
+        let (timestamp, host, application, process, kind) = (head()?, head()?, head()?, head()?, head()?);
         let (data, text) = structured_data(next()?)?;
         // A byte order mark says that the text is UTF-8, as all of the message is here.
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
@@ -140,7 +142,7 @@ impl Codec for OctetCounting {
 
 /// Messages that came as datagrams.
 struct Datagrams {
-    lines: Sender<String>,
+    lines: SyncSender<String>,
 }
 
 impl Endpoint for Datagrams {
@@ -152,7 +154,7 @@ impl Endpoint for Datagrams {
 }
 
 /// Sends a line about a message to the printer. A sender chooses the bytes of a message, so control characters are escaped.
-fn report(lines: &Sender<String>, bytes: &[u8], from: &str) {
+fn report(lines: &SyncSender<String>, bytes: &[u8], from: &str) {
     let line = match Message::read(bytes) {
         Some(message) => {
             let Message { facility, severity, host, application, text, .. } = message;
@@ -160,12 +162,12 @@ fn report(lines: &Sender<String>, bytes: &[u8], from: &str) {
         }
         None => format!("{from} {} bytes are no message of RFC 5424", bytes.len()),
     };
-    // The printer has ended when the program does.
-    let _ = lines.send(line);
+    // Nothing waits for the printer: a line that finds its queue full is lost, as a datagram would be.
+    let _ = lines.try_send(line);
 }
 
 /// A receiver at an address for datagrams, and one for connections.
-fn start(udp: &str, tcp: &str, lines: Sender<String>) -> Result<ServerHandle, Any> {
+fn start(udp: &str, tcp: &str, lines: SyncSender<String>) -> Result<ServerHandle, Any> {
     let (of_datagrams, of_streams) = (lines.clone(), lines);
     let options = DatagramOptions { payload_bytes_max: MESSAGE_BYTES_MAX as u16, ..DatagramOptions::default() };
     let datagrams =
@@ -187,7 +189,7 @@ fn start(udp: &str, tcp: &str, lines: Sender<String>) -> Result<ServerHandle, An
 }
 
 fn main() -> Result<(), Any> {
-    let (sender, lines) = mpsc::channel();
+    let (sender, lines) = mpsc::sync_channel(LINES_MAX);
     if let Some(address) = std::env::args().nth(1) {
         let _server = start(&address, &address, sender)?;
         println!("listening on {address}");
@@ -213,6 +215,9 @@ fn main() -> Result<(), Any> {
 
 /// The longest message: RFC 5426 §3.2 wants receivers to take 2,048 bytes at least.
 const MESSAGE_BYTES_MAX: usize = 8 * 1024;
+
+/// Lines that wait for the printer.
+const LINES_MAX: usize = 10_000;
 
 /// Digits of a length.
 const DIGITS_MAX: usize = 6;
@@ -247,6 +252,10 @@ mod tests {
         for text in ["<1>1 - - - - - x", "<1>1 - - - - - [a", "<1>1 - - - - - [a]x", "<1>1 -  - - - - -"] {
             assert_eq!(Message::read(text.as_bytes()), None, "{text}");
         }
+        // A field of the head that a terminal, or a reader of lines, would take for something else.
+        for text in ["<1>1 - a\nb - - - -", "<1>1 - - \u{1b}[2J - - -", "<1>1 - h\u{f6}st - - - -"] {
+            assert_eq!(Message::read(text.as_bytes()), None, "{text}");
+        }
         assert_eq!(Message::read(b"<1>1 - - - - - - \xff"), None);
         assert!(Message::read(b"<1>1 - - - - - -").is_some_and(|message| message.text.is_empty()));
     }
@@ -254,7 +263,7 @@ mod tests {
     /// `logger` of util-linux, both ways.
     #[test]
     fn logger_sends_messages() -> Result<(), Any> {
-        let (sender, lines) = mpsc::channel();
+        let (sender, lines) = mpsc::sync_channel(LINES_MAX);
         let server = start("127.0.0.1:0", "127.0.0.1:0", sender)?;
         let ports: Vec<_> = server.listeners().iter().flat_map(|listener| listener.addresses()).collect();
         for (address, ways) in ports.into_iter().zip([&["--tcp", "--octet-count"][..], &["--udp"]]) {

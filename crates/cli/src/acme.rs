@@ -201,6 +201,18 @@ pub(crate) fn start() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
+/// The same while the server runs: a failure is logged, and the next reload tries again.
+pub(crate) fn start_or_log() {
+    if let Err(error) = start() {
+        tracing::error!(subsystem = "acme", %error, "certificates are not renewed");
+    }
+}
+
+/// Forgets the certificates of a configuration that was refused: their copies of a certificate in use grow old.
+pub(crate) fn forget_unstarted() {
+    entries().retain(|entry| entry.running.is_some());
+}
+
 /// Ends the renewals of certificates that no listener has any more.
 pub(crate) fn retain(listens: &[Listen]) {
     let is_used =

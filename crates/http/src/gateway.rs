@@ -118,6 +118,9 @@ pub fn with_fields(
         if let Some(id) = request.id() {
             other.set_id(id.clone());
         }
+        if let Some(client) = request.named_client() {
+            other.set_client(client);
+        }
     } else {
         other.copy_parts_of(request);
     }
@@ -188,6 +191,9 @@ pub fn copy_of_head(request: &Request) -> Request {
     let mut copy = Request::new(head, request.peer().clone(), request.is_secure(), request.route_parts());
     if let Some(id) = request.id() {
         copy.set_id(id.clone());
+    }
+    if let Some(client) = request.named_client() {
+        copy.set_client(client);
     }
     if let Some(tls) = request.extensions().get::<TlsInfo>() {
         copy.extensions_mut().insert(tls.clone());

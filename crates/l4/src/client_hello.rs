@@ -1,6 +1,6 @@
 //! Reads the server name of a ClientHello, without TLS: RFC 8446 §4.1.2 and §5.1, RFC 6066 §3.
 //!
-//! The reader takes nothing: the upstream gets each byte as it came. A ClientHello may be split over any number of records,
+//! The reader takes nothing: the upstream gets each byte as it came. A ClientHello may be split over 256 records,
 //! and its bytes may come one by one.
 
 use std::borrow::Cow;
@@ -26,7 +26,7 @@ pub enum HelloError {
     Malformed,
     /// The server name is no name of a host.
     Name,
-    /// The ClientHello and the headers of its records are longer than the limit.
+    /// The ClientHello and the headers of its records are longer than the limit, or it comes in more than 256 records.
     TooLong,
 }
 
@@ -44,7 +44,8 @@ pub enum HelloError {
 pub fn read_client_hello(bytes: &[u8], bytes_max: usize) -> Result<ClientHello, HelloError> {
     let mut message: Cow<'_, [u8]> = Cow::Borrowed(&[]);
     let mut at = 0;
-    loop {
+    // Each look begins anew, so their number bounds its time.
+    for _ in 0..RECORDS_MAX {
         let rest = bytes.get(at..).unwrap_or_default();
         if let Some(end) = check_record(rest)? {
             let end = at + end;
@@ -67,6 +68,7 @@ pub fn read_client_hello(bytes: &[u8], bytes_max: usize) -> Result<ClientHello, 
             return Ok(ClientHello::NeedMore(at + RECORD_HEADER));
         }
     }
+    Err(HelloError::TooLong)
 }
 
 /// The length of the first record with its header; `None` if the header is not complete.
@@ -200,6 +202,8 @@ const HOST_NAME: u8 = 0;
 const SERVER_NAME: u16 = 0;
 const RECORD_HEADER: usize = 5;
 const HANDSHAKE_HEADER: usize = 4;
+/// A ClientHello comes in at most so many records.
+const RECORDS_MAX: usize = 256;
 /// The longest fragment of a record without encryption.
 const RECORD_BYTES_MAX: u16 = 1 << 14;
 const VERSION_AND_RANDOM: usize = 34;

@@ -103,7 +103,7 @@ impl Config {
         let (mut has_https, mut has_http) = (false, false);
         for listen in &self.listen {
             has_https |= listen.is_https;
-            has_http |= !listen.is_https;
+            has_http |= !listen.is_https && listen.forwards.is_none();
             for address in &listen.addresses {
                 let has_port = address.value.ip().is_none_or(|ip| ip.port() > 0);
                 let is_udp = listen.forwards == Some(Forwards::Udp);

@@ -30,6 +30,7 @@ fn check_listen(listen: &Listen, mistakes: &mut Mistakes) {
     let limits = &listen.limits;
     let of_http = [
         ("certificates", !listen.certificates.is_empty()),
+        ("acme", listen.acme.is_some()),
         ("self-signed", listen.self_signed.is_some()),
         ("client-ca", listen.client_ca.is_some()),
         ("ticket-keys", !listen.ticket_keys.is_empty()),

@@ -61,9 +61,17 @@ impl Forwarding {
 
     /// Checks the upstreams and resolves their names from now on.
     pub(super) fn maintain(mut self) -> std::io::Result<Self> {
-        for open in self.sets.values_mut().filter(|open| open.maintenance.is_none()) {
-            open.maintenance = Some(Arc::new(open.set.maintain_on_thread(RESOLVE_PATIENCE)?));
-        }
+        let new: Vec<_> = self.sets.values_mut().filter(|open| open.maintenance.is_none()).collect();
+        // All at once: each waits for its names.
+        std::thread::scope(|scope| {
+            let begin = |open: &mut OpenSet| -> std::io::Result<()> {
+                open.maintenance = Some(Arc::new(open.set.maintain_on_thread(RESOLVE_PATIENCE)?));
+                Ok(())
+            };
+            let begun: Vec<_> = new.into_iter().map(|open| scope.spawn(move || begin(open))).collect();
+            let end = |thread: std::thread::ScopedJoinHandle<'_, _>| thread.join().unwrap_or_else(|_| Ok(()));
+            begun.into_iter().try_for_each(end)
+        })?;
         Ok(self)
     }
 

@@ -241,6 +241,7 @@ impl Gateway {
         let config = self.source.read()?;
         let plan = ListenPlan::new(&config);
         // Before anything changes: certificates that cannot be used refuse the configuration.
+        acme::forget_unstarted();
         let tls = plan.tls(&self.process)?;
         let routes = OpenRoutes::open(&config, Some(&running.table.current()))?.maintain()?;
         let forwarding = Forwarding::open(&config, &self.process, Some(&running.forwarding))?.maintain()?;
@@ -249,6 +250,7 @@ impl Gateway {
             running.table.replace(routes);
             running.tls.iter().flatten().for_each(Tls::reload);
             running.forwarding = forwarding.continue_with(&running.forwarding, &config, &self.process)?;
+            acme::start_or_log();
             return Ok(summary);
         }
         let table = Arc::new(RouteTable::new(routes, self.access_log.lines()));
@@ -256,11 +258,11 @@ impl Gateway {
         let parts = ServerParts { process, metrics, table: &table, forwarding: &forwarding };
         let schemes = plan.schemes();
         self.servers.replace(|old| plan.start(&parts, &tls, None, Some(old)))?;
-        acme::retain(&plan.listens);
-        acme::start()?;
         *self.table.lock().unwrap_or_else(PoisonError::into_inner) = table.clone();
         *self.forwarders.lock().unwrap_or_else(PoisonError::into_inner) = forwarding.named(&config);
         *running = Running { plan, tls, table, forwarding };
+        acme::retain(&running.plan.listens);
+        acme::start_or_log();
         let server = self.servers.get();
         tracing::info!(subsystem = "config", addresses = ?listeners::addresses(&server), "listeners changed");
         announce(&server, &schemes);

@@ -109,6 +109,13 @@ fn mistakes_of_an_authority_are_named_before_anything_starts() {
         (listen("acme = {}"), "acme has no `names`"),
         (listen("acme = { domains = \"a\" }"), "did you mean `names`"),
         (acme(", challenges = \"http-01\""), "the challenge `http-01` needs an http listener"),
+        (
+            // A listener that passes on answers no challenge.
+            acme(", challenges = \"http-01\"")
+                + "[[listen]]\naddress = \"127.0.0.1:0\"\nprotocol = \"tcp\"\nupstream = \"t\"\n\
+                   [[upstream]]\nname = \"t\"\nservers = [\"tcp://a:1\"]\n",
+            "the challenge `http-01` needs an http listener",
+        ),
         (acme(", challenges = \"dns-01\""), "tls-alpn-01"),
         (acme(", root = \"none.pem\""), "none.pem"),
         (acme(" }\nself-signed = true\n#"), "`certificates`, `acme` and `self-signed` exclude each other"),

@@ -286,6 +286,12 @@ fn each_mistake_of_a_listener_below_http_says_how_to_remove_it() {
         (listen("tls-passthrough", "sni = { a = \"t\", A = \"t\" }") + tcp, "4:18", "`A`: it stands twice"),
         (listen("tcp", "upstream = \"t\"\nsni = { a = \"t\" }") + tcp, "1:1", "`sni` is for `tls-passthrough`"),
         (listen("tcp", "upstream = \"t\"\nself-signed = true") + tcp, "1:1", "`self-signed` is for `http` or `https`"),
+        (
+            listen("tcp", "upstream = \"t\"\nacme = { names = [\"a\"], directory = \"https://a\", folder = \"a\" }")
+                + tcp,
+            "1:1",
+            "`acme` is for `http` or `https`",
+        ),
         (listen("tcp", "upstream = \"t\"\nlimits = { flows = 1 }") + tcp, "1:1", "`limits.flows` is for `udp`"),
         (
             listen("udp", "upstream = \"u\"\nproxy-protocol = \"required\"") + udp,

@@ -109,6 +109,8 @@ pub(super) struct SubscriberQueue {
 struct QueueState {
     notices: VecDeque<RoomNotice>,
     bytes: usize,
+    /// The first of these are history, whose limits bound it: how many, and their bytes.
+    history: (usize, usize),
     /// The position of the last message that was put in.
     last: Option<Position>,
     /// Events were left out since the queue was full.
@@ -131,15 +133,14 @@ impl SubscriberQueue {
             return;
         }
         let is_last = matches!(notice, RoomNotice::Kicked { .. });
-        let is_full = state.notices.len() >= limits.waiting_messages_max
-            || state.bytes.saturating_add(notice.len()) > limits.waiting_bytes_max;
+        let is_full = state.is_full_for(&notice, limits);
         if is_last {
             state.is_over = true;
             state.put(notice);
         } else if !is_full && !state.has_missed {
             state.put(notice);
         } else if slow == Slow::Shed {
-            (state.is_over, state.notices, state.bytes) = (true, VecDeque::new(), 0);
+            (state.is_over, state.notices, state.bytes, state.history) = (true, VecDeque::new(), 0, (0, 0));
         } else {
             state.has_missed = true;
             if matches!(notice, RoomNotice::Down | RoomNotice::Up) {
@@ -154,7 +155,12 @@ impl SubscriberQueue {
     /// Puts in the history, whose limits bound it, and events that were left out before it.
     fn fill(&self, notices: Vec<RoomNotice>, last: Option<Position>) {
         let mut state = self.lock();
+        // It was kicked while it waited for the history.
+        if state.is_over {
+            return;
+        }
         notices.into_iter().for_each(|notice| state.put(notice));
+        state.history = (state.notices.len(), state.bytes);
         state.last = last.or(state.last);
         state.has_missed = false;
         if let Some(link) = state.missed_link.take() {
@@ -176,7 +182,16 @@ impl QueueState {
     fn take(&mut self) -> Option<RoomNotice> {
         let notice = self.notices.pop_front()?;
         self.bytes -= notice.len();
+        if let (count @ 1.., bytes) = self.history {
+            self.history = (count - 1, bytes - notice.len());
+        }
         Some(notice)
+    }
+
+    /// Whether an event has no room. One that is longer than the bound has room alone.
+    fn is_full_for(&self, notice: &RoomNotice, limits: &RoomLimits) -> bool {
+        let (count, bytes) = (self.notices.len() - self.history.0, self.bytes - self.history.1);
+        count >= limits.waiting_messages_max || (count > 0 && bytes + notice.len() > limits.waiting_bytes_max)
     }
 }
 

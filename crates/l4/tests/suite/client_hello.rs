@@ -136,6 +136,16 @@ fn a_hello_above_the_limit_is_refused_before_it_has_come_and_one_at_the_limit_is
 }
 
 #[test]
+fn the_number_of_records_is_bounded() {
+    let bytes = |records_of: usize| {
+        let message = message(&body(&[(0, name_data(b"sea.example")), (21, vec![0; 4_000])]));
+        records(&message, message.len().div_ceil(records_of))
+    };
+    assert_eq!(read_client_hello(&bytes(200), MAX), complete("sea.example"));
+    assert_eq!(read_client_hello(&bytes(300), MAX), Err(HelloError::TooLong));
+}
+
+#[test]
 fn changed_bytes_never_panic() {
     let bytes = hello("sea.example");
     for at in 0..bytes.len() {

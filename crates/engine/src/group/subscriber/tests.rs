@@ -95,7 +95,7 @@ fn a_slow_subscriber_has_a_bound_and_continues_from_the_history() {
     publish(&room, "first");
     let mut subscriber = room.subscribe(None, ()).expect("there is room");
     (0..7).for_each(|number| publish(&room, &number.to_string()));
-    assert_eq!(subscriber.queue.lock().notices.len(), 4);
+    assert_eq!(subscriber.queue.lock().notices.len(), 5, "the history, and four");
     assert_eq!(texts(&mut subscriber), ["first", "0", "1", "2", "3", "4", "5", "6"]);
     // More than the history has: the subscriber learns of it.
     (0..20).for_each(|number| publish(&room, &number.to_string()));
@@ -127,6 +127,43 @@ fn a_slow_subscriber_of_a_room_that_sheds_ends_and_the_others_stay() {
         assert_eq!(texts(&mut quick), [number.to_string()]);
     }
     assert_eq!(texts(&mut slow), ["end"]);
+}
+
+#[test]
+fn the_history_of_a_newcomer_takes_no_place_of_messages() {
+    let room = room(Slow::Shed, 8, 4);
+    (0..8).for_each(|number| publish(&room, &number.to_string()));
+    let mut newcomer = room.subscribe(None, ()).expect("there is room");
+    (8..12).for_each(|number| publish(&room, &number.to_string()));
+    assert_eq!(texts(&mut newcomer), (0..12).map(|number| number.to_string()).collect::<Vec<_>>());
+    (0..4).for_each(|number| publish(&room, &number.to_string()));
+    assert_eq!(texts(&mut newcomer), ["0", "1", "2", "3"]);
+    (0..5).for_each(|number| publish(&room, &number.to_string()));
+    assert_eq!(texts(&mut newcomer), ["end"]);
+}
+
+#[test]
+fn a_message_above_the_bound_has_room_alone() {
+    let limits = RoomLimits { waiting_bytes_max: 100, ..RoomLimits::default() };
+    let room: Room<Lines> = Rooms::new(Slow::Shed, limits).encoding(|_| None).room("tides").expect("there is room");
+    let mut subscriber = room.subscribe(None, ()).expect("there is room");
+    let long = "x".repeat(300);
+    publish(&room, &long);
+    assert_eq!(texts(&mut subscriber), [long.as_str()]);
+    publish(&room, "short");
+    publish(&room, &long);
+    assert_eq!(texts(&mut subscriber), ["end"]);
+}
+
+#[test]
+fn nothing_follows_a_kick_before_the_room_is_open() {
+    let room = room(Slow::Skip, 8, 4);
+    publish(&room, "secret");
+    room.shared.lock().is_open = false;
+    let mut subscriber = room.subscribe(None, ()).expect("there is room");
+    room.kick(4001, "out").expect("there is room");
+    room.shared.opened(None, Vec::new());
+    assert_eq!(texts(&mut subscriber), ["Kicked { code: 4001, reason: \"out\" }", "end"]);
 }
 
 #[test]
