@@ -69,8 +69,8 @@ impl Forwarding {
                 Ok(())
             };
             let begun: Vec<_> = new.into_iter().map(|open| scope.spawn(move || begin(open))).collect();
-            let end = |thread: std::thread::ScopedJoinHandle<'_, _>| thread.join().unwrap_or_else(|_| Ok(()));
-            begun.into_iter().try_for_each(end)
+            let panicked = || std::io::Error::other("the check of an upstream panicked");
+            begun.into_iter().try_for_each(|thread| thread.join().unwrap_or_else(|_| Err(panicked())))
         })?;
         Ok(self)
     }
