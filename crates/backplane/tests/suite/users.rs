@@ -52,9 +52,13 @@ struct Node {
 
 impl Node {
     fn start(backplane: Backplane, history_max: usize) -> Self {
+        Self::with_connections_max(backplane, history_max, UserLimits::default().connections_max)
+    }
+
+    fn with_connections_max(backplane: Backplane, history_max: usize, connections_max: usize) -> Self {
         let rooms = Rooms::new(Slow::Skip, RoomLimits::default()).encoding(encoded).with(&backplane);
         let mut limits = UserLimits::default();
-        (limits.history_max, limits.connections_max) = (history_max, 3);
+        (limits.history_max, limits.connections_max) = (history_max, connections_max);
         let users = Users::new(&rooms, &limits);
         let of_server = users.clone();
         let server = Server::bind("127.0.0.1:0").expect("an address").loops(2);
@@ -83,6 +87,17 @@ impl Client {
         let mut line = String::new();
         self.0.read_line(&mut line).expect("a line");
         line.trim_end().to_owned()
+    }
+
+    /// Reads until this line has come.
+    fn until(&mut self, wanted: &str) {
+        loop {
+            let line = self.line();
+            assert!(!line.is_empty(), "the connection has ended before {wanted:?}");
+            if line == wanted {
+                return;
+            }
+        }
     }
 }
 
@@ -115,9 +130,9 @@ fn a_kick_closes_all_connections_of_a_user_on_all_nodes() {
             let mut grace = south.connect("grace");
             // The messages show that the connections are in their rooms.
             none.publish("ada", "hello");
-            ada.iter_mut().for_each(|client| while client.line() != "hello" {});
+            ada.iter_mut().for_each(|client| client.until("hello"));
             none.publish("grace", "hello");
-            while grace.line() != "hello" {}
+            grace.until("hello");
             from.users.kick("ada", 4001, "signed out").expect("there is room");
             for client in &mut ada {
                 // The second round has the first one's message in its history.
@@ -130,7 +145,7 @@ fn a_kick_closes_all_connections_of_a_user_on_all_nodes() {
                 assert_eq!((line, client.line()), ("kicked 4001 signed out".into(), String::new()));
             }
             none.publish("grace", "still here");
-            while grace.line() != "still here" {}
+            grace.until("still here");
         }
         assert!([&north, &south, &none].iter().all(|node| node.backplane.counts().foreign == 0));
     });
@@ -157,7 +172,8 @@ fn a_node_does_not_kick_those_that_came_back_with_its_own_kick() {
 
 #[test]
 fn connections_of_a_user_on_a_node_are_bounded() {
-    let node = Node::start(Backplane::memory(&MemoryBroker::new()).spawn().expect("a thread"), 10);
+    let backplane = Backplane::memory(&MemoryBroker::new()).spawn().expect("a thread");
+    let node = Node::with_connections_max(backplane, 10, 3);
     let mut three = [(); 3].map(|()| node.connect("ada"));
     node.publish("ada", "hello");
     three.iter_mut().for_each(|client| assert_eq!(client.line(), "hello"));
