@@ -156,6 +156,7 @@ const EXAMPLES: [&str; 38] = [
     "sign_in",
     "socks_server",
     "nats_server",
+    "quic_echo",
     "udp_echo",
     "zone",
     "memcached_server",

@@ -148,6 +148,7 @@ const TABLE: &[Row] = &[
     row("crates/dns", Of(&[DOCUMENTATION, EXAMPLES])).long(DECODER),
     row("crates/nats", Of(&[DOCUMENTATION, EXAMPLES])).long(DECODER),
     row("crates/memcached", Of(&[DOCUMENTATION, EXAMPLES])).long(DECODER),
+    row("crates/quic", Of(&[DOCUMENTATION, EXAMPLES])),
     row("crates/redis", Of(&[DOCUMENTATION, EXAMPLES])).long(DECODER),
     row("crates/testkit", Of(&[DOCUMENTATION, INSTRUCTIONS, SEEDS, TEMPLATES])),
     row("crates/tidegate", Of(&[DOCUMENTATION, EXAMPLES, PROGRAM, TEMPLATES])),

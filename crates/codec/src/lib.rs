@@ -25,6 +25,7 @@
 //! | `pipeline.rs` | `Pipeline`, `Stages`: the calls of the engine; `Broadcast` |
 //! | `mux/` | `Mux`, `StreamEvent`, `transmit`; numbers and windows of streams (`streams.rs`); the order of sending (`schedule.rs`); `RawStreams`, for one application (`raw.rs`) |
 //! | `endpoint.rs` | `Endpoint`, a protocol of datagrams |
+//! | `stream_endpoint.rs` | `StreamEndpoint`, one whose sessions carry streams |
 //! | `output.rs` | `Output`, where a codec writes; `Time`, the loop's clock and date |
 //! | `encoded.rs` | `Encoded`, a message encoded once for many connections |
 //! | `fault.rs` | `Fault` and `Blame`: errors sorted by blame |
@@ -46,6 +47,7 @@ mod output;
 mod over;
 mod pipeline;
 pub mod sniff;
+mod stream_endpoint;
 pub mod work;
 
 pub use codec::{Codec, CodecStatus, Lifecycle, Step};
@@ -57,6 +59,9 @@ pub use filter::Filter;
 pub use output::{Output, Time};
 pub use over::{Over, OverError};
 pub use pipeline::{Broadcast, Pipeline, Stages};
+pub use stream_endpoint::{
+    Direction, ReadEnd, SessionEvent, SessionNumber, StreamEndpoint, StreamNumber, WriteRefused,
+};
 pub use tidegate_buffer::{
     Charge, Datagram, DatagramError, DatagramErrorReason, Ecn, FileRegion, Input, LocalAddress, Outbound, Payload,
     Pool, ReceiveHint, Slice, Transmit, Transmits, WritePosition,

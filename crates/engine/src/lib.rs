@@ -41,7 +41,7 @@
 //! | `activity.rs` | `Activity`: the application code that a loop executes, for the watchdog |
 //! | `admission/` | `Admission`: which peers may connect, and how many connections each may have: lists of networks (`networks.rs`), counts and rates of addresses (`table.rs`) |
 //! | `connection/` | one connection: its state (`link.rs`), its peer's address (`peer.rs`), the limits of its listener (`settings.rs`), events (`dispatch.rs`), those that are rare (`rare_events.rs`), sending (`sending.rs`) and its end (`closing.rs`), deadlines (`deadlines.rs`), shaping (`shaping.rs`), a short way for streams that come with all their bytes (`opening.rs`), its description for an operator (`describe.rs`), events of a channel (`pull.rs`), its application (`application.rs`), changing codec and application (`switch.rs`) |
-//! | `endpoint/` | datagram sockets: a protocol on one (`mod.rs`), adding it to a loop (`bind.rs`), `DatagramChannel` for tasks (`channel.rs`), `EndpointListener` for servers (`listener.rs`) |
+//! | `endpoint/` | datagram sockets: a protocol on one (`mod.rs`), adding it to a loop (`bind.rs`), `DatagramChannel` for tasks (`channel.rs`), `EndpointListener` for servers (`listener.rs`); a protocol whose sessions carry streams (`sessions.rs`, `session_tables.rs`), and its handle (`session_handle.rs`) |
 //! | `session/` | requests of streams to their session (`mod.rs`); its application (`application.rs`); how streams are made (`make.rs`); connections that become sessions (`streams.rs`); `Session` (`handle.rs`) |
 //! | `backend.rs` | epoll or io_uring |
 //! | `backoff.rs` | `Backoff`: delays before a client connects again |
@@ -128,7 +128,10 @@ pub use close_reason::CloseReason;
 pub use connection::Switch;
 pub use context::{Context, SendError};
 pub use counters::{Counts, ListenerCounts, TurnTimes};
-pub use endpoint::{DatagramChannel, EndpointLimits, EndpointListener, RecvFrom, ServedEndpoint};
+pub use endpoint::{
+    DatagramChannel, EndpointLimits, EndpointListener, EndpointSession, RecvFrom, ServedEndpoint, SessionEndpoint,
+    SessionLimits, SessionStreams,
+};
 pub use event_loop::EventLoop;
 pub use group::{
     Backplane, BackplaneFull, BackplaneRoom, Group, GroupFull, Member, MemberName, MessageForm, NoPosition, NodeId,

@@ -69,6 +69,7 @@
 //! | `admin`, by the feature of that name | metrics, health and a live page of a running server, on a listener of its own |
 //! | `metrics`, by the feature of that name | the counts of loops, and HTTP requests, as text for Prometheus |
 //! | `proxy_protocol`, by the feature `proxy-protocol` | the PROXY protocol: the address of a client behind a proxy |
+//! | `quic`, by the feature of that name | QUIC: servers and clients whose streams are connections |
 //! | `redis`, by the feature of that name | the protocol of Redis in both roles, and a server handler |
 //! | `backplane`, by the feature of that name | rooms over several processes, on Redis |
 //! | `socks`, by the feature of that name | SOCKS 4, 4a and 5: clients of a proxy, and the proxy |
@@ -193,6 +194,10 @@ pub use tidegate_nats as nats;
 #[cfg(feature = "proxy-protocol")]
 #[doc(inline)]
 pub use tidegate_proxy_protocol as proxy_protocol;
+/// QUIC: servers and clients whose streams are connections.
+#[cfg(feature = "quic")]
+#[doc(inline)]
+pub use tidegate_quic as quic;
 /// The protocol of Redis: RESP2 and RESP3.
 #[cfg(feature = "redis-codec")]
 #[doc(inline)]

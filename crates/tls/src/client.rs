@@ -134,11 +134,15 @@ impl ClientConfig {
         self.tls.alpn_protocols.iter().map(Vec::as_slice)
     }
 
-    pub(crate) fn tls(&self) -> &Arc<rustls::ClientConfig> {
+    /// The configuration for rustls: for a protocol that carries the handshake itself, such as QUIC (RFC 9001).
+    #[must_use]
+    pub fn tls(&self) -> &Arc<rustls::ClientConfig> {
         &self.tls
     }
 
-    pub(crate) fn handshake_timeout(&self) -> Duration {
+    /// How long a handshake may take.
+    #[must_use]
+    pub fn handshake_timeout(&self) -> Duration {
         self.handshake_timeout
     }
 

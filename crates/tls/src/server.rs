@@ -154,8 +154,10 @@ impl ServerConfig {
         }
     }
 
-    /// The configuration for rustls, for a connection that begins now.
-    pub(crate) fn tls(&self) -> Arc<rustls::ServerConfig> {
+    /// The configuration for rustls, for a connection that begins now: for a protocol that carries the handshake itself,
+    /// such as QUIC (RFC 9001).
+    #[must_use]
+    pub fn tls(&self) -> Arc<rustls::ServerConfig> {
         let current = |shared: &ServerConfigState| {
             let current = shared.current.read().unwrap_or_else(PoisonError::into_inner);
             (current.tls.clone(), current.version)
@@ -172,7 +174,9 @@ impl ServerConfig {
         current(&self.0).0
     }
 
-    pub(crate) fn handshake_timeout(&self) -> Duration {
+    /// How long a handshake may take.
+    #[must_use]
+    pub fn handshake_timeout(&self) -> Duration {
         self.0.settings.handshake_timeout
     }
 

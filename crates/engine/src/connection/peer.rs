@@ -76,15 +76,30 @@ impl Peer {
 pub(crate) struct PeerAddress {
     peer: Peer,
     settings: Rc<Settings>,
+    /// No link forgets the address.
+    is_owner: bool,
 }
 
 impl PeerAddress {
     pub(super) fn new(peer: Peer, settings: Rc<Settings>) -> Self {
-        Self { peer, settings }
+        Self { peer, settings, is_owner: false }
+    }
+
+    /// The address of a peer that has no link of its own. It is kept in `settings` until this is dropped, if need be.
+    pub(crate) fn of_session(address: &Address, settings: Rc<Settings>) -> Self {
+        Self { peer: Peer::new(address, &settings.peers), settings, is_owner: true }
     }
 
     pub(crate) fn address(&self) -> Address {
         self.peer.address(&self.settings.peers)
+    }
+}
+
+impl Drop for PeerAddress {
+    fn drop(&mut self) {
+        if self.is_owner {
+            self.peer.forget(&self.settings.peers);
+        }
     }
 }
 

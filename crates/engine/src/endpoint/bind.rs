@@ -9,7 +9,7 @@ use super::{DatagramChannel, EndpointEntry};
 use crate::event_loop::EventLoop;
 use crate::local::Local;
 use crate::loop_core::Core;
-use crate::slot_entry::SlotEvent;
+use crate::slot_entry::{SlotEntry, SlotEvent};
 
 /// The limits that protect an endpoint.
 ///
@@ -136,11 +136,11 @@ impl EventLoop {
 
 impl Core {
     /// Gives an endpoint a slot and its socket to the driver, and dispatches it for the first time.
-    pub(super) fn open_endpoint<E: Endpoint + 'static>(
+    pub(super) fn open_endpoint(
         &mut self,
         socket: Socket,
         options: &DatagramOptions,
-        entry: EndpointEntry<E>,
+        entry: impl SlotEntry + 'static,
     ) -> io::Result<Token> {
         let (token, _) = self.reserve(Operation::Bind { socket, options })?;
         self.counters.endpoints += 1;

@@ -4,10 +4,12 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-use tidegate_codec::Endpoint;
+use tidegate_codec::{Endpoint, StreamEndpoint};
 use tidegate_sys::{Address, DatagramOptions, Side, Socket};
 
 use super::bind::EndpointLimits;
+use super::session_handle::EndpointSession;
+use super::sessions::{SessionLimits, SessionStreams};
 use crate::event_loop::EventLoop;
 use crate::start_error::StartError;
 
@@ -91,6 +93,28 @@ impl EndpointListener {
         let bind = move |number: usize, event_loop: &mut EventLoop, socket: Socket| {
             let make = make.clone();
             event_loop.bind_endpoint_with(socket, &options, limits, move || make(number)).map(drop)
+        };
+        ServedEndpoint { listener: self, bind: Arc::new(bind) }
+    }
+
+    /// Serves the sessions of the protocol that `make` makes for each loop, given the loop's number. `services` is called on
+    /// the loop's thread for each session that is established. QUIC is such a protocol.
+    pub fn serve_sessions<E, S>(
+        self,
+        limits: SessionLimits,
+        make: impl Fn(usize) -> E + Send + Sync + 'static,
+        services: S,
+    ) -> ServedEndpoint
+    where
+        E: StreamEndpoint + 'static,
+        S: Fn(EndpointSession<E>) -> SessionStreams + Send + Sync + 'static,
+    {
+        let (make, services, options) = (Arc::new(make), Arc::new(services), self.options.clone());
+        let bind = move |number: usize, event_loop: &mut EventLoop, socket: Socket| {
+            let (make, services) = (make.clone(), services.clone());
+            let make = move || make(number);
+            let services = move |session| services(session);
+            event_loop.bind_sessions(socket, &options, limits.clone(), make, services).map(drop)
         };
         ServedEndpoint { listener: self, bind: Arc::new(bind) }
     }

@@ -10,10 +10,14 @@
 //! | adding endpoints to a loop | `bind.rs` |
 //! | the same for tasks: `DatagramChannel` | `channel.rs` |
 //! | endpoints of a server: `EndpointListener` | `listener.rs` |
+//! | protocols whose sessions carry streams | `sessions.rs`, its tables `session_tables.rs`, a handle `session_handle.rs` |
 
 mod bind;
 mod channel;
 mod listener;
+mod session_handle;
+mod session_tables;
+mod sessions;
 
 use std::any::Any;
 use std::rc::Rc;
@@ -27,6 +31,8 @@ pub use self::bind::EndpointLimits;
 pub use self::channel::{DatagramChannel, RecvFrom};
 pub(crate) use self::listener::Bind;
 pub use self::listener::{EndpointListener, ServedEndpoint};
+pub use self::session_handle::{EndpointSession, SessionEndpoint};
+pub use self::sessions::{SessionLimits, SessionStreams};
 use crate::close_reason::CloseReason;
 use crate::loop_core::Core;
 use crate::slot_entry::{Disposition, SlotEntry, SlotEvent};
@@ -130,8 +136,9 @@ impl<E: Endpoint> EndpointEntry<E> {
     }
 }
 
-impl<E: Endpoint + 'static> SlotEntry for EndpointEntry<E> {
-    fn dispatch(&mut self, core: &mut Core, token: Token, event: SlotEvent) -> Disposition {
+impl<E: Endpoint> EndpointEntry<E> {
+    /// Takes an event in. Returns the disposition if the dispatch ends with that.
+    fn take_in(&mut self, core: &mut Core, token: Token, event: SlotEvent) -> Option<Disposition> {
         match event {
             SlotEvent::Datagrams(batch) => self.on_datagrams(core, token, batch),
             SlotEvent::DatagramErrors(errors) => self.on_errors(core, errors),
@@ -140,22 +147,28 @@ impl<E: Endpoint + 'static> SlotEntry for EndpointEntry<E> {
             SlotEvent::Opened | SlotEvent::Scheduled => {}
             SlotEvent::Panicked => match self.replace(core) {
                 Disposition::Keep => {}
-                closing => return closing,
+                closing => return Some(closing),
             },
             SlotEvent::Drain => {
                 self.is_draining = true;
                 self.endpoint.drain(core.time.now());
             }
-            SlotEvent::DrainTimeout => return Disposition::close(CloseReason::Drained),
-            SlotEvent::Failed(error) => return Disposition::close(CloseReason::Broken(error)),
+            SlotEvent::DrainTimeout => return Some(Disposition::close(CloseReason::Drained)),
+            SlotEvent::Failed(error) => return Some(Disposition::close(CloseReason::Broken(error))),
             // An endpoint can give back the datagrams that wait to be sent, and nothing else.
             SlotEvent::Shed => {
                 self.transmits.drop_all();
-                return Disposition::Keep;
+                return Some(Disposition::Keep);
             }
-            _ => return Disposition::Keep,
+            _ => return Some(Disposition::Keep),
         }
-        self.pump(core, token)
+        None
+    }
+}
+
+impl<E: Endpoint + 'static> SlotEntry for EndpointEntry<E> {
+    fn dispatch(&mut self, core: &mut Core, token: Token, event: SlotEvent) -> Disposition {
+        self.take_in(core, token, event).unwrap_or_else(|| self.pump(core, token))
     }
 
     fn on_closed(self: Box<Self>, core: &mut Core, _reason: Rc<CloseReason>) -> Option<Box<dyn SlotEntry>> {

@@ -33,6 +33,10 @@ pub(crate) struct Sessions {
     links: Slab<SessionLinks>,
     /// The memory for requests of the session that is dispatched next. A session keeps none while its streams wait.
     spare: Option<Box<Requests>>,
+    /// Sessions of endpoints whose streams have requests.
+    requested: Vec<u32>,
+    /// The endpoint that is dispatched: it looks at requests before that is over.
+    dispatched: Option<Token>,
 }
 
 /// The state that a session and its streams share.
@@ -45,6 +49,8 @@ pub(crate) struct SessionLinks {
     room: u16,
     /// The session looks before its dispatch ends, or in one that is scheduled.
     is_scheduled: bool,
+    /// It is one of the sessions of an endpoint, which has the token.
+    is_of_endpoint: bool,
 }
 
 /// Requests in their order.
@@ -109,14 +115,49 @@ impl Sessions {
             // By a quarter: doubling would waste half a record for each session.
             self.links.reserve_exact((self.links.len() / 4).max(4));
         }
-        let links = SessionLinks { token, peer, requests: None, room: 0, is_scheduled: false };
+        let links = SessionLinks { token, peer, requests: None, room: 0, is_scheduled: false, is_of_endpoint: false };
         Some(self.links.insert(links) as u32)
     }
 
+    /// Adds a session of an endpoint. `None` if the loop has as many as it can number.
+    pub(crate) fn add_of_endpoint(&mut self, endpoint: Token, peer: PeerAddress) -> Option<u32> {
+        let session = self.add(endpoint, peer)?;
+        self.links[session as usize].is_of_endpoint = true;
+        Some(session)
+    }
+
+    /// The peer of a session has another address now.
+    pub(crate) fn set_peer(&mut self, session: u32, peer: PeerAddress) {
+        if let Some(links) = self.links.get_mut(session as usize) {
+            links.peer = peer;
+        }
+    }
+
+    /// An endpoint is dispatched, or its dispatch is over.
+    pub(crate) fn set_dispatched_endpoint(&mut self, endpoint: Option<Token>) {
+        self.dispatched = endpoint;
+    }
+
+    /// Whether streams of an endpoint have requests.
+    pub(crate) fn has_requested(&self, endpoint: Token) -> bool {
+        let is_of = |session: &u32| self.links.get(*session as usize).is_some_and(|links| links.token == endpoint);
+        self.requested.iter().any(is_of)
+    }
+
+    /// A session of an endpoint whose streams have requests.
+    pub(crate) fn take_requested(&mut self, endpoint: Token) -> Option<u32> {
+        let is_of = |session: &u32| self.links.get(*session as usize).is_some_and(|links| links.token == endpoint);
+        let place = self.requested.iter().position(is_of)?;
+        let session = self.requested.swap_remove(place);
+        self.links[session as usize].is_scheduled = false;
+        Some(session)
+    }
+
     pub(crate) fn remove(&mut self, session: u32) {
+        self.requested.retain(|requested| *requested != session);
         self.links.try_remove(session as usize);
         if self.links.is_empty() {
-            *self = Self::default();
+            *self = Self { dispatched: self.dispatched, ..Self::default() };
         }
     }
 
@@ -128,7 +169,13 @@ impl Sessions {
         let requests = links.requests.get_or_insert_with(empty);
         requests.has_send |= matches!(kind, StreamRequestKind::Send);
         requests.list.push(StreamRequest { index: stream.index, kind });
-        (!std::mem::replace(&mut links.is_scheduled, true)).then_some(links.token)
+        if std::mem::replace(&mut links.is_scheduled, true) {
+            return None;
+        }
+        if links.is_of_endpoint {
+            self.requested.push(stream.session);
+        }
+        (self.dispatched != Some(links.token)).then_some(links.token)
     }
 
     /// The session is dispatched: it looks at requests before that is over.

@@ -46,6 +46,11 @@ impl Streams {
         Self { make: Rc::new(MakeStreamTask::new(codec, serve)), settings: Rc::default() }
     }
 
+    /// Makes the streams.
+    pub(crate) fn make(&self) -> &dyn MakeStream {
+        &*self.make
+    }
+
     /// The settings of the streams of a session.
     fn settings(&self, session: &Rc<Settings>) -> Rc<Settings> {
         let mut settings = self.settings.borrow_mut();

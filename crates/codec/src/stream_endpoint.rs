@@ -1,0 +1,136 @@
+//! `StreamEndpoint`: a protocol of datagrams whose sessions carry streams, free of I/O.
+//!
+//! QUIC (RFC 9000) is one. Its windows and retransmission are its own business, so it is no [`Mux`](crate::mux::Mux): the
+//! caller reads from a stream when the application wants bytes, and writes until the stream takes no more.
+
+use std::error::Error;
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use crate::endpoint::Endpoint;
+use crate::mux::{OpenError, ResetCause};
+
+/// The number of a session of a [`StreamEndpoint`]. An endpoint uses a number once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SessionNumber(pub u64);
+
+/// The number of a stream, in its session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct StreamNumber {
+    /// The session.
+    pub session: SessionNumber,
+    /// The number that the protocol has for the stream.
+    pub stream: u64,
+}
+
+/// Which sides send on a stream (RFC 9000 §2.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Direction {
+    /// Both sides.
+    Bidirectional,
+    /// The side that opened the stream.
+    Unidirectional,
+}
+
+/// Something that happened in a session.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum SessionEvent {
+    /// A session is established.
+    Established {
+        /// The session.
+        session: SessionNumber,
+        /// The address of its peer.
+        peer: SocketAddr,
+    },
+    /// The peer has another address now.
+    Moved {
+        /// The session.
+        session: SessionNumber,
+        /// The address of its peer.
+        peer: SocketAddr,
+    },
+    /// The peer has opened a stream, which may have bytes.
+    Opened {
+        /// The stream.
+        stream: StreamNumber,
+        /// Whether this side sends on it as well.
+        direction: Direction,
+    },
+    /// A stream may have bytes, its end, or a reset.
+    Readable(StreamNumber),
+    /// A stream that took no more bytes may take some now.
+    Writable(StreamNumber),
+    /// The peer wants no more bytes of a stream (STOP_SENDING, RFC 9000 §3.5).
+    Stopped {
+        /// The stream.
+        stream: StreamNumber,
+        /// The number of the reason, in the application's protocol.
+        code: u64,
+        /// The peer wants no more, and no error has happened: bytes of the peer are still of use.
+        is_unneeded: bool,
+    },
+    /// A session is over, and all of its streams.
+    Ended {
+        /// The session.
+        session: SessionNumber,
+        /// The reason.
+        reason: Box<dyn Error>,
+    },
+}
+
+/// What a read found behind the bytes that it took.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReadEnd {
+    /// There are more bytes.
+    More,
+    /// More bytes may come; [`SessionEvent::Readable`] reports them.
+    Blocked,
+    /// The peer has ended the stream.
+    Ended,
+    /// The peer has reset the stream, with this number.
+    Reset(u64),
+}
+
+/// Why a stream takes no more bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WriteRefused;
+
+/// A protocol of datagrams whose sessions carry streams, such as QUIC.
+///
+/// The engine gives each stream a codec and an application, as it does for a connection. It fetches all events after each
+/// call of [`Endpoint`], reads from a stream while its application wants bytes, and writes the bytes of its queue until
+/// [`write`](Self::write) takes none. The bytes that nobody reads stay in the protocol's windows, which stop the peer.
+///
+/// Calls with the number of a session or stream that is over have no effect.
+pub trait StreamEndpoint: Endpoint {
+    /// The next event.
+    fn poll_event(&mut self, now: Instant) -> Option<SessionEvent>;
+
+    /// Reads bytes of a stream into `space`. Returns how many it has read, and the state behind them. Reading grants
+    /// the peer credit for as many.
+    fn read(&mut self, stream: StreamNumber, space: &mut [u8]) -> (usize, ReadEnd);
+
+    /// Takes bytes of a stream to send. Returns how many it has taken: fewer than all if a window is full, and then
+    /// [`SessionEvent::Writable`] follows.
+    ///
+    /// # Errors
+    /// [`WriteRefused`] if the stream takes no bytes any more.
+    fn write(&mut self, stream: StreamNumber, bytes: &[u8]) -> Result<usize, WriteRefused>;
+
+    /// Ends a stream behind the bytes that were written.
+    fn finish(&mut self, stream: StreamNumber);
+
+    /// The application is done with a stream. Its sending side is reset if that `resets`, and finished otherwise; the peer
+    /// is asked to send no more. The protocol has a number for each cause; without a cause the peer has reset the stream.
+    fn close(&mut self, stream: StreamNumber, cause: Option<ResetCause>, resets: bool);
+
+    /// Opens a stream.
+    ///
+    /// # Errors
+    /// [`OpenError::Full`] if the peer allows no further stream now, [`OpenError::Ending`] if the session is over.
+    fn open(&mut self, session: SessionNumber, direction: Direction) -> Result<StreamNumber, OpenError>;
+
+    /// Ends a session, in good order if no cause is given. No event follows.
+    fn end_session(&mut self, session: SessionNumber, cause: Option<ResetCause>, now: Instant);
+}

@@ -1,0 +1,188 @@
+//! The sessions and streams of an endpoint, by number, and the streams that have something to do.
+
+use std::collections::{HashMap, VecDeque};
+
+use slab::Slab;
+use tidegate_codec::{SessionNumber, StreamNumber};
+use tidegate_sys::Token;
+
+use super::sessions::SessionStreams;
+
+/// A session of an endpoint.
+pub(super) struct Session {
+    /// Its number among the sessions of the loop.
+    pub(super) link: u32,
+    /// The services of the streams that the peer opens.
+    pub(super) services: SessionStreams,
+    /// The places of its streams.
+    pub(super) streams: HashMap<u64, u32>,
+    /// No handle opens streams: it ends behind its last stream.
+    ends_when_empty: bool,
+}
+
+/// A stream of an endpoint.
+pub(super) struct Stream {
+    pub(super) number: StreamNumber,
+    pub(super) token: Token,
+    flags: u8,
+}
+
+impl Stream {
+    /// The protocol has bytes, an end or a reset.
+    pub(super) const READABLE: u8 = 1;
+    /// The application has bytes that it has not finished with.
+    pub(super) const UNREAD: u8 = 1 << 1;
+    /// Nothing more is received.
+    pub(super) const READ_OVER: u8 = 1 << 2;
+    /// The queue has bytes.
+    pub(super) const WRITABLE: u8 = 1 << 3;
+    /// The protocol takes no bytes now.
+    pub(super) const BLOCKED: u8 = 1 << 4;
+    /// Nothing more is sent: bytes of the queue are dropped.
+    pub(super) const WRITE_OVER: u8 = 1 << 5;
+    /// It is among those that are read, or written, next.
+    const IN_READS: u8 = 1 << 6;
+    const IN_WRITES: u8 = 1 << 7;
+
+    pub(super) fn has(&self, flag: u8) -> bool {
+        self.flags & flag != 0
+    }
+
+    pub(super) fn set(&mut self, flag: u8, on: bool) {
+        self.flags = if on { self.flags | flag } else { self.flags & !flag };
+    }
+}
+
+/// The sessions and streams of an endpoint.
+#[derive(Default)]
+pub(super) struct SessionTables {
+    sessions: HashMap<SessionNumber, Session>,
+    streams: Slab<Stream>,
+    reads: VecDeque<u32>,
+    writes: VecDeque<u32>,
+    has_ending: bool,
+}
+
+impl SessionTables {
+    pub(super) fn add_session(&mut self, number: SessionNumber, link: u32, services: SessionStreams) {
+        self.sessions.insert(number, Session { link, services, streams: HashMap::new(), ends_when_empty: false });
+    }
+
+    pub(super) fn session(&self, number: SessionNumber) -> Option<&Session> {
+        self.sessions.get(&number)
+    }
+
+    /// Removes a session. Returns it, with the tokens of its streams.
+    pub(super) fn remove_session(&mut self, number: SessionNumber) -> Option<(Session, Vec<Token>)> {
+        let session = self.sessions.remove(&number)?;
+        let tokens = session.streams.values().filter_map(|index| self.streams.try_remove(*index as usize));
+        let tokens = tokens.map(|stream| stream.token).collect();
+        self.release_memory();
+        Some((session, tokens))
+    }
+
+    pub(super) fn numbers(&self) -> Vec<SessionNumber> {
+        self.sessions.keys().copied().collect()
+    }
+
+    /// A session ends behind its last stream.
+    pub(super) fn end_when_empty(&mut self, number: SessionNumber) {
+        if let Some(session) = self.sessions.get_mut(&number) {
+            session.ends_when_empty = true;
+            self.has_ending = true;
+        }
+    }
+
+    /// Sessions without a stream that are to end: all, or those that end behind their last stream.
+    pub(super) fn ended_sessions(&mut self, all: bool) -> Vec<SessionNumber> {
+        if !all && !self.has_ending {
+            return Vec::new();
+        }
+        self.has_ending = self.sessions.values().any(|session| session.ends_when_empty);
+        let ends = |session: &Session| session.streams.is_empty() && (all || session.ends_when_empty);
+        self.sessions.iter().filter(|(_, session)| ends(session)).map(|(number, _)| *number).collect()
+    }
+
+    /// Adds a stream to its session, and returns its place.
+    pub(super) fn add_stream(&mut self, number: StreamNumber, token: Token, flags: u8) -> Option<u32> {
+        let session = self.sessions.get_mut(&number.session)?;
+        let index = self.streams.insert(Stream { number, token, flags }) as u32;
+        session.streams.insert(number.stream, index);
+        Some(index)
+    }
+
+    pub(super) fn index(&self, number: StreamNumber) -> Option<u32> {
+        self.sessions.get(&number.session)?.streams.get(&number.stream).copied()
+    }
+
+    pub(super) fn stream(&mut self, index: u32) -> Option<&mut Stream> {
+        self.streams.get_mut(index as usize)
+    }
+
+    pub(super) fn remove_stream(&mut self, index: u32) -> Option<Stream> {
+        let stream = self.streams.try_remove(index as usize)?;
+        if let Some(session) = self.sessions.get_mut(&stream.number.session) {
+            session.streams.remove(&stream.number.stream);
+            if session.streams.is_empty() {
+                session.streams = HashMap::new();
+            }
+        }
+        self.release_memory();
+        Some(stream)
+    }
+
+    /// An endpoint without open streams keeps no memory for them.
+    fn release_memory(&mut self) {
+        if self.streams.is_empty() {
+            self.streams = Slab::new();
+            (self.reads, self.writes) = (VecDeque::new(), VecDeque::new());
+        }
+    }
+
+    /// The stream is read in its turn, if it has bytes that its application wants.
+    pub(super) fn read_later(&mut self, index: u32) {
+        let Some(stream) = self.streams.get_mut(index as usize) else { return };
+        let is_due = stream.flags & (Stream::READABLE | Stream::UNREAD | Stream::READ_OVER | Stream::IN_READS);
+        if is_due == Stream::READABLE {
+            stream.flags |= Stream::IN_READS;
+            self.reads.push_back(index);
+        }
+    }
+
+    /// The queue of the stream is written in its turn, if it has bytes that the protocol takes.
+    pub(super) fn write_later(&mut self, index: u32) {
+        let Some(stream) = self.streams.get_mut(index as usize) else { return };
+        if stream.flags & (Stream::WRITABLE | Stream::BLOCKED | Stream::IN_WRITES) == Stream::WRITABLE {
+            stream.flags |= Stream::IN_WRITES;
+            self.writes.push_back(index);
+        }
+    }
+
+    pub(super) fn next_read(&mut self) -> Option<u32> {
+        let index = self.reads.pop_front()?;
+        if let Some(stream) = self.streams.get_mut(index as usize) {
+            stream.flags &= !Stream::IN_READS;
+        }
+        Some(index)
+    }
+
+    pub(super) fn next_write(&mut self) -> Option<u32> {
+        let index = self.writes.pop_front()?;
+        if let Some(stream) = self.streams.get_mut(index as usize) {
+            stream.flags &= !Stream::IN_WRITES;
+        }
+        Some(index)
+    }
+
+    pub(super) fn has_reads(&self) -> bool {
+        !self.reads.is_empty()
+    }
+
+    pub(super) fn has_writes(&self) -> bool {
+        !self.writes.is_empty()
+    }
+
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.streams.capacity() * size_of::<Stream>() + (self.reads.capacity() + self.writes.capacity()) * 4
+    }
+}

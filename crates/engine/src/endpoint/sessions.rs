@@ -1,0 +1,486 @@
+//! An endpoint whose sessions carry streams ([`StreamEndpoint`]): QUIC.
+//!
+//! Each stream is a connection in a slot of its own, as a stream of a [`Mux`](tidegate_codec::mux::Mux) is, and the entry
+//! of the endpoint takes the place of its driver. A stream's request is a [`StreamRequest`]; requests wait in the links of
+//! its session, and the endpoint handles them before its dispatch ends.
+//!
+//! The protocol is read only when an application wants bytes: one piece is dispatched to a stream, and the next one when
+//! the stream reports that its application has finished with that. Bytes that wait in the protocol use up its windows. A
+//! queue is written until the protocol takes no more.
+
+use std::any::Any;
+use std::collections::HashSet;
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::fs::FileExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use tidegate_buffer::{Outbound, Pool, Slice};
+use tidegate_codec::mux::{OpenError, ResetCause};
+use tidegate_codec::{Direction, ReadEnd, SessionEvent, SessionNumber, StreamEndpoint, StreamNumber};
+use tidegate_sys::{Address, Token};
+
+use super::session_handle::EndpointSession;
+use super::session_tables::{SessionTables, Stream};
+use super::{EndpointEntry, EndpointLimits};
+use crate::close_reason::CloseReason;
+use crate::connection::{Link, PeerAddress, Settings};
+use crate::limits::{FILE_PIECE_BYTES, Limits};
+use crate::loop_core::Core;
+use crate::session::{SessionError, StreamId, StreamRequest, StreamRequestKind, Streams};
+use crate::slot_entry::{Disposition, SlotEntry, SlotEvent};
+use crate::unwind::discard;
+
+/// The services of the streams that the peer of one session opens. Without one, streams of that direction are refused.
+#[derive(Debug, Clone, Default)]
+pub struct SessionStreams {
+    /// Streams on which both sides send.
+    pub bidirectional: Option<Streams>,
+    /// Streams on which the peer alone sends. Bytes that their applications send are dropped.
+    pub unidirectional: Option<Streams>,
+}
+
+/// The limits of an endpoint whose sessions carry streams.
+#[derive(Debug, Clone, Default)]
+pub struct SessionLimits {
+    /// Those of the endpoint: datagrams that wait to be sent.
+    pub endpoint: EndpointLimits,
+    /// Those of each stream, which are the limits of a connection.
+    pub streams: Limits,
+}
+
+/// Makes the services of a session that has been established.
+pub(super) type MakeServices<E> = Box<dyn FnMut(EndpointSession<E>) -> SessionStreams>;
+
+/// A datagram socket with a protocol whose sessions carry streams.
+pub(super) struct SessionsEntry<E: StreamEndpoint + 'static> {
+    base: EndpointEntry<E>,
+    tables: SessionTables,
+    services: MakeServices<E>,
+    settings: Rc<Settings>,
+    /// A handle opens sessions and streams: a drain waits for the tasks that have it.
+    has_handle: bool,
+    is_draining: bool,
+}
+
+impl<E: StreamEndpoint + 'static> SessionsEntry<E> {
+    pub(super) fn new(
+        (endpoint, make): (E, Option<Box<dyn FnMut() -> E>>),
+        limits: SessionLimits,
+        services: MakeServices<E>,
+        has_handle: bool,
+        pool: &Pool,
+    ) -> Self {
+        Self {
+            base: EndpointEntry::new(endpoint, make, limits.endpoint, pool),
+            tables: SessionTables::default(),
+            services,
+            settings: Settings::new(limits.streams, Arc::default()),
+            has_handle,
+            is_draining: false,
+        }
+    }
+
+    pub(super) fn endpoint(&mut self) -> &mut E {
+        &mut self.base.endpoint
+    }
+
+    /// Opens a stream, and reserves its slot.
+    pub(super) fn open(
+        &mut self,
+        core: &mut Core,
+        number: SessionNumber,
+        direction: Direction,
+    ) -> Result<(Token, Link), SessionError> {
+        let Some(session) = self.tables.session(number).map(|session| session.link) else {
+            return Err(SessionError::Closed);
+        };
+        let number = self.base.endpoint.open(number, direction).map_err(SessionError::Open)?;
+        let mut flags = 0;
+        if direction == Direction::Unidirectional {
+            flags |= Stream::READ_OVER;
+        }
+        let (token, link) = self.add_stream(core, session, number, flags).ok_or(SessionError::Closed)?;
+        Ok((token, link))
+    }
+
+    /// No handle of a session is left: it ends behind its last stream.
+    pub(super) fn end_when_empty(&mut self, number: SessionNumber) {
+        self.tables.end_when_empty(number);
+    }
+
+    /// The handle is gone: the endpoint closes behind its last stream.
+    pub(super) fn on_handle_dropped(&mut self, core: &Core) {
+        self.has_handle = false;
+        self.begin_drain(core);
+    }
+
+    fn begin_drain(&mut self, core: &Core) {
+        (self.is_draining, self.base.is_draining) = (true, true);
+        self.base.endpoint.drain(core.time.now());
+    }
+
+    fn add_stream(&mut self, core: &mut Core, session: u32, number: StreamNumber, flags: u8) -> Option<(Token, Link)> {
+        let token = core.slots.reserve();
+        let Some(index) = self.tables.add_stream(number, token, flags) else {
+            core.release(token);
+            return None;
+        };
+        let link = Link::of_stream(self.settings.clone(), StreamId { session, index }, Outbound::new(&core.pool));
+        Some((token, link))
+    }
+
+    /// Handles events of the protocol and requests of streams, until there are none.
+    fn work(&mut self, core: &mut Core, token: Token) {
+        core.sessions.set_dispatched_endpoint(Some(token));
+        loop {
+            self.handle_events(core, token);
+            self.handle_requests(core, token);
+            self.read_streams(core);
+            self.handle_requests(core, token);
+            self.write_streams(core);
+            if !self.tables.has_reads() && !self.tables.has_writes() && !core.sessions.has_requested(token) {
+                break;
+            }
+        }
+        core.sessions.set_dispatched_endpoint(None);
+        for number in self.tables.ended_sessions(self.is_draining) {
+            self.end_session(core, number, None);
+        }
+    }
+
+    fn handle_events(&mut self, core: &mut Core, token: Token) {
+        let now = core.time.now();
+        while let Some(event) = self.base.endpoint.poll_event(now) {
+            match event {
+                SessionEvent::Established { session, peer } => self.on_established(core, token, session, peer),
+                SessionEvent::Moved { session, peer } => {
+                    if let Some(session) = self.tables.session(session) {
+                        core.sessions.set_peer(session.link, self.peer(peer));
+                    }
+                }
+                SessionEvent::Opened { stream, direction } => self.accept(core, stream, direction),
+                SessionEvent::Readable(stream) => {
+                    if let Some(index) = self.tables.index(stream) {
+                        self.set(index, Stream::READABLE, true);
+                        self.tables.read_later(index);
+                    }
+                }
+                SessionEvent::Writable(stream) => {
+                    if let Some(index) = self.tables.index(stream) {
+                        self.set(index, Stream::BLOCKED, false);
+                        self.tables.write_later(index);
+                    }
+                }
+                SessionEvent::Stopped { stream, code, is_unneeded } => self.on_stopped(core, stream, code, is_unneeded),
+                SessionEvent::Ended { session, reason } => self.lose_session(core, session, &*reason),
+                _ => {}
+            }
+        }
+    }
+
+    fn set(&mut self, index: u32, flag: u8, on: bool) {
+        if let Some(stream) = self.tables.stream(index) {
+            stream.set(flag, on);
+        }
+    }
+
+    fn peer(&self, peer: SocketAddr) -> PeerAddress {
+        PeerAddress::of_session(&Address::Ip(peer), self.settings.clone())
+    }
+
+    fn on_established(&mut self, core: &mut Core, token: Token, number: SessionNumber, peer: SocketAddr) {
+        let Some(link) = core.sessions.add_of_endpoint(token, self.peer(peer)) else {
+            let now = core.time.now();
+            return self.base.endpoint.end_session(number, Some(ResetCause::Refused), now);
+        };
+        let session = EndpointSession::of_dispatch(token, number, peer);
+        let services = session.map(&mut self.services).unwrap_or_default();
+        self.tables.add_session(number, link, services);
+    }
+
+    /// The peer has opened a stream.
+    fn accept(&mut self, core: &mut Core, number: StreamNumber, direction: Direction) {
+        let Some(session) = self.tables.session(number.session) else { return };
+        let link = session.link;
+        let (streams, flags) = match direction {
+            Direction::Bidirectional => (&session.services.bidirectional, Stream::READABLE),
+            Direction::Unidirectional => (&session.services.unidirectional, Stream::READABLE | Stream::WRITE_OVER),
+        };
+        let Some(streams) = streams.clone() else {
+            return self.base.endpoint.close(number, Some(ResetCause::Refused), true);
+        };
+        let Some((token, link)) = self.add_stream(core, link, number, flags) else { return };
+        let made = catch_unwind(AssertUnwindSafe(|| streams.make().make_stream(core, token, link)));
+        if let Err(panic) = made {
+            // That stream is lost, and no other.
+            discard(panic);
+            core.release(token);
+            if let Some(index) = self.tables.index(number) {
+                self.tables.remove_stream(index);
+            }
+            return self.base.endpoint.close(number, Some(ResetCause::Failed), true);
+        }
+        if let Some(index) = self.tables.index(number) {
+            self.tables.read_later(index);
+        }
+    }
+
+    /// The peer wants no more bytes. If it has no use for the stream at all, the stream is reset.
+    fn on_stopped(&mut self, core: &mut Core, number: StreamNumber, code: u64, is_unneeded: bool) {
+        let Some(index) = self.tables.index(number) else { return };
+        let Some(stream) = self.tables.stream(index) else { return };
+        stream.set(Stream::WRITE_OVER, true);
+        stream.set(Stream::BLOCKED, false);
+        let token = stream.token;
+        if is_unneeded {
+            self.tables.write_later(index);
+        } else {
+            core.dispatch(token, SlotEvent::StreamReset(code));
+        }
+    }
+
+    fn handle_requests(&mut self, core: &mut Core, token: Token) {
+        while let Some(session) = core.sessions.take_requested(token) {
+            while let Some(requests) = core.sessions.take_requests(session) {
+                for request in requests.iter() {
+                    self.handle_request(core, *request);
+                }
+                core.sessions.recycle(session, requests);
+            }
+        }
+    }
+
+    fn handle_request(&mut self, core: &mut Core, StreamRequest { index, kind }: StreamRequest) {
+        let Some(stream) = self.tables.stream(index) else { return };
+        match kind {
+            StreamRequestKind::Send => {
+                stream.set(Stream::WRITABLE, true);
+                self.tables.write_later(index);
+            }
+            StreamRequestKind::End if stream.has(Stream::WRITE_OVER) => {}
+            StreamRequestKind::End => {
+                stream.set(Stream::WRITE_OVER, true);
+                self.base.endpoint.finish(stream.number);
+            }
+            StreamRequestKind::Unread => {
+                let unread = core.slots.get_mut(stream.token).map_or(0, |entry| entry.unread_bytes());
+                stream.set(Stream::UNREAD, unread > 0);
+                self.tables.read_later(index);
+            }
+            StreamRequestKind::Close { cause, resets } => {
+                let number = stream.number;
+                self.tables.remove_stream(index);
+                self.base.endpoint.close(number, cause, resets);
+            }
+        }
+    }
+
+    /// Dispatches bytes to the streams whose applications want some.
+    fn read_streams(&mut self, core: &mut Core) {
+        while let Some(index) = self.tables.next_read() {
+            let Some(stream) = self.tables.stream(index) else { continue };
+            let (number, token) = (stream.number, stream.token);
+            if core.slots.get_mut(token).is_none_or(|entry| entry.unread_bytes() > 0) {
+                stream.set(Stream::UNREAD, true);
+                continue;
+            }
+            let (bytes, end) = read(&mut self.base.endpoint, &core.pool, number);
+            stream.set(Stream::READABLE, end == ReadEnd::More);
+            stream.set(Stream::UNREAD, !bytes.is_empty());
+            stream.set(Stream::READ_OVER, matches!(end, ReadEnd::Ended | ReadEnd::Reset(_)));
+            let event = match end {
+                ReadEnd::Reset(code) => SlotEvent::StreamReset(code),
+                ReadEnd::Ended if bytes.is_empty() => SlotEvent::Ended,
+                ReadEnd::Ended => SlotEvent::ReceivedLast(bytes),
+                _ if bytes.is_empty() => continue,
+                _ => SlotEvent::Received(bytes),
+            };
+            core.dispatch(token, event);
+        }
+    }
+
+    /// Writes from the queues of streams, a piece each in turns.
+    fn write_streams(&mut self, core: &mut Core) {
+        while let Some(index) = self.tables.next_write() {
+            let Some(stream) = self.tables.stream(index) else { continue };
+            let (token, number) = (stream.token, stream.number);
+            let Some(entry) = core.slots.get_mut(token) else { continue };
+            let mut written = Written { is_all: true, ..Written::default() };
+            let (endpoint, is_over) = (&mut self.base.endpoint, stream.has(Stream::WRITE_OVER));
+            let is_due = entry.transmit(&mut |queue, ends| {
+                written = if is_over { Written::dropped(queue) } else { write(endpoint, number, queue) };
+                let is_all = written.is_all && !written.is_broken;
+                if is_all && ends && !is_over {
+                    endpoint.finish(number);
+                    written.has_ended = true;
+                }
+                is_all
+            });
+            if is_due {
+                core.queues.schedule(token);
+            }
+            stream.set(Stream::WRITABLE, !written.is_all);
+            stream.set(Stream::BLOCKED, written.is_blocked);
+            stream.set(Stream::WRITE_OVER, is_over || written.has_ended);
+            if written.is_broken {
+                // A file is shorter than its region: the peer must not take the bytes for complete ones.
+                stream.set(Stream::WRITABLE, false);
+                core.dispatch(token, SlotEvent::Failed(io::ErrorKind::UnexpectedEof.into()));
+            } else {
+                self.tables.write_later(index);
+            }
+        }
+    }
+
+    /// This side ends a session.
+    fn end_session(&mut self, core: &mut Core, number: SessionNumber, cause: Option<ResetCause>) {
+        let now = core.time.now();
+        self.base.endpoint.end_session(number, cause, now);
+        self.lose_session(core, number, &OpenError::Ending);
+    }
+
+    /// A session is over, and its streams with it.
+    fn lose_session(&mut self, core: &mut Core, number: SessionNumber, reason: &dyn fmt::Display) {
+        let Some((session, tokens)) = self.tables.remove_session(number) else { return };
+        if !tokens.is_empty() {
+            let error = io::Error::new(io::ErrorKind::ConnectionAborted, reason.to_string());
+            let reason = Rc::new(CloseReason::Broken(error));
+            // Each once: a stream whose dispatch closes others is gone by then.
+            let tokens: HashSet<Token> = tokens.into_iter().collect();
+            for token in tokens {
+                core.dispatch(token, SlotEvent::SessionClosed(Some(reason.clone())));
+            }
+        }
+        core.sessions.remove(session.link);
+    }
+
+    fn lose_sessions(&mut self, core: &mut Core, reason: &dyn fmt::Display) {
+        for number in self.tables.numbers() {
+            self.lose_session(core, number, reason);
+        }
+    }
+
+    /// The deadline of a drain has come: the peers are notified, and nothing is waited for.
+    fn on_drain_timeout(&mut self, core: &mut Core, token: Token) -> Disposition {
+        for number in self.tables.numbers() {
+            self.end_session(core, number, Some(ResetCause::Refused));
+        }
+        self.base.pump(core, token);
+        Disposition::close(CloseReason::Drained)
+    }
+}
+
+impl<E: StreamEndpoint + 'static> SlotEntry for SessionsEntry<E> {
+    fn dispatch(&mut self, core: &mut Core, token: Token, event: SlotEvent) -> Disposition {
+        let event = match event {
+            // Tasks that serve may need it.
+            SlotEvent::Drain if self.has_handle => return Disposition::Keep,
+            SlotEvent::Drain | SlotEvent::ServingDone => {
+                self.is_draining = true;
+                SlotEvent::Drain
+            }
+            SlotEvent::DrainTimeout => return self.on_drain_timeout(core, token),
+            SlotEvent::Panicked => {
+                self.lose_sessions(core, &CloseReason::Panicked);
+                SlotEvent::Panicked
+            }
+            event => event,
+        };
+        if let Some(disposition) = self.base.take_in(core, token, event) {
+            return disposition;
+        }
+        self.work(core, token);
+        self.base.pump(core, token)
+    }
+
+    fn on_closed(mut self: Box<Self>, core: &mut Core, reason: Rc<CloseReason>) -> Option<Box<dyn SlotEntry>> {
+        core.sessions.set_dispatched_endpoint(None);
+        self.lose_sessions(core, &*reason);
+        core.counters.endpoints -= 1;
+        None
+    }
+
+    fn memory_bytes(&self) -> usize {
+        self.base.memory_bytes() + self.tables.memory_bytes()
+    }
+
+    fn as_any(&mut self) -> &mut dyn Any {
+        self
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any> {
+        self
+    }
+}
+
+/// Reads a piece of a stream.
+fn read(endpoint: &mut impl StreamEndpoint, pool: &Pool, number: StreamNumber) -> (Slice, ReadEnd) {
+    let mut end = ReadEnd::Blocked;
+    let filled = pool.fill(READ_BYTES, |space| {
+        let (count, found) = endpoint.read(number, space);
+        end = found;
+        Ok::<_, std::convert::Infallible>(count)
+    });
+    match filled {
+        Ok(bytes) => (bytes, end),
+        Err(never) => match never {},
+    }
+}
+
+/// What a turn of a stream has written.
+#[derive(Default)]
+struct Written {
+    /// The queue is empty.
+    is_all: bool,
+    /// The protocol takes no more.
+    is_blocked: bool,
+    /// A file could not be read.
+    is_broken: bool,
+    /// The end of the stream was written as well.
+    has_ended: bool,
+}
+
+impl Written {
+    /// The bytes of a queue that nothing sends are dropped, as if they were sent.
+    fn dropped(queue: &mut Outbound) -> Self {
+        queue.advance(queue.pending());
+        Self { is_all: true, ..Self::default() }
+    }
+}
+
+/// Writes from a queue, at most as much as one turn takes.
+fn write(endpoint: &mut impl StreamEndpoint, number: StreamNumber, queue: &mut Outbound) -> Written {
+    let mut left = WRITE_BYTES;
+    while left > 0 && queue.has_flushed() {
+        let Some(front) = queue.front() else {
+            let read = queue.load_file(FILE_PIECE_BYTES, |region, bytes| region.file.read_at(bytes, region.offset));
+            match read {
+                Ok(true) => continue,
+                _ => return Written { is_broken: true, is_all: true, ..Written::default() },
+            }
+        };
+        let piece = &front[..front.len().min(left)];
+        let length = piece.len();
+        match endpoint.write(number, piece) {
+            Ok(taken) => {
+                queue.advance(taken as u64);
+                left -= taken;
+                if taken < length {
+                    return Written { is_blocked: true, ..Written::default() };
+                }
+            }
+            Err(_) => return Written::dropped(queue),
+        }
+    }
+    Written { is_all: !queue.has_flushed(), ..Written::default() }
+}
+
+/// A stream is read in pieces of this many bytes, which are one large segment of the pool.
+const READ_BYTES: usize = 16 * 1024;
+
+/// A stream writes so many bytes in its turn.
+const WRITE_BYTES: usize = 16 * 1024;

@@ -1,0 +1,190 @@
+//! `Client` and `Connection`: connecting, and opening streams.
+
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use tidegate_codec::mux::OpenError;
+use tidegate_codec::{Direction, Pipeline, SessionNumber};
+use tidegate_engine::{
+    Channel, EndpointSession, Handler, Remote, SessionEndpoint, SessionError, SessionLimits, SessionStreams,
+};
+use tidegate_sys::DatagramOptions;
+
+use crate::config::ClientConfig;
+use crate::endpoint::Endpoint;
+use crate::error::Error;
+
+/// A socket with which tasks of one loop connect to servers. A clone is another handle of the same socket, which closes
+/// behind its last stream once all handles are gone.
+#[derive(Debug, Clone)]
+pub struct Client {
+    endpoint: SessionEndpoint<Endpoint>,
+    config: Rc<ClientConfig>,
+}
+
+/// A connection to a server. When it is dropped, the connection closes in good order behind its last stream.
+#[derive(Debug)]
+pub struct Connection {
+    endpoint: SessionEndpoint<Endpoint>,
+    session: EndpointSession<Endpoint>,
+}
+
+/// The future of [`Connection::open_when_allowed`].
+#[must_use = "a future does nothing until it is awaited"]
+#[derive(Debug)]
+pub struct OpenStream<'a, C> {
+    connection: &'a Connection,
+    direction: Direction,
+    codec: Option<C>,
+}
+
+impl Client {
+    /// Opens a socket at `address`, most often port 0, on the loop that runs on this thread. Servers cannot open streams.
+    ///
+    /// # Errors
+    /// Those of the system.
+    ///
+    /// # Panics
+    /// If no event loop runs on this thread, and within a handler: a task calls it.
+    pub fn bind(address: SocketAddr, config: &ClientConfig) -> io::Result<Self> {
+        Self::bind_with(address, config, SessionLimits::default(), |_| SessionStreams::default())
+    }
+
+    /// The same with limits of streams, and with the services of the streams that servers open.
+    ///
+    /// # Errors
+    /// Those of the system.
+    ///
+    /// # Panics
+    /// As [`bind`](Self::bind).
+    pub fn bind_with(
+        address: SocketAddr,
+        config: &ClientConfig,
+        limits: SessionLimits,
+        services: impl FnMut(EndpointSession<Endpoint>) -> SessionStreams + 'static,
+    ) -> io::Result<Self> {
+        let options = DatagramOptions::default();
+        let endpoint = SessionEndpoint::bind(address, &options, limits, config.endpoint(), services)?;
+        Ok(Self::new(endpoint, config))
+    }
+
+    /// A client on an endpoint that a loop has opened: [`EventLoop::open_sessions`](tidegate_engine::EventLoop::open_sessions).
+    #[must_use]
+    pub fn new(endpoint: SessionEndpoint<Endpoint>, config: &ClientConfig) -> Self {
+        Self { endpoint, config: Rc::new(config.clone()) }
+    }
+
+    /// Connects to a server whose certificate has to have this name: a DNS name, or an IP address.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn connect(&self, address: SocketAddr, name: &str) -> Result<Connection, Error> {
+        let begun = self.endpoint.with(|endpoint, now| endpoint.connect(&self.config, address, name, now));
+        let session = begun.map_err(|_| Error::Closed)??;
+        let connection =
+            Connection { endpoint: self.endpoint.clone(), session: self.endpoint.session(session, address) };
+        std::future::poll_fn(|cx| {
+            let polled = connection.endpoint.with(|endpoint, _| endpoint.poll_established(session, cx));
+            polled.unwrap_or(Poll::Ready(Err(Error::Closed)))
+        })
+        .await?;
+        Ok(connection)
+    }
+
+    /// The endpoint, for its methods.
+    #[must_use]
+    pub fn endpoint(&self) -> &SessionEndpoint<Endpoint> {
+        &self.endpoint
+    }
+}
+
+impl Connection {
+    /// Opens a stream as a channel. The peer learns of it with its first bytes, or its end.
+    ///
+    /// # Errors
+    /// [`SessionError`]; [`SessionError::Open`] if the server allows no further stream now.
+    pub fn open<C: Pipeline>(&self, direction: Direction, codec: C) -> Result<Channel<C>, SessionError> {
+        self.session.open(direction, codec)
+    }
+
+    /// The same with a handler.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_handler<C, H>(
+        &self,
+        direction: Direction,
+        codec: C,
+        handler: H,
+    ) -> Result<Remote<H::Post>, SessionError>
+    where
+        C: Pipeline,
+        H: Handler<C>,
+    {
+        self.session.open_handler(direction, codec, handler)
+    }
+
+    /// Opens a stream as a channel, as soon as the server allows one more.
+    ///
+    /// # Errors
+    /// [`SessionError`].
+    pub fn open_when_allowed<C: Pipeline + Unpin>(&self, direction: Direction, codec: C) -> OpenStream<'_, C> {
+        OpenStream { connection: self, direction, codec: Some(codec) }
+    }
+
+    /// Waits for the end of the connection, and returns the reason.
+    pub async fn closed(&self) -> Error {
+        std::future::poll_fn(|cx| {
+            let polled = self.endpoint.with(|endpoint, _| endpoint.poll_ended(self.number(), cx));
+            polled.unwrap_or(Poll::Ready(Error::Closed))
+        })
+        .await
+    }
+
+    /// Closes the connection now, with a code of the application and a reason that the server gets. Its streams are lost.
+    pub fn close(self, code: u64, reason: &'static str) {
+        // A socket that is closed has no connection.
+        let _closed = self.endpoint.with(|endpoint, now| endpoint.close_connection(self.number(), code, reason, now));
+    }
+
+    /// The protocol that the handshake has agreed upon (ALPN).
+    #[must_use]
+    pub fn protocol(&self) -> Option<Vec<u8>> {
+        self.endpoint.with(|endpoint, _| endpoint.protocol(self.number())).ok().flatten()
+    }
+
+    /// The number of the connection, for the methods of [`Endpoint`].
+    #[must_use]
+    pub fn number(&self) -> SessionNumber {
+        self.session.number()
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        let _closed = self.endpoint.with(|endpoint, _| endpoint.unwatch(self.number()));
+        self.endpoint.end_when_empty(self.number());
+    }
+}
+
+impl<C: Pipeline + Unpin> Future for OpenStream<'_, C> {
+    type Output = Result<Channel<C>, SessionError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let (connection, direction) = (self.connection, self.direction);
+        let session = connection.number();
+        match connection.session.open_from(direction, &mut self.codec) {
+            Err(SessionError::Open(OpenError::Full)) => {
+                match connection.endpoint.with(|endpoint, _| endpoint.register(session, cx)) {
+                    Ok(()) => Poll::Pending,
+                    Err(error) => Poll::Ready(Err(error)),
+                }
+            }
+            opened => Poll::Ready(opened),
+        }
+    }
+}

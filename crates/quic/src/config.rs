@@ -1,0 +1,181 @@
+//! `ServerConfig`, `ClientConfig`: what all endpoints of a server or a client share.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate_tls as tls;
+
+use crate::codes::Codes;
+use crate::connection_ids::Origin;
+use crate::counters::{Counters, Counts};
+use crate::endpoint::Endpoint;
+use crate::error::ConfigError;
+use crate::limits::Limits;
+use crate::quinn::{Outgoing, Shared, server_tls};
+
+/// The decision on a client that wants to connect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Admit {
+    /// The handshake begins.
+    Accept,
+    /// The client has to prove its address first, by a Retry (RFC 9000 §8.1.2). One that has proved it is accepted.
+    Retry,
+    /// The client gets CONNECTION_REFUSED.
+    Refuse,
+    /// Nothing is sent.
+    Ignore,
+}
+
+/// Decides on a client by its address, which is forged unless it is validated.
+pub(crate) type Decide = dyn Fn(SocketAddr, bool) -> Admit + Send + Sync;
+
+/// The configuration of a server. All loops share it: its keys of stateless resets, of Retry tokens and of tickets are the
+/// same for each. A clone is another handle.
+///
+/// ```
+/// use tidegate::quic::{Limits, ServerConfig};
+/// # fn certificates() -> Result<tidegate::tls::ServerConfig, Box<dyn std::error::Error>> { Err("none".into()) }
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let Ok(tls) = certificates() else { return Ok(()) };
+/// let limits = Limits { connections_max: 1000, ..Limits::default() };
+/// let config = ServerConfig::new(&tls, limits)?;
+/// assert_eq!(config.counts().connections, 0);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct ServerConfig(pub(crate) Settings);
+
+/// The configuration of a client's connections. A clone is another handle; sessions of TLS are resumed between connections
+/// that share it.
+#[derive(Clone)]
+pub struct ClientConfig {
+    pub(crate) settings: Settings,
+    pub(crate) outgoing: Outgoing,
+}
+
+/// The settings of an endpoint.
+#[derive(Clone)]
+pub(crate) struct Settings {
+    pub(crate) shared: Shared,
+    pub(crate) limits: Arc<Limits>,
+    pub(crate) codes: Codes,
+    pub(crate) handshake_timeout: Duration,
+    pub(crate) decide: Option<Arc<Decide>>,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) generation: u8,
+}
+
+impl Settings {
+    fn new(shared: Shared, limits: Limits, handshake_timeout: Duration) -> Self {
+        Self {
+            shared,
+            limits: Arc::new(limits),
+            codes: Codes::default(),
+            handshake_timeout,
+            decide: None,
+            counters: Arc::default(),
+            generation: 0,
+        }
+    }
+}
+
+impl ServerConfig {
+    /// A server with these certificates and protocols (ALPN) of TLS. Its handshakes have the deadline of `tls`, and its
+    /// secrets go to the key log of `tls`. Clients may change their address.
+    ///
+    /// # Errors
+    /// [`ConfigError`].
+    pub fn new(tls: &tls::ServerConfig, limits: Limits) -> Result<Self, ConfigError> {
+        Self::with_migration(tls, limits, true)
+    }
+
+    /// The same, and chooses whether clients may change their address (RFC 9000 §9).
+    ///
+    /// # Errors
+    /// [`ConfigError`].
+    pub fn with_migration(tls: &tls::ServerConfig, limits: Limits, migrates: bool) -> Result<Self, ConfigError> {
+        let shared = Shared::new(&limits, Some(server_tls(tls.tls())?), migrates)?;
+        Ok(Self(Settings::new(shared, limits, tls.handshake_timeout())))
+    }
+
+    /// Decides on each client that wants to connect, by its address and whether that is validated. The limits come first.
+    #[must_use]
+    pub fn admit(mut self, decide: impl Fn(SocketAddr, bool) -> Admit + Send + Sync + 'static) -> Self {
+        self.0.decide = Some(Arc::new(decide));
+        self
+    }
+
+    /// The numbers that peers get for the causes of resets; zero by default.
+    #[must_use]
+    pub fn codes(mut self, codes: Codes) -> Self {
+        self.0.codes = codes;
+        self
+    }
+
+    /// The generation of this process, of which connection ids have the lowest bit; 0 by default. A successor that takes
+    /// over the same sockets has the next one.
+    #[must_use]
+    pub fn generation(mut self, generation: u8) -> Self {
+        self.0.generation = generation;
+        self
+    }
+
+    /// The endpoint of a loop.
+    #[must_use]
+    pub fn endpoint(&self, loop_number: usize) -> Endpoint {
+        Endpoint::new(self.0.clone(), Origin::new(loop_number, self.0.generation))
+    }
+
+    /// What all endpoints of this configuration have done.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.0.counters.read()
+    }
+}
+
+impl ClientConfig {
+    /// A client that trusts what `tls` trusts.
+    ///
+    /// # Errors
+    /// [`ConfigError`].
+    pub fn new(tls: &tls::ClientConfig, limits: Limits) -> Result<Self, ConfigError> {
+        let shared = Shared::new(&limits, None, false)?;
+        let outgoing = shared.outgoing(tls.tls().clone())?;
+        Ok(Self { settings: Settings::new(shared, limits, tls.handshake_timeout()), outgoing })
+    }
+
+    /// The numbers that peers get for the causes of resets; zero by default.
+    #[must_use]
+    pub fn codes(mut self, codes: Codes) -> Self {
+        self.settings.codes = codes;
+        self
+    }
+
+    /// An endpoint that connects.
+    #[must_use]
+    pub fn endpoint(&self) -> Endpoint {
+        Endpoint::new(self.settings.clone(), Origin::new(0, 0))
+    }
+
+    /// What all endpoints of this configuration have done.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.settings.counters.read()
+    }
+}
+
+impl fmt::Debug for ServerConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServerConfig").field("limits", &self.0.limits).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for ClientConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientConfig").field("limits", &self.settings.limits).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,215 @@
+//! `ConnectionState`: one connection of an endpoint.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use tidegate_codec::mux::{OpenError, ResetCause};
+use tidegate_codec::{Direction, ReadEnd, SessionEvent, SessionNumber, StreamNumber, WriteRefused};
+
+use crate::codes::Codes;
+use crate::error::Error;
+use crate::quinn::{self, Dir, Event, Machine, ReadError, Side, StreamEvent, StreamId, WriteError, code};
+
+/// A connection with its state in the endpoint.
+pub(crate) struct ConnectionState {
+    pub(crate) machine: Machine,
+    pub(crate) number: SessionNumber,
+    pub(crate) peer: SocketAddr,
+    /// The handshake is complete, and the caller knows.
+    pub(crate) is_established: bool,
+    /// It is over for the caller: what is left are the last packets.
+    pub(crate) is_over: bool,
+    /// It may have packets to send.
+    pub(crate) is_queued: bool,
+    /// It ends with this number once the peer has all bytes of its streams.
+    pub(crate) ends_with: Option<u64>,
+    /// Its timer in the table of the endpoint.
+    pub(crate) timer: Option<Instant>,
+    /// By when the handshake has to be complete.
+    pub(crate) handshake_deadline: Option<Instant>,
+}
+
+/// What happened to a connection, beside the events of its streams.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    pub(crate) has_been_established: bool,
+    pub(crate) error: Option<Error>,
+    /// Tasks that wait to open a stream may succeed.
+    pub(crate) may_open: bool,
+}
+
+impl ConnectionState {
+    /// Takes the events of the machine.
+    pub(crate) fn take_events(&mut self, codes: &Codes, events: &mut VecDeque<SessionEvent>) -> Progress {
+        let mut progress = Progress::default();
+        while let Some(event) = self.machine.poll() {
+            match event {
+                Event::Connected => progress.has_been_established = true,
+                Event::ConnectionLost { reason } => progress.error = Some(reason.into()),
+                Event::Stream(StreamEvent::Available { .. }) => progress.may_open = true,
+                Event::Stream(event) => self.on_stream(&event, codes, events),
+                Event::HandshakeDataReady | Event::DatagramReceived | Event::DatagramsUnblocked => {}
+            }
+            if progress.has_been_established && !self.is_established {
+                self.is_established = true;
+                self.handshake_deadline = None;
+                events.push_back(SessionEvent::Established { session: self.number, peer: self.peer });
+            }
+        }
+        progress
+    }
+
+    fn on_stream(&mut self, event: &StreamEvent, codes: &Codes, events: &mut VecDeque<SessionEvent>) {
+        match *event {
+            StreamEvent::Opened { dir } => {
+                while let Some(id) = self.machine.streams().accept(dir) {
+                    let direction = match dir {
+                        Dir::Bi => Direction::Bidirectional,
+                        Dir::Uni => Direction::Unidirectional,
+                    };
+                    events.push_back(SessionEvent::Opened { stream: self.stream(id), direction });
+                }
+            }
+            StreamEvent::Readable { id } => events.push_back(SessionEvent::Readable(self.stream(id))),
+            StreamEvent::Writable { id } => events.push_back(SessionEvent::Writable(self.stream(id))),
+            StreamEvent::Stopped { id, error_code } => {
+                let code = error_code.into_inner();
+                let is_unneeded = code == codes.unneeded;
+                events.push_back(SessionEvent::Stopped { stream: self.stream(id), code, is_unneeded });
+            }
+            StreamEvent::Finished { .. } | StreamEvent::Available { .. } => {}
+        }
+    }
+
+    fn stream(&self, id: StreamId) -> StreamNumber {
+        StreamNumber { session: self.number, stream: id.into() }
+    }
+
+    /// The id of a stream, if this side receives on it.
+    fn received(&self, stream: u64) -> Option<StreamId> {
+        let id = id(stream)?;
+        (id.dir() == Dir::Bi || id.initiator() != self.machine.side()).then_some(id)
+    }
+
+    /// The id of a stream, if this side sends on it.
+    fn sent(&self, stream: u64) -> Option<StreamId> {
+        let id = id(stream)?;
+        (id.dir() == Dir::Bi || id.initiator() == self.machine.side()).then_some(id)
+    }
+
+    /// Reads from a stream. Returns as well whether the peer gets credit for it now.
+    pub(crate) fn read(&mut self, stream: u64, space: &mut [u8]) -> (usize, ReadEnd, bool) {
+        let Some(id) = self.received(stream) else { return (0, ReadEnd::Ended, false) };
+        let mut receiving = self.machine.recv_stream(id);
+        let Ok(mut chunks) = receiving.read(true) else { return (0, ReadEnd::Ended, false) };
+        let mut count = 0;
+        let end = loop {
+            let left = space.len() - count;
+            if left == 0 {
+                break ReadEnd::More;
+            }
+            match chunks.next(left) {
+                Ok(Some(chunk)) => {
+                    let Some(place) = space.get_mut(count..count + chunk.bytes.len()) else { break ReadEnd::More };
+                    place.copy_from_slice(&chunk.bytes);
+                    count += chunk.bytes.len();
+                }
+                Ok(None) => break ReadEnd::Ended,
+                Err(ReadError::Blocked) => break ReadEnd::Blocked,
+                Err(ReadError::Reset(code)) => break ReadEnd::Reset(code.into_inner()),
+            }
+        };
+        let sends = chunks.finalize().should_transmit();
+        (count, end, sends)
+    }
+
+    /// Writes to a stream, until it takes no more: the machine reports room only after it has refused bytes.
+    pub(crate) fn write(&mut self, stream: u64, bytes: &[u8]) -> Result<usize, WriteRefused> {
+        let id = self.sent(stream).ok_or(WriteRefused)?;
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            match self.machine.send_stream(id).write(rest) {
+                Ok(count) => rest = rest.get(count..).unwrap_or_default(),
+                Err(WriteError::Blocked) => break,
+                Err(WriteError::Stopped(_) | WriteError::ClosedStream) => return Err(WriteRefused),
+            }
+        }
+        Ok(bytes.len() - rest.len())
+    }
+
+    pub(crate) fn finish(&mut self, stream: u64) {
+        if let Some(id) = self.sent(stream) {
+            // A stream that is stopped cannot be finished, and is reset when it closes.
+            let _stopped = self.machine.send_stream(id).finish();
+        }
+    }
+
+    /// The application is done with a stream.
+    pub(crate) fn close(&mut self, stream: u64, cause: Option<ResetCause>, resets: bool, codes: &Codes) {
+        let number = cause.map_or(codes.cancelled, |cause| codes.of(cause));
+        if let Some(id) = self.sent(stream) {
+            let mut sending = self.machine.send_stream(id);
+            // The number of a peer that wants no more is sent back (RFC 9000 §3.5).
+            let stopped = sending.stopped().ok().flatten();
+            if resets || stopped.is_some() {
+                let _closed = sending.reset(stopped.unwrap_or_else(|| code(number)));
+            } else {
+                let _closed = sending.finish();
+            }
+        }
+        if let Some(id) = self.received(stream) {
+            let _closed = self.machine.recv_stream(id).stop(code(number));
+        }
+    }
+
+    pub(crate) fn open(&mut self, direction: Direction) -> Result<StreamNumber, OpenError> {
+        if self.is_over || !self.is_established {
+            return Err(OpenError::Ending);
+        }
+        let dir = match direction {
+            Direction::Bidirectional => Dir::Bi,
+            Direction::Unidirectional => Dir::Uni,
+        };
+        let id = self.machine.streams().open(dir).ok_or(OpenError::Full)?;
+        Ok(self.stream(id))
+    }
+
+    /// The send window follows the congestion window, so that bytes are bound late.
+    pub(crate) fn bind_late(&mut self, window_max: u32) {
+        let window = self.machine.congestion_state().window().saturating_mul(2);
+        self.machine.set_send_window(window.clamp(SEND_WINDOW_MIN, window_max.into()));
+    }
+
+    /// When the connection is to be called again.
+    pub(crate) fn deadline(&mut self) -> Option<Instant> {
+        [self.machine.poll_timeout(), self.handshake_deadline].into_iter().flatten().min()
+    }
+
+    /// Ends the connection if it is to end and the peer has all bytes. Returns whether it did.
+    pub(crate) fn end_when_delivered(&mut self, now: Instant) -> bool {
+        if self.is_over || self.machine.streams().send_streams() > 0 {
+            return false;
+        }
+        let Some(number) = self.ends_with.take() else { return false };
+        self.end(now, number, "");
+        true
+    }
+
+    /// Ends the connection. No event follows.
+    pub(crate) fn end(&mut self, now: Instant, number: u64, reason: &'static str) {
+        self.is_over = true;
+        self.handshake_deadline = None;
+        quinn::close(&mut self.machine, now, number, reason);
+    }
+}
+
+/// The id of a stream with this number (RFC 9000 §2.1).
+fn id(stream: u64) -> Option<StreamId> {
+    let side = if stream & 1 == 0 { Side::Client } else { Side::Server };
+    let dir = if stream & 2 == 0 { Dir::Bi } else { Dir::Uni };
+    (stream < 1 << 62).then(|| StreamId::new(side, dir, stream >> 2))
+}
+
+/// A connection may have at least so many bytes that are not acknowledged.
+const SEND_WINDOW_MIN: u64 = 32 * 1024;

@@ -1,0 +1,582 @@
+//! `Endpoint`: QUIC for the datagrams of one socket, free of I/O.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::fmt;
+use std::net::SocketAddr;
+use std::num::NonZeroU16;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use bytes::BytesMut;
+use tidegate_buffer::{Datagram, LocalAddress, Payload, Transmit, Transmits};
+use tidegate_codec::mux::{OpenError, ResetCause};
+use tidegate_codec::{Direction, ReadEnd, SessionEvent, SessionNumber, StreamEndpoint, StreamNumber, WriteRefused};
+
+use crate::config::{Admit, ClientConfig, Settings};
+use crate::connection::ConnectionState;
+use crate::connection_ids::Origin;
+use crate::counters::{add, remove};
+use crate::error::Error;
+use crate::quinn::{self, ConnectionHandle, ConnectionId, DatagramEvent, Incoming, Machine, Machines, Sent};
+use crate::watches::Watches;
+
+/// QUIC on one socket: the connections of all peers, free of I/O.
+///
+/// [`ServerConfig::endpoint`](crate::ServerConfig::endpoint) makes one for each loop of a server, and
+/// [`Client`](crate::Client) makes one for a client.
+pub struct Endpoint {
+    machines: Machines,
+    settings: Settings,
+    connections: Vec<Option<Box<ConnectionState>>>,
+    /// Connections that are not over.
+    open: usize,
+    /// Connections in their handshake.
+    handshaking: usize,
+    /// The upper half of the next session's number.
+    generation: u32,
+    timers: BTreeSet<(Instant, usize)>,
+    /// Connections that may have packets to send.
+    queued: VecDeque<usize>,
+    events: VecDeque<SessionEvent>,
+    /// Datagrams of no connection.
+    responses: VecDeque<Transmit>,
+    /// The bytes of received datagrams, which the machine keeps parts of.
+    batch: BytesMut,
+    watches: Watches,
+    /// Clients of this batch that got a response instead of a connection. A long ClientHello comes in several Initials, and
+    /// one response is enough.
+    declined: Vec<(SocketAddr, ConnectionId)>,
+    is_draining: bool,
+}
+
+impl Endpoint {
+    pub(crate) fn new(settings: Settings, origin: Origin) -> Self {
+        Self {
+            machines: settings.shared.machines(origin),
+            settings,
+            connections: Vec::new(),
+            open: 0,
+            handshaking: 0,
+            generation: 0,
+            timers: BTreeSet::new(),
+            queued: VecDeque::new(),
+            events: VecDeque::new(),
+            responses: VecDeque::new(),
+            batch: BytesMut::new(),
+            watches: Watches::default(),
+            declined: Vec::new(),
+            is_draining: false,
+        }
+    }
+
+    /// Connections that are not over, with those in their handshake.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.open
+    }
+
+    /// The protocol that the handshake of a connection has agreed upon (ALPN).
+    #[must_use]
+    pub fn protocol(&self, session: SessionNumber) -> Option<Vec<u8>> {
+        quinn::protocol(&self.get(session)?.machine)
+    }
+
+    /// Updates the keys of a connection (RFC 9001 §6). The machine does so by itself before their limit.
+    pub fn update_keys(&mut self, session: SessionNumber) {
+        if let Some(connection) = self.get_mut(session) {
+            connection.machine.force_key_update();
+        }
+    }
+
+    /// The address of this side has changed: a path of each connection is validated anew. For a client whose socket was
+    /// bound again.
+    pub fn on_local_address_changed(&mut self) {
+        for index in 0..self.connections.len() {
+            if let Some(Some(connection)) = self.connections.get_mut(index) {
+                connection.machine.local_address_changed();
+            }
+            self.queue(index);
+        }
+    }
+
+    /// Ends a connection with a code of the application and a reason that the peer gets.
+    pub fn close_connection(&mut self, session: SessionNumber, code: u64, reason: &'static str, now: Instant) {
+        let Some(connection) = self.get_mut(session) else { return };
+        connection.end(now, code, reason);
+        self.on_over(place(session), Error::Closed, true);
+    }
+
+    pub(crate) fn connect(
+        &mut self,
+        config: &ClientConfig,
+        address: SocketAddr,
+        name: &str,
+        now: Instant,
+    ) -> Result<SessionNumber, Error> {
+        if self.is_draining || self.open >= self.settings.limits.connections_max {
+            return Err(Error::Full);
+        }
+        let (handle, machine) = self.machines.connect(now, config.outgoing.clone(), address, name)?;
+        let session = self.insert(handle, machine, now);
+        self.watches.add(session);
+        Ok(session)
+    }
+
+    pub(crate) fn poll_established(&mut self, session: SessionNumber, cx: &Context<'_>) -> Poll<Result<(), Error>> {
+        self.watches.poll_established(session, cx)
+    }
+
+    pub(crate) fn poll_ended(&mut self, session: SessionNumber, cx: &Context<'_>) -> Poll<Error> {
+        self.watches.poll_ended(session, cx)
+    }
+
+    pub(crate) fn register(&mut self, session: SessionNumber, cx: &Context<'_>) {
+        self.watches.register(session, cx);
+    }
+
+    pub(crate) fn unwatch(&mut self, session: SessionNumber) {
+        self.watches.remove(session);
+    }
+
+    fn insert(&mut self, handle: ConnectionHandle, machine: Machine, now: Instant) -> SessionNumber {
+        self.generation = self.generation.wrapping_add(1);
+        let number = SessionNumber(u64::from(self.generation) << 32 | handle.0 as u64);
+        let connection = ConnectionState {
+            peer: machine.remote_address(),
+            machine,
+            number,
+            is_established: false,
+            is_over: false,
+            is_queued: false,
+            ends_with: None,
+            timer: None,
+            handshake_deadline: Some(now + self.settings.handshake_timeout),
+        };
+        if handle.0 >= self.connections.len() {
+            self.connections.resize_with(handle.0 + 1, || None);
+        }
+        if let Some(place) = self.connections.get_mut(handle.0) {
+            *place = Some(Box::new(connection));
+        }
+        (self.open, self.handshaking) = (self.open + 1, self.handshaking + 1);
+        add(&self.settings.counters.begun, 1);
+        add(&self.settings.counters.connections, 1);
+        self.advance(handle.0);
+        self.queue(handle.0);
+        number
+    }
+
+    fn at(&mut self, index: usize) -> Option<&mut ConnectionState> {
+        self.connections.get_mut(index)?.as_deref_mut()
+    }
+
+    fn get(&self, session: SessionNumber) -> Option<&ConnectionState> {
+        let connection = self.connections.get(place(session))?.as_deref()?;
+        (connection.number == session && !connection.is_over).then_some(connection)
+    }
+
+    /// A connection that is not over. It may have packets to send afterwards.
+    fn get_mut(&mut self, session: SessionNumber) -> Option<&mut ConnectionState> {
+        self.get(session)?;
+        self.queue(place(session));
+        self.at(place(session))
+    }
+
+    fn queue(&mut self, index: usize) {
+        if let Some(connection) = self.at(index)
+            && !std::mem::replace(&mut connection.is_queued, true)
+        {
+            self.queued.push_back(index);
+        }
+    }
+
+    /// Takes what has happened to a connection.
+    fn advance(&mut self, index: usize) {
+        self.exchange_events(index);
+        let Self { connections, events, settings, watches, .. } = self;
+        let Some(Some(connection)) = connections.get_mut(index) else { return };
+        if connection.is_over {
+            // Its events concern nobody.
+            while connection.machine.poll().is_some() {}
+            return;
+        }
+        let was_established = connection.is_established;
+        let progress = connection.take_events(&settings.codes, events);
+        let number = connection.number;
+        if !was_established && progress.has_been_established {
+            self.handshaking -= 1;
+            add(&settings.counters.handshakes, 1);
+            watches.on_established(number);
+        } else if progress.may_open {
+            watches.wake(number);
+        }
+        if connection.is_established && connection.peer != connection.machine.remote_address() {
+            connection.peer = connection.machine.remote_address();
+            add(&settings.counters.migrations, 1);
+            events.push_back(SessionEvent::Moved { session: number, peer: connection.peer });
+        }
+        if let Some(error) = progress.error {
+            connection.is_over = true;
+            self.on_over(index, error, true);
+        }
+    }
+
+    /// A connection has ended, and its last packets remain. The caller learns that if it `reports`.
+    fn on_over(&mut self, index: usize, error: Error, reports: bool) {
+        let Self { connections, events, settings, watches, open, handshaking, .. } = self;
+        let Some(Some(connection)) = connections.get_mut(index) else { return };
+        connection.handshake_deadline = None;
+        let number = connection.number;
+        add(&settings.counters.packets_lost, connection.machine.stats().path.lost_packets);
+        remove(&settings.counters.connections);
+        if error == Error::IdleTimeout {
+            add(&settings.counters.idle_timeouts, 1);
+        }
+        *open -= 1;
+        watches.on_ended(number, &error);
+        if !connection.is_established {
+            *handshaking -= 1;
+            add(&settings.counters.handshakes_failed, 1);
+        } else if reports {
+            events.push_back(SessionEvent::Ended { session: number, reason: Box::new(error) });
+        }
+    }
+
+    /// Passes the events between a connection and the table of connection ids.
+    fn exchange_events(&mut self, index: usize) {
+        let handle = ConnectionHandle(index);
+        loop {
+            let Self { connections, machines, .. } = self;
+            let Some(Some(connection)) = connections.get_mut(index) else { return };
+            let Some(event) = connection.machine.poll_endpoint_events() else { return };
+            let is_drained = event.is_drained();
+            if let Some(event) = machines.handle_event(handle, event) {
+                connection.machine.handle_event(event);
+            }
+            if is_drained {
+                return self.forget(index);
+            }
+        }
+    }
+
+    /// Nothing is left of a connection.
+    fn forget(&mut self, index: usize) {
+        if let Some(connection) = self.at(index)
+            && !connection.is_over
+        {
+            connection.is_over = true;
+            let error = connection.take_events(&Default::default(), &mut VecDeque::new()).error;
+            self.on_over(index, error.unwrap_or(Error::Closed), true);
+        }
+        let Some(connection) = self.connections.get_mut(index).and_then(Option::take) else { return };
+        if let Some(at) = connection.timer {
+            self.timers.remove(&(at, index));
+        }
+        while self.connections.last().is_some_and(Option::is_none) {
+            self.connections.pop();
+        }
+    }
+
+    fn update_timer(&mut self, index: usize) {
+        let Self { connections, timers, .. } = self;
+        let Some(Some(connection)) = connections.get_mut(index) else { return };
+        let deadline = connection.deadline();
+        if deadline != connection.timer {
+            if let Some(before) = std::mem::replace(&mut connection.timer, deadline) {
+                timers.remove(&(before, index));
+            }
+            timers.extend(deadline.map(|at| (at, index)));
+        }
+    }
+
+    /// A client wants to connect.
+    fn on_incoming(&mut self, incoming: Incoming, now: Instant) {
+        let client = (incoming.remote_address(), *incoming.orig_dst_cid());
+        if self.declined.contains(&client) {
+            return self.machines.ignore(incoming);
+        }
+        let admit = self.decide(&incoming);
+        if admit != Admit::Accept && self.declined.len() < DECLINED_MAX {
+            self.declined.push(client);
+        }
+        self.admit(incoming, admit, now);
+    }
+
+    fn admit(&mut self, incoming: Incoming, admit: Admit, now: Instant) {
+        let settings = &self.settings;
+        let mut buffer = Vec::new();
+        match admit {
+            Admit::Accept => match self.machines.accept(incoming, now, &mut buffer, None) {
+                Ok((handle, machine)) => {
+                    self.insert(handle, machine, now);
+                }
+                Err(error) => {
+                    add(&settings.counters.handshakes_failed, 1);
+                    self.respond(error.response, buffer);
+                }
+            },
+            Admit::Retry => match self.machines.retry(incoming, &mut buffer) {
+                Ok(retry) => {
+                    add(&settings.counters.retries, 1);
+                    self.respond(Some(retry), buffer);
+                }
+                Err(error) => {
+                    add(&settings.counters.ignored, 1);
+                    self.machines.ignore(error.into_incoming());
+                }
+            },
+            Admit::Refuse => {
+                add(&settings.counters.refused, 1);
+                let refusal = self.machines.refuse(incoming, &mut buffer);
+                self.respond(Some(refusal), buffer);
+            }
+            Admit::Ignore => {
+                add(&settings.counters.ignored, 1);
+                self.machines.ignore(incoming);
+            }
+        }
+    }
+
+    fn decide(&self, incoming: &Incoming) -> Admit {
+        let limits = &self.settings.limits;
+        if self.is_draining || self.open >= limits.connections_max {
+            return Admit::Refuse;
+        }
+        if self.handshaking >= limits.handshakes_max {
+            return Admit::Ignore;
+        }
+        let is_validated = incoming.remote_address_validated();
+        let decided = match &self.settings.decide {
+            Some(decide) => decide(incoming.remote_address(), is_validated),
+            None => Admit::Accept,
+        };
+        let is_under_pressure = self.handshaking > limits.handshakes_max / RETRY_PART;
+        match decided {
+            Admit::Accept if is_under_pressure && !is_validated && incoming.may_retry() => Admit::Retry,
+            Admit::Retry if is_validated => Admit::Accept,
+            decided => decided,
+        }
+    }
+
+    fn respond(&mut self, sent: Option<Sent>, buffer: Vec<u8>) {
+        if let Some(sent) = sent
+            && self.responses.len() < RESPONSES_MAX
+        {
+            self.responses.push_back(transmit(&sent, buffer));
+        }
+    }
+
+    /// Sends what a connection has to send. Returns whether the list still has room.
+    fn send(&mut self, index: usize, now: Instant, transmits: &mut Transmits) -> bool {
+        let run_max = usize::from(self.settings.limits.run_max.max(1));
+        let window_max = self.settings.limits.send_window;
+        if self.at(index).is_some_and(|connection| connection.end_when_delivered(now)) {
+            self.on_over(index, Error::Closed, false);
+        }
+        if let Some(connection) = self.at(index) {
+            loop {
+                if transmits.room(RUN_BYTES) == 0 {
+                    return false;
+                }
+                let mut buffer = transmits.buffer();
+                match connection.machine.poll_transmit(now, run_max, &mut buffer) {
+                    Some(sent) => transmits.push(transmit(&sent, buffer)),
+                    None => {
+                        transmits.recycle(Payload::Buffer(buffer));
+                        break;
+                    }
+                }
+            }
+            connection.is_queued = false;
+            if !connection.is_over {
+                connection.bind_late(window_max);
+            }
+        }
+        self.advance(index);
+        self.update_timer(index);
+        true
+    }
+
+    fn copy(&mut self, payload: &[u8]) -> BytesMut {
+        if self.batch.capacity() < payload.len() {
+            self.batch = BytesMut::with_capacity(payload.len().max(BATCH_BYTES));
+        }
+        self.batch.extend_from_slice(payload);
+        self.batch.split()
+    }
+}
+
+impl tidegate_codec::Endpoint for Endpoint {
+    fn handle_datagram(&mut self, datagram: Datagram, now: Instant) {
+        if datagram.truncated {
+            return;
+        }
+        let (source, local, ecn) = (datagram.source, datagram.local.address, quinn::ecn_of(datagram.ecn));
+        let bytes = self.copy(&datagram.payload);
+        let mut buffer = Vec::new();
+        match self.machines.handle(now, source, local, ecn, bytes, &mut buffer) {
+            Some(DatagramEvent::ConnectionEvent(handle, event)) => {
+                if let Some(connection) = self.at(handle.0) {
+                    connection.machine.handle_event(event);
+                }
+                self.advance(handle.0);
+                self.queue(handle.0);
+            }
+            Some(DatagramEvent::NewConnection(incoming)) => self.on_incoming(incoming, now),
+            Some(DatagramEvent::Response(sent)) => self.respond(Some(sent), buffer),
+            None => {}
+        }
+    }
+
+    fn poll_transmit(&mut self, now: Instant, transmits: &mut Transmits) {
+        while transmits.room(RUN_BYTES) > 0
+            && let Some(response) = self.responses.pop_front()
+        {
+            transmits.push(response);
+        }
+        while let Some(index) = self.queued.pop_front() {
+            if !self.send(index, now, transmits) {
+                return self.queued.push_front(index);
+            }
+        }
+        // An idle endpoint keeps no memory for a batch.
+        self.batch = BytesMut::new();
+        (self.queued, self.declined) = (VecDeque::new(), Vec::new());
+        if self.responses.is_empty() {
+            self.responses = VecDeque::new();
+        }
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.timers.first().map(|(at, _)| *at)
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        while let Some(&(at, index)) = self.timers.first()
+            && at <= now
+        {
+            self.timers.remove(&(at, index));
+            let Some(connection) = self.at(index) else { continue };
+            connection.timer = None;
+            if connection.handshake_deadline.is_some_and(|deadline| deadline <= now) {
+                // Nothing is sent: the address of the peer may be forged.
+                connection.is_over = true;
+                self.on_over(index, Error::HandshakeTimeout, true);
+                self.machines.handle_event(ConnectionHandle(index), quinn::drained());
+                self.forget(index);
+                continue;
+            }
+            connection.machine.handle_timeout(now);
+            self.advance(index);
+            self.queue(index);
+        }
+    }
+
+    fn drain(&mut self, _now: Instant) {
+        self.is_draining = true;
+    }
+
+    fn is_drained(&self) -> bool {
+        self.open == 0 && self.queued.is_empty() && self.responses.is_empty()
+    }
+}
+
+impl StreamEndpoint for Endpoint {
+    fn poll_event(&mut self, _now: Instant) -> Option<SessionEvent> {
+        let event = self.events.pop_front();
+        if event.is_none() {
+            self.events = VecDeque::new();
+        }
+        event
+    }
+
+    fn read(&mut self, stream: StreamNumber, space: &mut [u8]) -> (usize, ReadEnd) {
+        let index = place(stream.session);
+        let Some(connection) = self.at(index).filter(|connection| connection.number == stream.session) else {
+            return (0, ReadEnd::Ended);
+        };
+        let (count, end, sends) = connection.read(stream.stream, space);
+        if sends {
+            self.queue(index);
+        }
+        (count, end)
+    }
+
+    fn write(&mut self, stream: StreamNumber, bytes: &[u8]) -> Result<usize, WriteRefused> {
+        self.get_mut(stream.session).ok_or(WriteRefused)?.write(stream.stream, bytes)
+    }
+
+    fn finish(&mut self, stream: StreamNumber) {
+        if let Some(connection) = self.get_mut(stream.session) {
+            connection.finish(stream.stream);
+        }
+    }
+
+    fn close(&mut self, stream: StreamNumber, cause: Option<ResetCause>, resets: bool) {
+        let codes = self.settings.codes;
+        if let Some(connection) = self.get_mut(stream.session) {
+            connection.close(stream.stream, cause, resets, &codes);
+        }
+    }
+
+    fn open(&mut self, session: SessionNumber, direction: Direction) -> Result<StreamNumber, OpenError> {
+        self.get_mut(session).ok_or(OpenError::Ending)?.open(direction)
+    }
+
+    fn end_session(&mut self, session: SessionNumber, cause: Option<ResetCause>, now: Instant) {
+        let code = self.settings.codes.of(cause.unwrap_or(ResetCause::Unneeded));
+        let Some(connection) = self.get_mut(session) else { return };
+        if cause.is_none() {
+            // Its streams are over, and the peer may not have all of their bytes.
+            connection.ends_with = Some(code);
+            return;
+        }
+        connection.end(now, code, "");
+        self.on_over(place(session), Error::Closed, false);
+    }
+}
+
+impl Drop for Endpoint {
+    fn drop(&mut self) {
+        for _ in 0..self.open {
+            remove(&self.settings.counters.connections);
+        }
+    }
+}
+
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Endpoint").field("connections", &self.open).finish_non_exhaustive()
+    }
+}
+
+/// The place of a session in the table.
+fn place(session: SessionNumber) -> usize {
+    session.0 as u32 as usize
+}
+
+fn transmit(sent: &Sent, mut buffer: Vec<u8>) -> Transmit {
+    buffer.truncate(sent.size);
+    Transmit {
+        payload: Payload::Buffer(buffer),
+        destination: Some(sent.destination),
+        local: LocalAddress { address: sent.src_ip, interface: 0 },
+        ecn: quinn::ecn(sent.ecn),
+        segment_size: sent.segment_size.and_then(|size| NonZeroU16::new(u16::try_from(size).ok()?)),
+    }
+}
+
+/// Above this part of the handshakes that may be under way, clients have to prove their address.
+const RETRY_PART: usize = 8;
+
+/// Clients of a batch that are remembered.
+const DECLINED_MAX: usize = 64;
+
+/// Datagrams of no connection that wait to be sent.
+const RESPONSES_MAX: usize = 1024;
+
+/// The datagrams of a batch are copied into blocks of this many bytes.
+const BATCH_BYTES: usize = 16 * 1024;
+
+/// The longest run.
+const RUN_BYTES: usize = 64 * 1024;

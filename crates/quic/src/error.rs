@@ -1,0 +1,98 @@
+//! `Error`: why a connection is over, or was not made.
+
+use std::error;
+use std::fmt;
+
+use tidegate_tls::ConfigError as TlsError;
+
+/// Why a connection is over.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Error {
+    /// The peer has no version in common with this side, which has version 1 (RFC 9000) alone.
+    Version,
+    /// The peer broke the protocol, or the handshake failed (RFC 9000 §20.1). Codes from 0x100 to 0x1ff are alerts of TLS.
+    Transport {
+        /// The code.
+        code: u64,
+        /// The reason.
+        reason: String,
+    },
+    /// The peer's side of the protocol has closed the connection, with a code as above.
+    AbortedByPeer {
+        /// The code.
+        code: u64,
+        /// The reason that the peer gives.
+        reason: String,
+    },
+    /// The application of the peer has closed the connection.
+    ClosedByPeer {
+        /// The code, in the application's protocol.
+        code: u64,
+        /// The reason that the peer gives.
+        reason: Vec<u8>,
+    },
+    /// The peer has lost the connection: it sent a stateless reset (RFC 9000 §10.3).
+    Reset,
+    /// No packet of the peer came for [`Limits::idle_timeout`](crate::Limits::idle_timeout).
+    IdleTimeout,
+    /// The handshake was not complete in time.
+    HandshakeTimeout,
+    /// This side has closed the connection.
+    Closed,
+    /// There are as many connections as there may be.
+    Full,
+    /// The name of the server is neither a DNS name nor an IP address, or the address cannot be connected to.
+    Address,
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Version => f.write_str("the peer does not have version 1 of QUIC"),
+            Self::Transport { code, reason } => write!(f, "the connection failed with code {code:#x}: {reason}"),
+            Self::AbortedByPeer { code, reason } => write!(f, "the peer aborted with code {code:#x}: {reason}"),
+            Self::ClosedByPeer { code, reason } => {
+                write!(f, "the peer closed with code {code}: {}", String::from_utf8_lossy(reason))
+            }
+            Self::Reset => f.write_str("the peer has lost the connection"),
+            Self::IdleTimeout => f.write_str("no packet of the peer came in time"),
+            Self::HandshakeTimeout => f.write_str("the handshake took too long"),
+            Self::Closed => f.write_str("this side has closed the connection"),
+            Self::Full => f.write_str("there are as many connections as there may be"),
+            Self::Address => f.write_str("the server's name or its address cannot be used"),
+        }
+    }
+}
+
+impl error::Error for Error {}
+
+/// Why a configuration cannot be used.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// The configuration of TLS has no version 1.3, or no cipher suite for the first packets (RFC 9001 §5.2).
+    Tls,
+    /// The configuration of TLS itself.
+    Certificates(TlsError),
+    /// A limit is out of its range.
+    Limit(&'static str),
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tls => f.write_str("QUIC needs TLS 1.3 with TLS_AES_128_GCM_SHA256"),
+            Self::Certificates(error) => error.fmt(f),
+            Self::Limit(name) => write!(f, "the limit {name} is out of its range"),
+        }
+    }
+}
+
+impl error::Error for ConfigError {}
+
+impl From<TlsError> for ConfigError {
+    fn from(error: TlsError) -> Self {
+        Self::Certificates(error)
+    }
+}

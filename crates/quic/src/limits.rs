@@ -1,0 +1,75 @@
+//! `Limits`: what protects an endpoint.
+
+use std::time::Duration;
+
+/// The limits of an endpoint. Each has a default that protects.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use tidegate::quic::Limits;
+///
+/// let limits = Limits { idle_timeout: Some(Duration::from_secs(60)), ..Limits::default() };
+/// assert_eq!(limits.stream_window, 256 * 1024);
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// Connections of an endpoint, which is one a loop; 16,384 by default. Further ones are refused.
+    pub connections_max: usize,
+    /// Connections whose handshake is under way; 1,024 by default. While there are as many, the Initials of further ones
+    /// are dropped without a response. While there are more than an eighth of that, a client whose address is not validated
+    /// gets a Retry (RFC 9000 §8.1.2), which costs no memory.
+    pub handshakes_max: usize,
+    /// Bytes of a connection that were received and not read, over all streams; 1 MiB by default.
+    pub receive_window: u32,
+    /// The same for one stream; 256 KiB by default, at most 1 MiB.
+    pub stream_window: u32,
+    /// Bytes of a connection that were written and not acknowledged; 512 KiB by default. Bytes above that wait in the queues
+    /// of streams, where the water marks bound them.
+    pub send_window: u32,
+    /// Bidirectional streams that the peer may have open; 100 by default. A connection has a record for each stream that the
+    /// peer may open, whether it is open or not.
+    pub bidirectional_max: u32,
+    /// Unidirectional streams that the peer may have open; 8 by default.
+    pub unidirectional_max: u32,
+    /// Bytes of DATAGRAM frames that were received and not read (RFC 9221); none by default, and then the peer may send
+    /// none.
+    pub datagram_receive_bytes: Option<u32>,
+    /// Bytes of DATAGRAM frames that wait to be sent; 64 KiB by default.
+    pub datagram_send_bytes: u32,
+    /// Bytes of the TLS handshake that came out of order; 16 KiB by default.
+    pub crypto_bytes: u32,
+    /// How long a connection may be without a packet of the peer; 30 seconds by default. The shorter one of both sides
+    /// counts. `None` is no limit of this side.
+    pub idle_timeout: Option<Duration>,
+    /// How often this side sends something to keep a connection; never by default.
+    pub keep_alive: Option<Duration>,
+    /// Datagrams of one connection that leave with one call; 8 by default. Networks drop parts of longer bursts.
+    pub run_max: u16,
+    /// The largest UDP payload that is received, in bytes, from 1,200; 1,472 by default.
+    pub payload_bytes_max: u16,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections_max: 16_384,
+            handshakes_max: 1024,
+            receive_window: 1024 * 1024,
+            stream_window: 256 * 1024,
+            send_window: 512 * 1024,
+            bidirectional_max: 100,
+            unidirectional_max: 8,
+            datagram_receive_bytes: None,
+            datagram_send_bytes: 64 * 1024,
+            crypto_bytes: 16 * 1024,
+            idle_timeout: Some(Duration::from_secs(30)),
+            keep_alive: None,
+            run_max: 8,
+            payload_bytes_max: 1472,
+        }
+    }
+}
+
+/// The largest window of a stream, in bytes.
+pub(crate) const STREAM_WINDOW_MAX: u32 = 1024 * 1024;

@@ -1,0 +1,197 @@
+//! The types of quinn-proto that this crate uses, its configuration, and its errors as ours. No other file names quinn-proto,
+//! so another state machine with the same interface, such as noq-proto, needs changes here alone.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use quinn_proto::congestion::CubicConfig;
+use quinn_proto::crypto::rustls::{HandshakeData, QuicClientConfig, QuicServerConfig};
+use quinn_proto::{
+    ConnectError, ConnectionError, ConnectionIdGenerator, EcnCodepoint, EndpointConfig, IdleTimeout, InvalidCid,
+    RandomConnectionIdGenerator, TransportConfig,
+};
+pub(crate) use quinn_proto::{
+    Connection as Machine, ConnectionHandle, ConnectionId, DatagramEvent, Dir, Endpoint as Machines, Event, Incoming,
+    ReadError, Side, StreamEvent, StreamId, Transmit as Sent, WriteError,
+};
+use tidegate_buffer::Ecn;
+use tidegate_tls::rustls;
+
+use crate::connection_ids::{LENGTH, Origin};
+use crate::error::{ConfigError, Error};
+use crate::limits::{Limits, STREAM_WINDOW_MAX};
+
+/// The configuration that all endpoints of a server or client share, with the keys of stateless resets and of tokens.
+#[derive(Debug, Clone)]
+pub(crate) struct Shared {
+    endpoint: EndpointConfig,
+    server: Option<quinn_proto::ServerConfig>,
+    transport: Arc<TransportConfig>,
+}
+
+/// The configuration of a client's connections.
+pub(crate) use quinn_proto::ClientConfig as Outgoing;
+
+/// The configuration of TLS for servers.
+pub(crate) type ServerTls = Arc<QuicServerConfig>;
+
+impl Shared {
+    /// The configuration of a server, or of an endpoint that only connects.
+    pub(crate) fn new(limits: &Limits, tls: Option<ServerTls>, migrates: bool) -> Result<Self, ConfigError> {
+        let mut endpoint = EndpointConfig::default();
+        let payload_max = endpoint.max_udp_payload_size(limits.payload_bytes_max);
+        payload_max.map_err(|_| ConfigError::Limit("payload_bytes_max"))?;
+        endpoint.supported_versions(vec![VERSION]);
+        let transport = Arc::new(transport(limits)?);
+        let server = tls.map(|tls| {
+            let mut server = quinn_proto::ServerConfig::with_crypto(tls);
+            server.transport_config(transport.clone());
+            server.migration(migrates);
+            // Incoming connections are decided on at once, so nothing waits there.
+            server.max_incoming(limits.handshakes_max);
+            server.incoming_buffer_size(INCOMING_BYTES).incoming_buffer_size_total(INCOMING_BYTES);
+            server
+        });
+        Ok(Self { endpoint, server, transport })
+    }
+
+    /// The state machine of one loop.
+    pub(crate) fn machines(&self, origin: Origin) -> Machines {
+        let mut endpoint = self.endpoint.clone();
+        endpoint.cid_generator(move || Box::new(Ids { origin, random: RandomConnectionIdGenerator::new(LENGTH) }));
+        Machines::new(Arc::new(endpoint), self.server.clone().map(Arc::new), true, None)
+    }
+
+    /// The configuration of a connection that a client makes.
+    pub(crate) fn outgoing(&self, tls: Arc<rustls::ClientConfig>) -> Result<Outgoing, ConfigError> {
+        let tls = QuicClientConfig::try_from(tls).map_err(|_| ConfigError::Tls)?;
+        let mut outgoing = Outgoing::new(Arc::new(tls));
+        outgoing.transport_config(self.transport.clone()).version(VERSION);
+        Ok(outgoing)
+    }
+}
+
+/// The configuration of TLS for servers, if it has what QUIC needs.
+pub(crate) fn server_tls(tls: Arc<rustls::ServerConfig>) -> Result<ServerTls, ConfigError> {
+    // quinn-proto panics within a handshake for a configuration that rustls refuses.
+    let probe = rustls::quic::ServerConnection::new(tls.clone(), rustls::quic::Version::V1, Vec::new());
+    probe.map_err(|_| ConfigError::Tls)?;
+    Ok(Arc::new(QuicServerConfig::try_from(tls).map_err(|_| ConfigError::Tls)?))
+}
+
+fn transport(limits: &Limits) -> Result<TransportConfig, ConfigError> {
+    if limits.stream_window > STREAM_WINDOW_MAX {
+        return Err(ConfigError::Limit("stream_window"));
+    }
+    let idle = limits.idle_timeout.map(IdleTimeout::try_from).transpose();
+    let idle = idle.map_err(|_| ConfigError::Limit("idle_timeout"))?;
+    let mut transport = TransportConfig::default();
+    transport
+        .max_concurrent_bidi_streams(limits.bidirectional_max.into())
+        .max_concurrent_uni_streams(limits.unidirectional_max.into())
+        .max_idle_timeout(idle)
+        .keep_alive_interval(limits.keep_alive)
+        .receive_window(limits.receive_window.into())
+        .stream_receive_window(limits.stream_window.into())
+        .send_window(limits.send_window.into())
+        .crypto_buffer_size(limits.crypto_bytes as usize)
+        .datagram_receive_buffer_size(limits.datagram_receive_bytes.map(|bytes| bytes as usize))
+        .datagram_send_buffer_size(limits.datagram_send_bytes as usize)
+        .congestion_controller_factory(Arc::new(CubicConfig::default()));
+    Ok(transport)
+}
+
+/// Chooses connection ids that say which endpoint chose them.
+#[derive(Debug)]
+struct Ids {
+    origin: Origin,
+    random: RandomConnectionIdGenerator,
+}
+
+impl ConnectionIdGenerator for Ids {
+    fn generate_cid(&mut self) -> ConnectionId {
+        let mut id = self.random.generate_cid();
+        self.origin.mark(&mut id);
+        id
+    }
+
+    /// Another loop, or another process, may have a connection with an id that it chose: no stateless reset may end that.
+    fn validate(&self, id: &ConnectionId) -> Result<(), InvalidCid> {
+        if Origin::of(id) == Some(self.origin) { Ok(()) } else { Err(InvalidCid) }
+    }
+
+    fn cid_len(&self) -> usize {
+        LENGTH
+    }
+
+    fn cid_lifetime(&self) -> Option<Duration> {
+        None
+    }
+}
+
+impl From<ConnectionError> for Error {
+    fn from(error: ConnectionError) -> Self {
+        match error {
+            ConnectionError::VersionMismatch => Self::Version,
+            ConnectionError::TransportError(error) => Self::Transport { code: error.code.into(), reason: error.reason },
+            ConnectionError::ConnectionClosed(close) => Self::AbortedByPeer {
+                code: close.error_code.into(),
+                reason: String::from_utf8_lossy(&close.reason).into_owned(),
+            },
+            ConnectionError::ApplicationClosed(close) => {
+                Self::ClosedByPeer { code: close.error_code.into_inner(), reason: close.reason.to_vec() }
+            }
+            ConnectionError::Reset => Self::Reset,
+            ConnectionError::TimedOut => Self::IdleTimeout,
+            ConnectionError::LocallyClosed => Self::Closed,
+            ConnectionError::CidsExhausted => Self::Full,
+        }
+    }
+}
+
+impl From<ConnectError> for Error {
+    fn from(error: ConnectError) -> Self {
+        match error {
+            ConnectError::CidsExhausted | ConnectError::EndpointStopping => Self::Full,
+            ConnectError::UnsupportedVersion => Self::Version,
+            ConnectError::InvalidServerName(_)
+            | ConnectError::InvalidRemoteAddress(_)
+            | ConnectError::NoDefaultClientConfig => Self::Address,
+        }
+    }
+}
+
+/// A code of an application. A larger number than QUIC has becomes the largest one.
+pub(crate) fn code(number: u64) -> quinn_proto::VarInt {
+    quinn_proto::VarInt::from_u64(number).unwrap_or(quinn_proto::VarInt::MAX)
+}
+
+/// The protocol that the handshake has agreed upon (ALPN).
+pub(crate) fn protocol(machine: &Machine) -> Option<Vec<u8>> {
+    machine.crypto_session().handshake_data()?.downcast::<HandshakeData>().ok()?.protocol
+}
+
+/// Ends a connection in the name of the application.
+pub(crate) fn close(machine: &mut Machine, now: std::time::Instant, number: u64, reason: &'static str) {
+    machine.close(now, code(number), Bytes::from_static(reason.as_bytes()));
+}
+
+/// The event that nothing is left of a connection.
+pub(crate) fn drained() -> quinn_proto::EndpointEvent {
+    quinn_proto::EndpointEvent::drained()
+}
+
+pub(crate) fn ecn_of(ecn: Ecn) -> Option<EcnCodepoint> {
+    EcnCodepoint::from_bits(ecn.bits())
+}
+
+pub(crate) fn ecn(codepoint: Option<EcnCodepoint>) -> Ecn {
+    codepoint.map_or(Ecn::NotCapable, |codepoint| Ecn::from_traffic_class(codepoint as u8))
+}
+
+/// The one version (RFC 9000).
+const VERSION: u32 = 1;
+
+/// Bytes of connections that are not decided on.
+const INCOMING_BYTES: u64 = 64 * 1024;

@@ -1,0 +1,263 @@
+//! A loop of a server and one of a client on one thread, over a driver or in a network.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use tidegate::engine::{EndpointSession, SessionLimits, SessionStreams};
+use tidegate::quic::{Client, ClientConfig, Endpoint, Limits, ServerConfig};
+use tidegate::sys::{DatagramOptions, Socket};
+use tidegate::tls::rustls::RootCertStore;
+use tidegate::tls::{self, Certificates, Provider};
+use tidegate::{Backend, DatagramChannel, EndpointLimits, EventLoop};
+use tidegate_testkit::network::{Network, SimNode};
+
+pub(crate) struct Stage {
+    hosts: Hosts,
+}
+
+enum Hosts {
+    Loops(Vec<EventLoop>),
+    Network(Network, Vec<SimNode>),
+    Unavailable,
+}
+
+/// The configurations of TLS of both roles, where the client trusts the server's certificate.
+pub(crate) fn tls() -> (tls::ServerConfig, tls::ClientConfig) {
+    let provider = Provider::of_features().unwrap();
+    let made = rcgen::generate_simple_self_signed([NAME.to_owned()]).unwrap();
+    let key = made.signing_key.serialize_pem();
+    let certificates = Certificates::from_pem(&provider, made.cert.pem().as_bytes(), key.as_bytes()).unwrap();
+    let mut roots = RootCertStore::empty();
+    roots.add(made.cert.der().clone()).unwrap();
+    let server = tls::ServerConfig::builder(&provider, certificates).alpn(["echo"]).build().unwrap();
+    (server, tls::ClientConfig::builder(&provider, roots).unwrap().alpn(["echo"]).build().unwrap())
+}
+
+/// The same for QUIC.
+pub(crate) fn configs(server: Limits, client: Limits) -> (ServerConfig, ClientConfig) {
+    let (server_tls, client_tls) = tls();
+    (ServerConfig::new(&server_tls, server).unwrap(), ClientConfig::new(&client_tls, client).unwrap())
+}
+
+pub(crate) const NAME: &str = "sea.example";
+
+impl Stage {
+    pub(crate) fn epoll() -> Self {
+        Self { hosts: Hosts::Loops((0..2).map(|_| EventLoop::readiness().unwrap()).collect()) }
+    }
+
+    pub(crate) fn uring() -> Self {
+        if let Err(error) = tidegate::sys::uring::Uring::probe() {
+            println!("skipped: there is no io_uring here: {error}");
+            return Self { hosts: Hosts::Unavailable };
+        }
+        Self { hosts: Hosts::Loops((0..2).map(|_| EventLoop::on(Backend::Uring).unwrap()).collect()) }
+    }
+
+    pub(crate) fn network(seed: u64) -> Self {
+        let network = Network::new(seed);
+        let nodes = IPS.map(|ip| network.host(ip).node());
+        Self { hosts: Hosts::Network(network, nodes.into()) }
+    }
+
+    pub(crate) fn run(mut self, scenario: fn(&mut Self)) {
+        if !matches!(self.hosts, Hosts::Unavailable) {
+            scenario(&mut self);
+        }
+    }
+
+    /// The simulated network.
+    pub(crate) fn simulated(&self) -> Option<&Network> {
+        match &self.hosts {
+            Hosts::Network(network, _) => Some(network),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn with<T>(&mut self, number: usize, act: impl FnOnce(&mut EventLoop) -> T) -> T {
+        match &mut self.hosts {
+            Hosts::Loops(loops) => act(&mut loops[number]),
+            Hosts::Network(_, nodes) => nodes[number].with(act),
+            Hosts::Unavailable => unreachable!(),
+        }
+    }
+
+    pub(crate) fn socket(&self, number: usize) -> Socket {
+        let options = DatagramOptions::default();
+        match &self.hosts {
+            Hosts::Loops(_) => Socket::bind_datagrams("127.0.0.1:0".parse().unwrap(), &options).unwrap(),
+            Hosts::Network(network, _) => network.host(IPS[number]).datagrams(0, &options).unwrap(),
+            Hosts::Unavailable => unreachable!(),
+        }
+    }
+
+    pub(crate) fn listener(&self) -> Socket {
+        match &self.hosts {
+            Hosts::Loops(_) => {
+                let options = tidegate::ListenOptions::default();
+                Socket::listen(&"127.0.0.1:0".parse().unwrap(), &options).unwrap()
+            }
+            Hosts::Network(network, _) => network.host(IPS[0]).listener(80).unwrap(),
+            Hosts::Unavailable => unreachable!(),
+        }
+    }
+
+    /// Runs a server on the first loop.
+    pub(crate) fn server(
+        &mut self,
+        config: &ServerConfig,
+        services: impl FnMut(EndpointSession<Endpoint>) -> SessionStreams + 'static,
+    ) -> SocketAddr {
+        let (options, config, socket) = (DatagramOptions::default(), config.clone(), self.socket(0));
+        let make = move || config.endpoint(0);
+        let limits = SessionLimits::default();
+        let bound = self.with(0, |event_loop| event_loop.bind_sessions(socket, &options, limits, make, services));
+        bound.unwrap().ip().unwrap()
+    }
+
+    /// A client on the second loop.
+    pub(crate) fn client(&mut self, config: &ClientConfig) -> Client {
+        self.client_with(config, |_| SessionStreams::default())
+    }
+
+    pub(crate) fn client_with(
+        &mut self,
+        config: &ClientConfig,
+        services: impl FnMut(EndpointSession<Endpoint>) -> SessionStreams + 'static,
+    ) -> Client {
+        let (options, endpoint, socket) = (DatagramOptions::default(), config.endpoint(), self.socket(1));
+        let limits = SessionLimits::default();
+        let opened = self.with(1, |event_loop| event_loop.open_sessions(socket, &options, limits, endpoint, services));
+        Client::new(opened.unwrap(), config)
+    }
+
+    /// Runs until `is_so`, for at most a minute.
+    pub(crate) fn run_until(&mut self, mut is_so: impl FnMut() -> bool) {
+        match &mut self.hosts {
+            Hosts::Loops(loops) => {
+                let deadline = Instant::now() + PATIENCE;
+                while !is_so() {
+                    assert!(Instant::now() < deadline, "it takes too long");
+                    for event_loop in loops.iter_mut() {
+                        event_loop.turn(Some(Duration::from_millis(1))).unwrap();
+                    }
+                }
+            }
+            Hosts::Network(network, _) => assert!(network.run_until(PATIENCE, is_so), "it takes too long"),
+            Hosts::Unavailable => unreachable!(),
+        }
+    }
+
+    /// Runs for some turns, or for some time of the network.
+    pub(crate) fn run_a_little(&mut self) {
+        let mut turns = 0;
+        match &self.hosts {
+            Hosts::Network(network, _) => network.run_for(Duration::from_millis(200)),
+            _ => self.run_until(|| {
+                turns += 1;
+                turns > 100
+            }),
+        }
+    }
+
+    /// Runs a task on the second loop to its end.
+    pub(crate) fn task<T: 'static>(&mut self, future: impl Future<Output = T> + 'static) -> T {
+        let mut task = self.with(1, |event_loop| event_loop.spawn(future));
+        self.run_until(|| task.is_finished());
+        match Pin::new(&mut task).poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(output) => output.unwrap(),
+            Poll::Pending => unreachable!("it has ended"),
+        }
+    }
+}
+
+/// A value that a handler and a test share.
+pub(crate) type Shared<T> = Rc<std::cell::RefCell<T>>;
+
+const IPS: [&str; 2] = ["10.0.0.1", "10.0.0.2"];
+
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A relay on the second loop, between clients of that loop and a server.
+pub(crate) fn relay(stage: &mut Stage, server: SocketAddr) -> (SocketAddr, Rc<Relay>) {
+    relay_to(stage, [server, server])
+}
+
+/// The same between clients and two servers: the second one gets the datagrams after the change.
+pub(crate) fn relay_to(stage: &mut Stage, servers: [SocketAddr; 2]) -> (SocketAddr, Rc<Relay>) {
+    let (options, limits) = (DatagramOptions::default(), EndpointLimits::default());
+    let sockets = [stage.socket(1), stage.socket(1), stage.socket(1)];
+    let [inside, first, second] =
+        sockets.map(|socket| stage.with(1, |event_loop| event_loop.open_datagrams(socket, &options, limits)).unwrap());
+    let address = inside.local_address().unwrap();
+    let relay = Rc::new(Relay::default());
+    let shared = relay.clone();
+    let _relaying = stage.with(1, |event_loop| event_loop.spawn(run_relay(inside, [first, second], servers, shared)));
+    (address, relay)
+}
+
+/// The relay's state.
+#[derive(Default)]
+pub(crate) struct Relay(std::cell::Cell<usize>);
+
+impl Relay {
+    /// Datagrams to the server leave from another port from now on.
+    pub(crate) fn change(&self) {
+        self.0.set(1);
+    }
+}
+
+async fn run_relay(
+    mut inside: DatagramChannel,
+    mut outside: [DatagramChannel; 2],
+    servers: [SocketAddr; 2],
+    relay: Rc<Relay>,
+) {
+    let mut client = None;
+    std::future::poll_fn(|cx| {
+        while let Poll::Ready(Ok(datagram)) = inside.poll_recv_from(cx) {
+            client = Some(datagram.source);
+            let way = relay.0.get();
+            outside[way].send_to(datagram.payload.to_vec(), servers[way]).unwrap();
+        }
+        for channel in &mut outside {
+            while let Poll::Ready(Ok(datagram)) = channel.poll_recv_from(cx) {
+                if let Some(client) = client {
+                    inside.send_to(datagram.payload.to_vec(), client).unwrap();
+                }
+            }
+        }
+        Poll::<()>::Pending
+    })
+    .await;
+}
+
+/// The first datagrams of so many clients.
+pub(crate) fn initials_of(count: usize) -> Vec<Vec<Vec<u8>>> {
+    let mut stage = Stage::network(1);
+    let (_, config) = configs(Limits::default(), Limits::default());
+    let client = stage.client(&config);
+    let (options, limits) = (DatagramOptions::default(), EndpointLimits::default());
+    let socket = stage.socket(0);
+    let mut server = stage.with(0, |event_loop| event_loop.open_datagrams(socket, &options, limits)).unwrap();
+    let address = server.local_address().unwrap();
+    for _ in 0..count {
+        let client = client.clone();
+        let connect = async move { client.connect(address, NAME).await.map(drop) };
+        let _connecting = stage.with(1, |event_loop| event_loop.spawn(connect));
+    }
+    stage.simulated().unwrap().run_for(Duration::from_millis(100));
+    let mut clients: BTreeMap<Vec<u8>, Vec<Vec<u8>>> = BTreeMap::new();
+    while let Some(datagram) = server.try_recv_from() {
+        let bytes = datagram.payload.to_vec();
+        let id = bytes[6..6 + usize::from(bytes[5])].to_vec();
+        clients.entry(id).or_default().push(bytes);
+    }
+    assert_eq!(clients.len(), count);
+    clients.into_values().collect()
+}
