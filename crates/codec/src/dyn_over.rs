@@ -9,6 +9,7 @@ use tidegate_buffer::{Input, Outbound, Pool, ReceiveHint, Slice, WritePosition};
 use crate::codec::{CodecStatus, Lifecycle, Step};
 use crate::fault::{Blame, Fault};
 use crate::filter::Filter;
+use crate::mux::ResetCause;
 use crate::output::Output;
 use crate::over::{Over, OverError};
 use crate::pipeline::{Broadcast, Pipeline, Stages, sealed};
@@ -207,6 +208,10 @@ impl std::error::Error for DynFault {
 impl Fault for DynFault {
     fn blame(&self) -> Blame {
         self.0.blame()
+    }
+
+    fn reset_cause(&self) -> Option<ResetCause> {
+        self.0.reset_cause()
     }
 }
 

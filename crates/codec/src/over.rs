@@ -8,6 +8,7 @@ use tidegate_buffer::{Input, Outbound, Pool, ReceiveHint, Slice, WritePosition};
 use crate::codec::{CodecStatus, Lifecycle, Step};
 use crate::fault::{Blame, Fault};
 use crate::filter::Filter;
+use crate::mux::ResetCause;
 use crate::output::Output;
 use crate::pipeline::{Broadcast, Pipeline, Stages, sealed};
 
@@ -353,6 +354,13 @@ impl<F: Fault, C: Fault> Fault for OverError<F, C> {
         match self {
             Self::Filter(error) => error.blame(),
             Self::Codec(error) => error.blame(),
+        }
+    }
+
+    fn reset_cause(&self) -> Option<ResetCause> {
+        match self {
+            Self::Filter(error) => error.reset_cause(),
+            Self::Codec(error) => error.reset_cause(),
         }
     }
 }

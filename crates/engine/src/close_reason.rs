@@ -98,8 +98,11 @@ impl CloseReason {
             | Self::ReadTimeout
             | Self::HandshakeTimeout
             | Self::AgeTimeout => Some(ResetCause::Cancelled),
-            Self::Protocol(fault) if fault.blame() == Blame::Peer => Some(ResetCause::Violation),
-            Self::Protocol(_) | Self::Failed(_) | Self::Panicked => Some(ResetCause::Failed),
+            Self::Protocol(fault) => fault.reset_cause().or(match fault.blame() {
+                Blame::Peer => Some(ResetCause::Violation),
+                _ => Some(ResetCause::Failed),
+            }),
+            Self::Failed(_) | Self::Panicked => Some(ResetCause::Failed),
             Self::RepliesUnread | Self::Shed | Self::TooSlow | Self::Drained | Self::LoopEnded => {
                 Some(ResetCause::Refused)
             }

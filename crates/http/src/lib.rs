@@ -37,6 +37,8 @@
 //! | `limits.rs` | `Limits`, from the socket to the function |
 //! | `line_log.rs` | `LineLog`: lines that a thread of its own writes |
 //! | `app.rs` | the state that the connections of a loop share; `Reload` |
+//! | `app_of_loop.rs` | the one application of a loop |
+//! | `http3_listener.rs` | HTTP/3 beside an HTTPS listener |
 //! | `debug_function.rs` | the checks of `#[tidegate::debug_function]` |
 //! | `make_router.rs` | `MakeRouter`: the closure that makes the router of each loop |
 //! | `cause.rs` | why this crate has made an error, for `DebugPages` |
@@ -77,6 +79,7 @@
 #![forbid(unsafe_code)]
 
 mod app;
+mod app_of_loop;
 mod cause;
 mod client_address;
 mod codec;
@@ -98,6 +101,8 @@ mod files;
 mod future_place;
 #[doc(hidden)]
 pub mod gateway;
+#[cfg(feature = "http3")]
+mod http3_listener;
 mod limits;
 mod line_log;
 mod make_router;

@@ -64,6 +64,8 @@ pub enum ResetCause {
     Refused,
     /// The application has chosen this number.
     Code(u64),
+    /// The peer has broken the protocol in a way that ends the whole session, with this number.
+    Session(u64),
 }
 
 /// Why no stream can be opened.
