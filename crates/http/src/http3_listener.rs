@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use tidegate_engine::{EndpointListener, EndpointSession, ServedListener, SessionLimits};
+use tidegate_engine::{EndpointListener, EndpointSession, ServedListener, SessionLimits, SessionStreams};
 use tidegate_http3 as http3;
 use tidegate_quic as quic;
 use tidegate_sys::Address;
@@ -12,43 +12,71 @@ use crate::app_of_loop::AppOfLoop;
 use crate::limits::Limits;
 use crate::serving::http3::services;
 
-/// The configuration of HTTP/3 at a listener.
+/// HTTP/3 beside a listener: its UDP sockets, for a codec and a handler of one's own. [`Config::http3`](crate::Config::http3)
+/// has one for functions.
 #[derive(Debug, Clone)]
-pub(crate) struct Http3Listener {
+pub struct Http3Listener {
     quic: quic::ServerConfig,
     /// The value of `Alt-Svc`, once the port is known.
     alternatives: Arc<OnceLock<String>>,
 }
 
 impl Http3Listener {
-    pub(crate) fn new(tls: &tls::ServerConfig, limits: quic::Limits) -> Result<Self, quic::ConfigError> {
+    /// HTTP/3 with the certificates, tickets and client certificates of `tls`, which has not to name the protocol.
+    ///
+    /// # Errors
+    /// [`quic::ConfigError`] if QUIC cannot use `tls`, which has to allow version 1.3, or a limit.
+    pub fn new(tls: &tls::ServerConfig, limits: quic::Limits) -> Result<Self, quic::ConfigError> {
         let quic = quic::ServerConfig::new(&tls.clone().with_alpn(["h3"]), limits)?;
         Ok(Self { quic: quic.codes(quic::Codes::HTTP3), alternatives: Arc::default() })
     }
 
-    /// The value of `Alt-Svc` (RFC 7838); empty before the listener is open.
-    pub(crate) fn alternatives(&self) -> &str {
+    /// The value of `Alt-Svc` (RFC 7838) for responses over TCP; empty before the server has opened the listener.
+    #[must_use]
+    pub fn alternatives(&self) -> &str {
         self.alternatives.get().map_or("", String::as_str)
     }
 
-    /// Serves HTTP/3 beside `listener`, with the applications of its loops.
+    /// What QUIC has done.
+    #[must_use]
+    pub fn counts(&self) -> quic::Counts {
+        self.quic.counts()
+    }
+
+    /// Serves HTTP/3 at the IP addresses of `listener`. `each` is called once on each loop's thread, with the loop's number,
+    /// and returns a closure that makes the services of a connection: those of request streams, whose codec is
+    /// [`http3::server_stream`]. Unidirectional streams need none.
+    pub fn beside<S>(
+        &self,
+        listener: ServedListener,
+        limits: SessionLimits,
+        config: Arc<http3::Config>,
+        each: impl Fn(usize) -> S + Send + Sync + 'static,
+    ) -> ServedListener
+    where
+        S: FnMut(EndpointSession<http3::Endpoint<quic::Endpoint>>) -> SessionStreams + 'static,
+    {
+        let quic = self.quic.clone();
+        let make = move |number| http3::Endpoint::server(config.clone(), quic.endpoint(number));
+        let endpoint = EndpointListener::beside_listener().label("http3").serve_sessions_each(limits, make, each);
+        let alternatives = self.alternatives.clone();
+        listener.with_endpoint(endpoint, move |addresses| {
+            alternatives.get_or_init(|| alt_svc(addresses));
+        })
+    }
+
+    /// The same with the application of each loop.
     pub(crate) fn serve(
         &self,
         listener: ServedListener,
         (limits, config): (&Limits, Arc<http3::Config>),
         app: AppOfLoop,
     ) -> ServedListener {
-        let of_sessions = SessionLimits { streams: limits.engine(), ..SessionLimits::default() };
-        let (quic, of_endpoint) = (self.quic.clone(), config.clone());
-        let make = move |number| http3::Endpoint::server(of_endpoint.clone(), quic.endpoint(number));
-        let each = move |_| {
-            let (app, config) = (app.get(), config.clone());
-            move |session: EndpointSession<_>| services(app.app(), &config, &session)
-        };
-        let endpoint = EndpointListener::beside_listener().label("http3").serve_sessions_each(of_sessions, make, each);
-        let alternatives = self.alternatives.clone();
-        listener.with_endpoint(endpoint, move |addresses| {
-            alternatives.get_or_init(|| alt_svc(addresses));
+        let of_streams = config.clone();
+        let limits = SessionLimits { streams: limits.engine(), ..SessionLimits::default() };
+        self.beside(listener, limits, config, move |_| {
+            let (app, config) = (app.get(), of_streams.clone());
+            move |session| services(app.app(), &config, &session)
         })
     }
 }

@@ -156,6 +156,8 @@ pub use endpoint::{
 #[cfg(feature = "files")]
 pub use files::Files;
 pub use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version, header};
+#[cfg(feature = "http3")]
+pub use http3_listener::Http3Listener;
 pub use limits::Limits;
 pub use line_log::LineLog;
 pub use make_router::MakeRouter;

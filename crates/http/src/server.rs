@@ -6,11 +6,15 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::{Arc, LazyLock};
 
+#[cfg(feature = "http3")]
+use tidegate_codec::StreamEndpoint;
 #[cfg(feature = "tls")]
 use tidegate_codec::{Filters, Over};
 use tidegate_engine::{
     self as engine, Admission, Backend, Listener, LoadBalancing, ServedListener, ServerHandle, StartError,
 };
+#[cfg(feature = "http3")]
+use tidegate_engine::{EndpointSession, SessionStreams};
 use tidegate_http1 as http1;
 use tidegate_http2 as http2;
 #[cfg(feature = "http3")]
@@ -35,6 +39,8 @@ use crate::limits::Limits;
 use crate::make_router::MakeRouter;
 use crate::router::Router;
 use crate::serving::HttpHandler;
+#[cfg(feature = "http3")]
+use crate::serving::http3::services;
 use crate::serving::sessions::Sessions;
 use crate::table::Table;
 
@@ -531,6 +537,23 @@ impl Config {
         let app = LoopApp::new(app, http2);
         let app = move || app.0.clone();
         move || (http1::Server::new(config.clone()), HttpHandler::new(app()))
+    }
+
+    /// The services of HTTP/3 connections of one router, with the configuration of their
+    /// [`http3::Endpoint`]: for a loop of one's own, or a test in a simulated network.
+    #[cfg(feature = "http3")]
+    pub fn http3_services<S: 'static, E: StreamEndpoint + 'static>(
+        self,
+        router: Router<S>,
+    ) -> (Arc<http3::Config>, impl FnMut(EndpointSession<E>) -> SessionStreams + 'static) {
+        let (config, http2) = (self.http3_config(), self.http2());
+        let app = App::new(self.limits, router.into_table()).half_close(self.half_close);
+        let app = match &self.metrics {
+            Some(metrics) => app.counting(HttpRecorder::new(metrics)),
+            None => app,
+        };
+        let (app, of_streams) = (LoopApp::new(app, http2), config.clone());
+        (config, move |session: EndpointSession<E>| services(app.app(), &of_streams, &session))
     }
 
     fn http1(&self) -> Arc<http1::Config> {

@@ -79,11 +79,6 @@ impl<E: StreamEndpoint> Endpoint<E> {
         &self.quic
     }
 
-    /// QUIC, mutable: a client connects by it.
-    pub fn quic_mut(&mut self) -> &mut E {
-        &mut self.quic
-    }
-
     /// The settings of a peer, once they have come.
     #[must_use]
     pub fn peer_settings(&self, session: SessionNumber) -> Option<&Settings> {
@@ -397,6 +392,13 @@ impl<E: StreamEndpoint> StreamEndpoint for Endpoint<E> {
 
     fn handshake(&self, session: SessionNumber) -> Option<Handshake> {
         self.quic.handshake(session)
+    }
+}
+
+/// QUIC: a client connects by it.
+impl<E> AsMut<E> for Endpoint<E> {
+    fn as_mut(&mut self) -> &mut E {
+        &mut self.quic
     }
 }
 

@@ -551,6 +551,12 @@ impl StreamEndpoint for Endpoint {
     }
 }
 
+impl AsMut<Self> for Endpoint {
+    fn as_mut(&mut self) -> &mut Self {
+        self
+    }
+}
+
 impl Drop for Endpoint {
     fn drop(&mut self) {
         for _ in 0..self.open {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tidegate::engine::{RunningListener, ServedListener};
 use tidegate::http::{self, Request};
 use tidegate::metrics::HttpMetrics;
-use tidegate::{Address, Admission, ListenOptions, Listener, Server, ServerHandle};
+use tidegate::{Address, Admission, ListenOptions, Listener, Server, ServerHandle, quic};
 
 use super::routes::RouteTable;
 use crate::config::{Config, HeaderMode, Listen, ListenLimits, RESPONSE_TIMEOUT_MAX, RedirectHttps};
@@ -53,7 +53,7 @@ impl ListenPlan {
             let [listen] = &self.listens[..] else {
                 return Err("the environment passes listeners (LISTEN_FDS), which are for one [[listen]] alone".into());
             };
-            let config = self.config(parts, listen, tls[0].as_ref());
+            let config = self.config(parts, listen, tls[0].as_ref())?;
             let server = parts.process.apply(inherited).replaceable();
             return Ok(server
                 .run_main(|listener| self.serve(parts, listen, config, with_admission(listener, parts, listen)))?);
@@ -66,7 +66,7 @@ impl ListenPlan {
             let options = ListenOptions { only_v6: listen.ipv6_only, ..ListenOptions::default() };
             let listener = listen.addresses.iter().map(|address| address.value.clone()).collect::<Listener>();
             let listener = with_admission(listener.options(options), parts, listen);
-            let config = self.config(parts, listen, tls.as_ref());
+            let config = self.config(parts, listen, tls.as_ref())?;
             server = server.listener(self.serve(parts, listen, config, listener));
         }
         Ok(server.run()?)
@@ -105,7 +105,12 @@ impl ListenPlan {
     }
 
     /// How the connections of a listener are served.
-    fn config(&self, parts: &ServerParts<'_>, listen: &Listen, tls: Option<&Tls>) -> http::Config {
+    fn config(
+        &self,
+        parts: &ServerParts<'_>,
+        listen: &Listen,
+        tls: Option<&Tls>,
+    ) -> Result<http::Config, quic::ConfigError> {
         let process = parts.process;
         let mut limits = limits(process, &listen.limits);
         // Upstreams have their own times, and their own response to a client for whom one is late.
@@ -121,11 +126,14 @@ impl ListenPlan {
         }
         if let Some(tls) = tls {
             config = config.tls(tls.config.clone());
+            if tls.http3 {
+                config = config.http3()?;
+            }
         }
         if listen.proxy_protocol != HeaderMode::Off {
             config = config.proxy_protocol(listen.proxy_protocol.policy(listen.proxy_trusted.as_ref()));
         }
-        config
+        Ok(config)
     }
 }
 
