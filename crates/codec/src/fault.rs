@@ -35,7 +35,8 @@ pub trait Fault: std::error::Error + Send + Sync + 'static {
     /// The side that caused it.
     fn blame(&self) -> Blame;
 
-    /// The cause that the peer of a stream gets, if the protocol has a more exact one than the blame.
+    /// The cause that the peer of a stream gets, if the protocol has a more exact one than the blame. The stream is reset
+    /// then, unless the cause is [`ResetCause::Unneeded`].
     fn reset_cause(&self) -> Option<ResetCause> {
         None
     }

@@ -109,6 +109,12 @@ impl CloseReason {
         }
     }
 
+    /// Whether a stream is reset for this reason, and not ended behind its bytes: its protocol has a number for the error.
+    pub(crate) fn resets_stream(&self) -> bool {
+        let Self::Protocol(fault) = self else { return false };
+        fault.reset_cause().is_some_and(|cause| cause != ResetCause::Unneeded)
+    }
+
     pub(crate) fn cause(&self) -> Cause {
         match self {
             Self::Done => Cause::Done,

@@ -30,8 +30,8 @@ use tidegate_sys::{Address, ListenOptions};
 use tidegate_tls::{Certificates, ConfigError, Provider, ServerConfig};
 
 use crate::app::{App, Reload};
-use crate::codec::HttpCodec;
 use crate::app_of_loop::AppOfLoop;
+use crate::codec::HttpCodec;
 use crate::endpoint::RequestFunction;
 #[cfg(feature = "http3")]
 use crate::http3_listener::Http3Listener;

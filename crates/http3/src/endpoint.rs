@@ -6,7 +6,7 @@
 //!
 //! It counts abuse: requests that the peer resets, and those that this side is made to reset. A drain has two steps (RFC
 //! 9114 §5.2): a GOAWAY that permits the requests on their way, and two round trips later one that names the first request
-//! that is not accepted. Connections without a request stay until then.
+//! that is not accepted. Connections without a request stay for two round trips more, so that the peer has both.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -53,6 +53,8 @@ enum Drain {
     None,
     /// The first GOAWAY was sent; the second one follows then.
     Announced(Instant),
+    /// The second GOAWAY was sent; the peers have it then.
+    Named(Instant),
     Ending,
 }
 
@@ -252,6 +254,12 @@ impl<E: StreamEndpoint> Endpoint<E> {
         self.events.push_back(SessionEvent::Ended { session, reason });
     }
 
+    /// The time between two steps of a drain: two round trips.
+    fn grace(&self) -> Duration {
+        let round_trip = self.sessions.keys().filter_map(|session| self.quic.round_trip(*session)).max();
+        round_trip.map_or(GRACE_MIN, |time| (time * 2).clamp(GRACE_MIN, GRACE_MAX))
+    }
+
     fn each_connection(&mut self, now: Instant, act: impl Fn(&mut Connection)) {
         let numbers: Vec<_> = self.sessions.keys().copied().collect();
         for number in numbers {
@@ -279,8 +287,8 @@ impl<E: StreamEndpoint> tidegate_codec::Endpoint for Endpoint<E> {
 
     fn poll_timeout(&self) -> Option<Instant> {
         let second = match self.drain {
-            Drain::Announced(at) => Some(at),
-            _ => None,
+            Drain::Announced(at) | Drain::Named(at) => Some(at),
+            Drain::None | Drain::Ending => None,
         };
         [self.quic.poll_timeout(), second].into_iter().flatten().min()
     }
@@ -288,9 +296,13 @@ impl<E: StreamEndpoint> tidegate_codec::Endpoint for Endpoint<E> {
     fn handle_timeout(&mut self, now: Instant) {
         self.now = Some(now);
         self.quic.handle_timeout(now);
-        if matches!(self.drain, Drain::Announced(at) if at <= now) {
-            self.drain = Drain::Ending;
-            self.each_connection(now, Connection::end_drain);
+        match self.drain {
+            Drain::Announced(at) if at <= now => {
+                self.drain = Drain::Named(now + self.grace());
+                self.each_connection(now, Connection::end_drain);
+            }
+            Drain::Named(at) if at <= now => self.drain = Drain::Ending,
+            _ => {}
         }
     }
 
@@ -301,9 +313,8 @@ impl<E: StreamEndpoint> tidegate_codec::Endpoint for Endpoint<E> {
     fn drain(&mut self, now: Instant) {
         self.quic.drain(now);
         if self.drain == Drain::None {
-            let round_trip = self.sessions.keys().filter_map(|session| self.quic.round_trip(*session)).max();
-            let grace = round_trip.map(|time| (time * 2).clamp(GRACE_MIN, GRACE_MAX));
-            self.drain = grace.map_or(Drain::Ending, |grace| Drain::Announced(now + grace));
+            let is_idle = self.sessions.is_empty();
+            self.drain = if is_idle { Drain::Ending } else { Drain::Announced(now + self.grace()) };
             self.each_connection(now, Connection::drain);
         }
     }
@@ -383,7 +394,7 @@ impl<E: StreamEndpoint> StreamEndpoint for Endpoint<E> {
     }
 
     fn keeps_idle_sessions(&self) -> bool {
-        matches!(self.drain, Drain::Announced(_))
+        matches!(self.drain, Drain::Announced(_) | Drain::Named(_))
     }
 
     fn set_urgency(&mut self, stream: StreamNumber, urgency: u8) {
@@ -415,8 +426,7 @@ fn is_uni(stream: StreamNumber) -> bool {
 
 /// Whether the peer makes this side reset a request.
 fn is_peers_fault(cause: Option<ResetCause>) -> bool {
-    const CODES: [ErrorCode; 3] =
-        [ErrorCode::MESSAGE_ERROR, ErrorCode::REQUEST_INCOMPLETE, ErrorCode::EXCESSIVE_LOAD];
+    const CODES: [ErrorCode; 3] = [ErrorCode::MESSAGE_ERROR, ErrorCode::REQUEST_INCOMPLETE, ErrorCode::EXCESSIVE_LOAD];
     match cause {
         Some(ResetCause::Violation) => true,
         Some(ResetCause::Code(code)) => CODES.contains(&ErrorCode(code)),

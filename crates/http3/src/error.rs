@@ -296,8 +296,13 @@ impl Fault for StreamError {
     }
 
     fn reset_cause(&self) -> Option<ResetCause> {
-        let code = self.code().0;
-        Some(if self.connection().is_some() { ResetCause::Session(code) } else { ResetCause::Code(code) })
+        let code = self.code();
+        Some(match self {
+            // The response is complete.
+            _ if code == ErrorCode::NO_ERROR => ResetCause::Unneeded,
+            Self::Connection(_) => ResetCause::Session(code.0),
+            _ => ResetCause::Code(code.0),
+        })
     }
 }
 

@@ -71,7 +71,6 @@ impl Client {
         let endpoint = SessionEndpoint::bind(address, &options, limits, config.endpoint(), services)?;
         Ok(Self::new(endpoint, config))
     }
-
 }
 
 impl<E: StreamEndpoint + AsMut<Endpoint> + 'static> Client<E> {
@@ -151,7 +150,8 @@ impl<E: StreamEndpoint + AsMut<Endpoint> + 'static> Connection<E> {
     /// Closes the connection now, with a code of the application and a reason that the server gets. Its streams are lost.
     pub fn close(self, code: u64, reason: &'static str) {
         // A socket that is closed has no connection.
-        let _closed = self.endpoint.with(|endpoint, now| endpoint.as_mut().close_connection(self.number(), code, reason, now));
+        let _closed =
+            self.endpoint.with(|endpoint, now| endpoint.as_mut().close_connection(self.number(), code, reason, now));
     }
 
     /// The protocol that the handshake has agreed upon (ALPN).

@@ -21,8 +21,7 @@ pub struct Codes {
 
 impl Codes {
     /// The numbers of HTTP/3 (RFC 9114 §8.1).
-    pub const HTTP3: Self =
-        Self { unneeded: 0x100, cancelled: 0x10c, failed: 0x102, violation: 0x10e, refused: 0x10b };
+    pub const HTTP3: Self = Self { unneeded: 0x100, cancelled: 0x10c, failed: 0x102, violation: 0x10e, refused: 0x10b };
 
     pub(crate) fn of(&self, cause: ResetCause) -> u64 {
         match cause {

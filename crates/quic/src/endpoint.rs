@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 use bytes::BytesMut;
 use tidegate_buffer::{Datagram, LocalAddress, Payload, Transmit, Transmits};
 use tidegate_codec::mux::{OpenError, ResetCause};
-use tidegate_codec::{Direction, Handshake, ReadEnd, SessionEvent, SessionNumber, StreamEndpoint, StreamNumber, WriteRefused};
+use tidegate_codec::{
+    Direction, Handshake, ReadEnd, SessionEvent, SessionNumber, StreamEndpoint, StreamNumber, WriteRefused,
+};
 
 use crate::config::{Admit, ClientConfig, Settings};
 use crate::connection::ConnectionState;

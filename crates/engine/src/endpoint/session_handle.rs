@@ -297,12 +297,7 @@ impl<E: StreamEndpoint + 'static> Clone for Reach<E> {
 
 impl<E: StreamEndpoint + 'static> Clone for EndpointSession<E> {
     fn clone(&self) -> Self {
-        Self {
-            reach: self.reach.clone(),
-            number: self.number,
-            peer: self.peer,
-            handshake: self.handshake.clone(),
-        }
+        Self { reach: self.reach.clone(), number: self.number, peer: self.peer, handshake: self.handshake.clone() }
     }
 }
 

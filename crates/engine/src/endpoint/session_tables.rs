@@ -67,13 +67,7 @@ pub(super) struct SessionTables {
 }
 
 impl SessionTables {
-    pub(super) fn add_session(
-        &mut self,
-        number: SessionNumber,
-        link: u32,
-        services: SessionStreams,
-        admitted: IpAddr,
-    ) {
+    pub(super) fn add_session(&mut self, number: SessionNumber, link: u32, services: SessionStreams, admitted: IpAddr) {
         let session = Session { link, services, admitted, streams: HashMap::new(), ends_when_empty: false };
         self.sessions.insert(number, session);
     }

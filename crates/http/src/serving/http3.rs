@@ -19,7 +19,6 @@ pub(crate) fn services<E: StreamEndpoint + 'static>(
 ) -> SessionStreams {
     let client = StreamClient::of_quic(app, session.handshake());
     let (app, config) = (app.clone(), config.clone());
-    let requests =
-        Streams::handle(move || (server_stream(&config, client.clone()), HttpHandler::new(app.clone())));
+    let requests = Streams::handle(move || (server_stream(&config, client.clone()), HttpHandler::new(app.clone())));
     SessionStreams { bidirectional: Some(requests), unidirectional: None }
 }
