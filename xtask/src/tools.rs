@@ -103,6 +103,7 @@ enum Registry {
     Go { package: &'static str, folder: &'static str },
 }
 
+pub(crate) const AIOQUIC: Tool = python("aioquic", "", "1.7.2");
 pub(crate) const CARGO_DENY: Tool = rust("cargo-deny", "0.20.2");
 pub(crate) const CONNECTCONFORMANCE: Tool = go("connectrpc.com/conformance/cmd/connectconformance", "bin", "v1.0.7");
 pub(crate) const DNSPYTHON: Tool = python("dnspython", "", "2.9.2");
@@ -217,7 +218,8 @@ fn is_there(tool: &str) -> bool {
 mod tests {
     use super::*;
 
-    const PINNED: [Tool; 20] = [
+    const PINNED: [Tool; 21] = [
+        AIOQUIC,
         CARGO_DENY,
         CONNECTCONFORMANCE,
         GRPCURL,

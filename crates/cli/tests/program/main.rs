@@ -24,6 +24,7 @@ mod faults_on_uring;
 mod gateway_keys;
 mod gateway_reloads;
 mod guide;
+mod http3;
 mod limits;
 mod load;
 mod load_held;
