@@ -9,10 +9,10 @@ use tidegate_buffer::{Input, Outbound, Pool, ReceiveHint, Slice, WritePosition};
 use crate::codec::{CodecStatus, Lifecycle, Step};
 use crate::fault::{Blame, Fault};
 use crate::filter::Filter;
-use crate::mux::ResetCause;
 use crate::output::Output;
 use crate::over::{Over, OverError};
 use crate::pipeline::{Broadcast, Pipeline, Stages, sealed};
+use crate::reset_cause::ResetCause;
 
 /// The codec `C`, alone or over the filters of a connection, whatever they are.
 ///

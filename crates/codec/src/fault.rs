@@ -1,6 +1,6 @@
 //! Errors of protocols, sorted by blame.
 
-use crate::mux::ResetCause;
+use crate::reset_cause::ResetCause;
 
 /// The side that caused an error. It decides at which level the end of a connection is logged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -8,9 +8,9 @@ use tidegate_buffer::{Input, Outbound, Pool, ReceiveHint, Slice, WritePosition};
 use crate::codec::{CodecStatus, Lifecycle, Step};
 use crate::fault::{Blame, Fault};
 use crate::filter::Filter;
-use crate::mux::ResetCause;
 use crate::output::Output;
 use crate::pipeline::{Broadcast, Pipeline, Stages, sealed};
+use crate::reset_cause::ResetCause;
 
 /// The codec `C` over the filter `F`: `Over<Tls, http1::Server>` speaks HTTP over TLS.
 ///

@@ -4,7 +4,10 @@ use std::cell::RefCell;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
-use crate::server::LoopApp;
+use tidegate_http2 as http2;
+
+use crate::app::App;
+use crate::serving::sessions::Sessions;
 
 /// The application of a loop, which its TCP listener and its UDP sockets share.
 #[derive(Clone)]
@@ -34,5 +37,28 @@ impl AppOfLoop {
             APPS.with_borrow_mut(|apps| apps.push((self.0.clone(), Rc::downgrade(&app))));
             app
         })
+    }
+}
+
+/// The application of a loop, as its listener has it. The service of streams has it too, so a listener that closes lets
+/// go of both.
+pub(crate) struct LoopApp(Rc<App>);
+
+impl LoopApp {
+    pub(crate) fn app(&self) -> &Rc<App> {
+        &self.0
+    }
+
+    pub(crate) fn new(mut app: App, config: Arc<http2::Config>) -> Self {
+        app.sessions = Some(Sessions::new(config));
+        Self(Rc::new(app))
+    }
+}
+
+impl Drop for LoopApp {
+    fn drop(&mut self) {
+        if let Some(sessions) = &self.0.sessions {
+            sessions.close();
+        }
     }
 }

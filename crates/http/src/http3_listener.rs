@@ -37,7 +37,7 @@ impl Http3Listener {
         self.alternatives.get().map_or("", String::as_str)
     }
 
-    /// What QUIC has done.
+    /// The counts of QUIC connections and packets.
     #[must_use]
     pub fn counts(&self) -> quic::Counts {
         self.quic.counts()

@@ -30,7 +30,7 @@ use tidegate_sys::{Address, ListenOptions};
 use tidegate_tls::{Certificates, ConfigError, Provider, ServerConfig};
 
 use crate::app::{App, Reload};
-use crate::app_of_loop::AppOfLoop;
+use crate::app_of_loop::{AppOfLoop, LoopApp};
 use crate::codec::HttpCodec;
 use crate::endpoint::RequestFunction;
 #[cfg(feature = "http3")]
@@ -41,7 +41,6 @@ use crate::router::Router;
 use crate::serving::HttpHandler;
 #[cfg(feature = "http3")]
 use crate::serving::http3::services;
-use crate::serving::sessions::Sessions;
 use crate::table::Table;
 
 /// Serves HTTP at an address with one function, on a loop for each core.
@@ -535,7 +534,7 @@ impl Config {
             None => app,
         };
         let app = LoopApp::new(app, http2);
-        let app = move || app.0.clone();
+        let app = move || app.app().clone();
         move || (http1::Server::new(config.clone()), HttpHandler::new(app()))
     }
 
@@ -680,7 +679,7 @@ fn handled<C: HttpCodec>(
     listener.handle_each(move |number| {
         let (app, codec) = (start.app.get(), codec.clone());
         start.background.0.iter().for_each(|spawn| spawn(number));
-        move |peer: &Address| (codec(peer), HttpHandler::new(app.0.clone()))
+        move |peer: &Address| (codec(peer), HttpHandler::new(app.app().clone()))
     })
 }
 
@@ -699,30 +698,6 @@ type SpawnBackground = Arc<dyn Fn(usize) + Send + Sync>;
 impl fmt::Debug for BackgroundTasks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} tasks", self.0.len())
-    }
-}
-
-/// The application of a loop, as its listener has it. The service of streams has it too, so a listener that closes lets
-/// go of both.
-pub(crate) struct LoopApp(Rc<App>);
-
-impl LoopApp {
-    #[cfg(feature = "http3")]
-    pub(crate) fn app(&self) -> &Rc<App> {
-        &self.0
-    }
-
-    fn new(mut app: App, config: Arc<http2::Config>) -> Self {
-        app.sessions = Some(Sessions::new(config));
-        Self(Rc::new(app))
-    }
-}
-
-impl Drop for LoopApp {
-    fn drop(&mut self) {
-        if let Some(sessions) = &self.0.sessions {
-            sessions.close();
-        }
     }
 }
 

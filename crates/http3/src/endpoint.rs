@@ -169,7 +169,7 @@ impl<E: StreamEndpoint> Endpoint<E> {
         }
     }
 
-    /// Reads what has come on a unidirectional stream of the peer.
+    /// Reads a unidirectional stream of the peer.
     fn read_uni(&mut self, stream: StreamNumber, now: Instant) {
         let mut space = [0; UNI_READ_BYTES];
         loop {

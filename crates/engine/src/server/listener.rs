@@ -413,8 +413,11 @@ pub struct ServedListener {
 pub(super) struct BesideEndpoint {
     pub(super) endpoint: ServedEndpoint,
     /// Learns the addresses.
-    pub(super) bound: Arc<dyn Fn(&[Address]) + Send + Sync>,
+    pub(super) bound: Arc<Bound>,
 }
+
+/// Learns the addresses of a listener.
+type Bound = dyn Fn(&[Address]) + Send + Sync;
 
 impl ServedListener {
     /// Serves datagrams as well, at the IP addresses and ports of this listener, under its [`Admission`]. `bound` learns

@@ -416,9 +416,7 @@ impl Server {
             }
         }
         let mut endpoints = self.open_endpoints(is_shared, &mut running)?;
-        for (number, sockets) in beside.into_iter().enumerate() {
-            self.add_beside(number, sockets, &per_loop, &mut endpoints, &mut running)?;
-        }
+        self.add_beside(beside, &per_loop, &mut endpoints, &mut running)?;
         let tokio_runtime = self.tokio_runtime.unwrap_or_else(TokioRuntime::of_this_thread);
         tokio_runtime.start().map_err(StartError::System)?;
         let mut state = ServerState::new(running);
@@ -427,10 +425,7 @@ impl Server {
             let endpoints = std::mem::take(&mut endpoints[number]);
             state.start_loop(plan, memory_max, tokio_runtime.clone(), move |event_loop| {
                 listeners.into_iter().try_for_each(|listener| listener.start(number, event_loop))?;
-                endpoints.into_iter().try_for_each(|LoopEndpoint { bind, admission, socket }| {
-                    event_loop.admission(admission);
-                    bind(number, event_loop, socket)
-                })
+                endpoints.into_iter().try_for_each(|endpoint| endpoint.start(number, event_loop))
             })?;
         }
         state.into_handle(|superseded| {
@@ -475,21 +470,22 @@ impl Server {
         Ok(all)
     }
 
-    /// Adds the endpoint beside a listener to the loops.
+    /// Adds the endpoints beside listeners to the loops.
     fn add_beside(
         &self,
-        number: usize,
-        groups: BesideSockets,
+        beside: Vec<BesideSockets>,
         per_loop: &[Vec<LoopListener>],
         endpoints: &mut [LoopEndpoints],
         running: &mut Vec<RunningListener>,
     ) -> Result<(), StartError> {
-        let Some(beside) = self.listeners.get(number).and_then(|served| served.beside.as_ref()) else { return Ok(()) };
-        for sockets in groups {
-            running.push(RunningListener::new(beside.endpoint.listener.name(), &sockets)?);
-            for ((endpoints, listeners), socket) in endpoints.iter_mut().zip(per_loop).zip(sockets) {
-                let admission = listeners.get(number).and_then(|listener| listener.admission.clone());
-                endpoints.push(LoopEndpoint { bind: beside.endpoint.bind.clone(), admission, socket });
+        for (number, (served, groups)) in self.listeners.iter().zip(beside).enumerate() {
+            let Some(beside) = &served.beside else { continue };
+            for sockets in groups {
+                running.push(RunningListener::new(beside.endpoint.listener.name(), &sockets)?);
+                for ((endpoints, listeners), socket) in endpoints.iter_mut().zip(per_loop).zip(sockets) {
+                    let admission = listeners.get(number).and_then(|listener| listener.admission.clone());
+                    endpoints.push(LoopEndpoint { bind: beside.endpoint.bind.clone(), admission, socket });
+                }
             }
         }
         Ok(())
@@ -574,6 +570,13 @@ struct LoopEndpoint {
     bind: Arc<Bind>,
     admission: Option<Arc<AdmissionControl>>,
     socket: Socket,
+}
+
+impl LoopEndpoint {
+    fn start(self, number: usize, event_loop: &mut EventLoop) -> io::Result<()> {
+        event_loop.admission(self.admission);
+        (self.bind)(number, event_loop, self.socket)
+    }
 }
 
 /// The datagram sockets beside a listener: for each of its addresses one for each loop.
