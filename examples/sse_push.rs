@@ -3,94 +3,31 @@
 //! ```text
 //! cargo run --example sse_push                      # checks itself, and ends
 //! cargo run --example sse_push -- 127.0.0.1:8080    # serves
+//! cargo run --example sse_push -- 127.0.0.1:8081 redis://127.0.0.1:6379    # one of several nodes; nats:// as well
 //! curl -N -H 'Authorization: Bearer sub-1' http://127.0.0.1:8080/rooms/tides
 //! curl -H 'Authorization: Bearer pub-1' -d 'high water' http://127.0.0.1:8080/rooms/tides
+//! curl -X DELETE -H 'Authorization: Bearer pub-1' http://127.0.0.1:8080/rooms/tides    # ends all streams
 //! ```
 //!
-//! A room keeps its last messages with their numbers. Each subscriber has the number of the next one that it sends, so
-//! a browser that reconnects continues after the last that it has seen, and one that reads slowly misses the oldest.
+//! A room keeps its last messages with their positions, which are the identifiers of events. So a browser that reconnects, to
+//! this node or another one, continues behind the last event that it has seen, or gets an event `gap`. A subscriber that
+//! reads slowly has a bounded queue, and continues from the room's history.
 
 #![forbid(unsafe_code)]
 
-use std::collections::{BTreeMap, VecDeque};
 use std::error::Error;
-use std::future::poll_fn;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use tidegate::backplane::{Backplane, MemoryBroker};
+use tidegate::framing::Lines;
 use tidegate::http::{
     Client, Event, HeaderMap, IntoResponse, LastEventId, Path, Response, Router, Server, Sse, State, StatusCode,
 };
-use tidegate::{Backend, EventLoop, ServerHandle, StartError};
+use tidegate::{Backend, Bytes, EventLoop, Position, RoomLimits, RoomNotice, ServerHandle, Slow, StartError};
 
 type Any = Box<dyn Error>;
-
-/// The rooms of a server. Clones are the same, on any loop.
-#[derive(Clone, Default)]
-struct Rooms(Arc<Mutex<BTreeMap<String, Arc<Room>>>>);
-
-/// The last messages of a room, and the subscribers that wait for the next.
-#[derive(Default)]
-struct Room(Mutex<Messages>);
-
-#[derive(Default)]
-struct Messages {
-    last: VecDeque<Arc<str>>,
-    /// The number of the first of them.
-    first: u64,
-    waiting: Vec<Waker>,
-}
-
-impl Rooms {
-    fn room(&self, name: &str) -> Option<Arc<Room>> {
-        let mut rooms = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(room) = rooms.get(name) {
-            return Some(room.clone());
-        }
-        if rooms.len() == ROOMS_MAX {
-            // A room without messages and subscribers has nothing to keep.
-            rooms.retain(|_, room| Arc::strong_count(room) > 1 || !room.lock().last.is_empty());
-        }
-        (rooms.len() < ROOMS_MAX).then(|| rooms.entry(name.to_owned()).or_default().clone())
-    }
-}
-
-impl Room {
-    fn lock(&self) -> MutexGuard<'_, Messages> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn publish(&self, text: Arc<str>) {
-        let mut messages = self.lock();
-        messages.last.push_back(text);
-        if messages.last.len() > HISTORY {
-            messages.last.pop_front();
-            messages.first += 1;
-        }
-        // Wakers may wake tasks of other loops, and of those that have ended.
-        messages.waiting.drain(..).for_each(Waker::wake);
-    }
-
-    /// The message with this number, or the oldest that is left, and its number.
-    fn poll_next(&self, number: u64, cx: &Context<'_>) -> Poll<(u64, Arc<str>)> {
-        let mut messages = self.lock();
-        let number = number.max(messages.first);
-        match messages.last.get((number - messages.first) as usize) {
-            Some(text) => Poll::Ready((number, text.clone())),
-            None => {
-                messages.waiting.push(cx.waker().clone());
-                Poll::Pending
-            }
-        }
-    }
-
-    /// The number of the next message.
-    fn next_number(&self) -> u64 {
-        let messages = self.lock();
-        messages.first + messages.last.len() as u64
-    }
-}
+/// All members are streams of events, so no message is encoded for a connection, whatever its protocol.
+type Rooms = tidegate::Rooms<Lines>;
 
 fn token(headers: &HeaderMap) -> &str {
     headers.get("Authorization").and_then(|value| value.to_str().ok()?.strip_prefix("Bearer ")).unwrap_or_default()
@@ -102,19 +39,34 @@ fn subscribe(State(rooms): State<Rooms>, Path(name): Path<String>, headers: Head
     if !token(&headers).starts_with("sub-") {
         return StatusCode::UNAUTHORIZED.into_response();
     }
-    let Some(room) = rooms.room(&name) else { return StatusCode::SERVICE_UNAVAILABLE.into_response() };
-    let seen = last.as_deref().and_then(|id| id.parse::<u64>().ok());
-    // A number from before a restart of the server is none of this room: it begins with the next message.
-    let mut number = seen.map_or(u64::MAX, |seen| seen.saturating_add(1)).min(room.next_number());
+    // An identifier that is no position, such as one of another version, cannot be recovered.
+    let after = last.as_deref().map(|id| id.parse().unwrap_or(Position { epoch: 0, offset: 0 }));
+    let subscriber = rooms.room(&name).and_then(|room| room.subscribe(after, ()).ok());
+    let Some(mut subscriber) = subscriber else { return StatusCode::SERVICE_UNAVAILABLE.into_response() };
     Sse::new(async move |mut events| {
-        loop {
-            // The subscriber reads before the next message is taken: a slow one has none waiting in memory.
-            let (found, text) = poll_fn(|cx| room.poll_next(number, cx)).await;
-            events.send(Event::new().id(&found.to_string())?.data(&*text)).await?;
-            number = found + 1;
+        while let Some(notice) = subscriber.recv().await {
+            // The subscriber reads before the next notice is taken: a slow one has a bounded queue in its room.
+            if let Some(event) = event_of(notice)? {
+                events.send(event).await?;
+            }
         }
+        Ok(())
     })
     .into_response()
+}
+
+fn event_of(notice: RoomNotice) -> Result<Option<Event>, Any> {
+    let with_id = |position: Option<Position>| match position {
+        Some(position) => Event::new().id(&position.to_string()),
+        None => Ok(Event::new()),
+    };
+    Ok(Some(match notice {
+        RoomNotice::Message { bytes, position } => with_id(position)?.data(String::from_utf8_lossy(&bytes)),
+        // The page reads its state again.
+        RoomNotice::Gap { position } => with_id(position)?.name("gap")?.data("messages are missing"),
+        RoomNotice::Kicked { code, reason } => Event::new().name("closed")?.data(format!("{code} {reason}")),
+        _ => return Ok(None),
+    }))
 }
 
 /// `POST /rooms/{room}`
@@ -125,59 +77,119 @@ fn publish(
     headers: HeaderMap,
     text: String,
 ) -> Result<(), StatusCode> {
-    if !token(&headers).starts_with("pub-") {
+    let room = room_of_publisher(&rooms, &name, &headers)?;
+    room.publish(&Bytes::from(text)).map_err(|_| StatusCode::SERVICE_UNAVAILABLE)
+}
+
+/// `DELETE /rooms/{room}`
+#[expect(clippy::needless_pass_by_value, reason = "a function of a router receives its arguments")]
+fn close(State(rooms): State<Rooms>, Path(name): Path<String>, headers: HeaderMap) -> Result<(), StatusCode> {
+    let room = room_of_publisher(&rooms, &name, &headers)?;
+    room.kick(4001, "the room is closed").map_err(|_| StatusCode::SERVICE_UNAVAILABLE)
+}
+
+fn room_of_publisher(rooms: &Rooms, name: &str, headers: &HeaderMap) -> Result<tidegate::Room<Lines>, StatusCode> {
+    if !token(headers).starts_with("pub-") {
         return Err(StatusCode::UNAUTHORIZED);
     }
-    rooms.room(&name).ok_or(StatusCode::SERVICE_UNAVAILABLE)?.publish(text.into());
-    Ok(())
+    rooms.room(name).ok_or(StatusCode::SERVICE_UNAVAILABLE)
 }
 
-/// Messages that a room keeps, and rooms that a server has.
+/// A node. Its rooms are those of all nodes with the same broker.
+fn start(address: &str, backplane: Option<&Backplane>) -> Result<ServerHandle, StartError> {
+    let mut limits = RoomLimits::default();
+    limits.history_max = HISTORY;
+    let rooms = Rooms::new(Slow::Skip, limits).encoding(|_| None);
+    let rooms = match backplane {
+        Some(backplane) => rooms.with(backplane),
+        None => rooms,
+    };
+    Server::bind(address)?.start(move || {
+        let router = Router::with_state(rooms.clone()).get("/rooms/{room}", subscribe);
+        router.post("/rooms/{room}", publish).delete("/rooms/{room}", close)
+    })
+}
+
+/// Messages that a room keeps.
 const HISTORY: usize = 100;
-const ROOMS_MAX: usize = 10_000;
-
-fn start(address: &str) -> Result<ServerHandle, StartError> {
-    let rooms = Rooms::default();
-    Server::bind(address)?
-        .start(move || Router::with_state(rooms.clone()).get("/rooms/{room}", subscribe).post("/rooms/{room}", publish))
-}
 
 fn main() -> Result<(), Any> {
-    if let Some(address) = std::env::args().nth(1) {
-        let server = start(&address)?;
+    let arguments: Vec<_> = std::env::args().skip(1).collect();
+    if let Some(address) = arguments.first() {
+        let backplane = arguments.get(1).map(|url| Backplane::at(url)).transpose()?;
+        let backplane = backplane.map(|builder| builder.spawn()).transpose()?;
+        let server = start(address, backplane.as_ref())?;
         println!("listening on http://{}", server.address());
         server.wait();
         return Ok(());
     }
-    check()
+    check_alone()?;
+    check_two_nodes()?;
+    println!("a subscriber that comes back has missed nothing");
+    Ok(())
 }
 
-/// A subscriber that comes back, and one that may not.
-fn check() -> Result<(), Any> {
-    let server = start("127.0.0.1:0")?;
-    let uri = format!("http://{}/rooms/tides", server.address());
-    EventLoop::on(Backend::Auto)?.block_on(async move {
-        let client = Client::new();
-        assert_eq!(client.get(&uri).send().await?.status(), StatusCode::UNAUTHORIZED);
-        let subscribe = |last: Option<&str>| {
-            let request = client.get(&uri).bearer_auth("sub-1");
-            last.iter().fold(request, |request, last| request.header("Last-Event-ID", last))
-        };
-        let mut first = subscribe(None).send().await?;
-        for text in ["low water", "half tide", "high water"] {
-            let published = client.post(&uri).bearer_auth("pub-1").body(text).send().await?;
-            assert_eq!(published.status(), StatusCode::OK);
-        }
-        let all = read_until(&mut first, "high water\n\n").await?;
-        assert_eq!(all.matches("data: ").count(), 3, "{all}");
-        // It has seen the first, and comes back.
-        drop(first);
-        let rest = read_until(&mut subscribe(Some("0")).send().await?, "high water\n\n").await?;
-        assert_eq!(rest.matches("data: ").count(), 2, "{rest}");
-        println!("a subscriber that comes back has missed nothing");
-        Ok::<_, Any>(())
-    })??;
+fn check_alone() -> Result<(), Any> {
+    let server = start("127.0.0.1:0", None)?;
+    let address = server.address().to_string();
+    EventLoop::on(Backend::Auto)?.block_on(check([address.clone(), address]))??;
     server.drain(Duration::ZERO);
+    Ok(())
+}
+
+/// Two nodes with a broker in memory: a subscriber comes back to the other one.
+fn check_two_nodes() -> Result<(), Any> {
+    let broker = MemoryBroker::new();
+    let node = || -> Result<ServerHandle, Any> {
+        let backplane = Backplane::memory(&broker).spawn()?;
+        Ok(start("127.0.0.1:0", Some(&backplane))?)
+    };
+    let nodes = [node()?, node()?];
+    let addresses = nodes.each_ref().map(|node| node.address().to_string());
+    EventLoop::on(Backend::Auto)?.block_on(check(addresses))??;
+    nodes.into_iter().for_each(|node| node.drain(Duration::ZERO));
+    Ok(())
+}
+
+/// A subscriber that comes back, to another node, and one that may not.
+async fn check([first, second]: [String; 2]) -> Result<(), Any> {
+    let client = Client::new();
+    let [first, second] = [first, second].map(|address| format!("http://{address}/rooms/tides"));
+    assert_eq!(client.get(&first).send().await?.status(), StatusCode::UNAUTHORIZED);
+    let subscribe = |uri: &str, last: Option<&str>| {
+        let request = client.get(uri).bearer_auth("sub-1");
+        last.iter().fold(request, |request, last| request.header("Last-Event-ID", last))
+    };
+    // It stays, so the room does.
+    let mut stays = subscribe(&first, None).send().await?;
+    let mut leaves = subscribe(&second, None).send().await?;
+    for text in ["low water", "half tide", "high water"] {
+        let published = client.post(&first).bearer_auth("pub-1").body(text).send().await?;
+        assert_eq!(published.status(), StatusCode::OK);
+    }
+    for subscriber in [&mut stays, &mut leaves] {
+        let all = read_until(subscriber, "high water\n\n").await?;
+        assert_eq!(all.matches("data: ").count(), 3, "{all}");
+    }
+    drop(leaves);
+    // It has seen the first.
+    let mut again = subscribe(&second, None).send().await?;
+    let all = read_until(&mut again, "high water\n\n").await?;
+    let id = all.split("id: ").nth(1).and_then(|rest| rest.lines().next()).ok_or("no identifier")?.to_owned();
+    let rest = read_until(&mut subscribe(&first, Some(&id)).send().await?, "high water\n\n").await?;
+    assert_eq!((rest.matches("data: ").count(), rest.contains("low water")), (2, false), "{rest}");
+    for unknown in ["0", "0000000000000007-1"] {
+        let rest = read_until(&mut subscribe(&second, Some(unknown)).send().await?, "high water\n\n").await?;
+        assert!(rest.contains("event: gap\n") && rest.matches("data: ").count() == 4, "{rest}");
+    }
+    // The publisher ends the streams of all nodes.
+    let closed = client.delete(&first).bearer_auth("pub-1").send().await?;
+    assert_eq!(closed.status(), StatusCode::OK);
+    for subscriber in [&mut stays, &mut again] {
+        let end = read_until(subscriber, "4001 the room is closed\n\n").await?;
+        assert!(end.contains("event: closed\n"), "{end}");
+        assert!(subscriber.body_mut().next().await.is_none());
+    }
     Ok(())
 }
 
@@ -196,19 +208,11 @@ mod tests {
 
     #[test]
     fn a_subscriber_that_comes_back_misses_nothing() {
-        check().unwrap();
+        check_alone().unwrap();
     }
 
     #[test]
-    fn a_room_keeps_its_last_messages_and_a_slow_subscriber_continues_with_the_oldest() {
-        let room = Room::default();
-        for number in 0..250 {
-            room.publish(number.to_string().into());
-        }
-        let next = |number| room.poll_next(number, &Context::from_waker(Waker::noop()));
-        assert_eq!(next(0), Poll::Ready((150, "150".into())));
-        assert_eq!(next(249), Poll::Ready((249, "249".into())));
-        assert_eq!(next(250), Poll::Pending);
-        assert_eq!(room.next_number(), 250);
+    fn a_subscriber_that_comes_back_to_another_node_misses_nothing() {
+        check_two_nodes().unwrap();
     }
 }

@@ -6,24 +6,21 @@
 //! dig @127.0.0.1 -p 5353 www.tides.example
 //! ```
 //!
-//! TCP connections are on event loops. Datagrams are answered by a thread with a socket of the standard library, within
-//! the limits of a `RateLimiter`.
+//! Datagrams and TCP connections are on the same event loops, within the limits of `ServerLimits`.
 
 #![forbid(unsafe_code)]
 
 use std::error::Error;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::UdpSocket;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use tidegate::dns::server::{
-    RateDecision, RateLimiter, RateLimits, ResponseKind, StreamHandler, datagram_bytes_max, respond,
-};
+use tidegate::dns::server::DnsServer;
 use tidegate::dns::{
-    CacheConfig, EncodedMessage, Header, MessageView, MessageWriter, Question, RecordType, ResolverConfig,
-    ResponseCode, ServerCodec, SharedCache, StreamResolver, Zone, format_error,
+    CacheConfig, Header, MessageView, MessageWriter, NameServer, Question, RecordType, ResolverConfig, SharedCache,
+    StubResolver, Zone,
 };
-use tidegate::{Backend, Client, EventLoop, Server, ServerHandle};
+use tidegate::{Backend, Client, EventLoop, ServerHandle, StartError};
 
 const EXAMPLE: &str = "\
 $ORIGIN tides.example.
@@ -35,56 +32,9 @@ www  A   192.0.2.80
      AAAA 2001:db8::80
 ";
 
-/// Answers the datagrams of a socket, for ever.
-fn answer_datagrams(socket: &UdpSocket, zone: &Zone) {
-    let (mut limiter, mut buffer) = (RateLimiter::new(RateLimits::default()), [0; 4_096]);
-    loop {
-        let Ok((length, peer)) = socket.recv_from(&mut buffer) else { continue };
-        if let Some(reply) = answer_datagram(&buffer[..length], peer, zone, &mut limiter) {
-            // A reply that the kernel does not take is lost, as datagrams are.
-            let _ = socket.send_to(&reply, peer);
-        }
-    }
-}
-
-fn answer_datagram(
-    datagram: &[u8],
-    peer: SocketAddr,
-    zone: &Zone,
-    limiter: &mut RateLimiter,
-) -> Option<EncodedMessage> {
-    let header = MessageView::header_of(datagram).filter(|header| !header.is_response)?;
-    let query = MessageView::parse(datagram);
-    let reply = match &query {
-        Ok(query) => respond(zone, query, Some(datagram_bytes_max(query))),
-        Err(_) => format_error(&header),
-    };
-    let view = MessageView::parse(&reply).ok()?;
-    let kind = match view.response_code() {
-        ResponseCode::NOERROR if view.answers().next().is_some() => ResponseKind::Positive,
-        ResponseCode::NOERROR | ResponseCode::NXDOMAIN => ResponseKind::Negative,
-        _ => ResponseKind::Error,
-    };
-    match limiter.check(peer.ip(), kind, Instant::now()) {
-        RateDecision::Send => Some(reply),
-        RateDecision::Truncate => {
-            let header = Header { is_truncated: true, ..header.response(ResponseCode::NOERROR) };
-            let question = query.ok()?.question()?.to_question();
-            MessageWriter::new(header).question(&question).ok().map(MessageWriter::finish)
-        }
-        RateDecision::Drop => None,
-    }
-}
-
-fn serve(address: &str, zone: Zone) -> Result<ServerHandle, Box<dyn Error>> {
+fn serve(address: &str, zone: Zone) -> Result<ServerHandle, StartError> {
     let zone = Arc::new(zone);
-    let of_streams = zone.clone();
-    let server =
-        Server::bind(address)?.start(move || (ServerCodec::default(), StreamHandler::new(of_streams.clone())))?;
-    // The port of the TCP listener, so that both are at the same one.
-    let socket = UdpSocket::bind(server.address().ip().ok_or("the address is an IP address")?)?;
-    std::thread::spawn(move || answer_datagrams(&socket, &zone));
-    Ok(server)
+    DnsServer::bind(address)?.start(move |_loop| zone.clone())
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -114,7 +64,8 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let addresses = EventLoop::on(Backend::Auto)?.block_on(async move {
         let cache = SharedCache::new(CacheConfig::default());
-        let resolver = StreamResolver::new(vec![Client::at(address)], ResolverConfig::default(), cache);
+        let server = NameServer::over_streams(Client::at(address));
+        let resolver = StubResolver::new(vec![server], ResolverConfig::default(), cache);
         resolver.addresses("www.tides.example").await
     })??;
     println!("over TCP: {addresses:?}");

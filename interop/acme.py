@@ -160,6 +160,45 @@ def issuance(options, folder):
             print(f"{options.backend}, {command[0]}, {kind}: issued for {' and '.join(NAMES)}", flush=True)
 
 
+def file(options, folder):
+    """The key `acme` of a listener: HTTP-01 is answered by the http listener of the file, and a reload adds a name."""
+    with Pebble(folder) as pebble:
+        path = pathlib.Path(folder, "gateway.toml")
+
+        def write(names, challenge):
+            path.write_text(
+                f'[[listen]]\naddress = "127.0.0.1:{pebble.tls_port}"\nprotocol = "https"\n'
+                f'acme = {{ names = {json.dumps(names)}, directory = "https://127.0.0.1:{pebble.port}/dir", '
+                f'folder = "state-{challenge}", root = "{pebble.root}", challenges = "{challenge}" }}\n'
+                f'[[listen]]\naddress = "127.0.0.1:{pebble.http_port}"\nredirect-https = true\n'
+                '[[site]]\nhosts = "localhost"\n[[site.route]]\nrespond = { body = "sea" }\n'
+            )
+
+        words = [options.program, "run", "--loops", "1", "--backend", options.backend, "--config", str(path)]
+        for challenge in ["tls-alpn-01", "http-01"]:
+            write(NAMES[:1], challenge)
+            with Logged(shlex.join(words)) as server:
+                first = waited_for(pebble, NAMES[0])
+                write(NAMES, challenge)
+                begun = time.monotonic()
+                server.process.send_signal(signal.SIGHUP)
+                # No client is without a certificate: the first one stays until there is the other.
+                while len((certificate(pebble, NAMES[0]) or {}).get("subjectAltName", [])) != len(NAMES):
+                    if not certificate(pebble, NAMES[0]):
+                        raise Failure("a client got no certificate while a name was added")
+                    if time.monotonic() - begun > SECONDS_MAX:
+                        raise Failure("the other name is not added")
+                    time.sleep(0.02)
+                if waited_for(pebble, NAMES[1])["serialNumber"] == first["serialNumber"]:
+                    raise Failure("the certificate is the first one")
+            print(f"{options.backend}, run, {challenge}: a reload adds a name", flush=True)
+
+
+def waited_for(pebble, name):
+    wait_until("a certificate", lambda: certificate(pebble, name))
+    return certificate(pebble, name)
+
+
 def failure(options, folder):
     with Pebble(folder) as pebble:
         own, wrong = pathlib.Path(folder, "failing"), program.free_ports(1)[0]
@@ -233,7 +272,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--program", default=program.PROGRAM)
     parser.add_argument("--backends", nargs="+", default=program.BACKENDS)
-    parts = [issuance, failure, restart, renewal, lost_account]
+    parts = [issuance, file, failure, restart, renewal, lost_account]
     parser.add_argument("--part", choices=[part.__name__ for part in parts], help="this part alone")
     options = parser.parse_args()
     program.need("pebble", "openssl")

@@ -43,7 +43,7 @@
 //! | `http1.rs` | requests to the codec |
 //! | `responses.rs` | responses to the codec |
 //! | `http2.rs` | frames to HTTP/2 in either role; field blocks |
-//! | `http3.rs` | streams of HTTP/3 in either role; field sections |
+//! | `http3.rs` | HTTP/3 streams in either role; field sections |
 //! | `round_trips.rs` | both roles of the codec against each other |
 //! | `proxy_protocol.rs` | PROXY headers, received in both ways |
 //! | `websocket.rs` | frames to both roles of WebSocket, and round trips |

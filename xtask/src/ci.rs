@@ -1,5 +1,5 @@
 //! All checks of a change, in half an hour on two cores. The steps share builds: a debug build of the whole workspace,
-//! which `cargo test --workspace` makes, a release build as in the README, and a build of the measured programs. A step
+//! which `cargo test --workspace` makes, a release build as in the README, and one with cargo's defaults. A step
 //! that needs a build of its own stands in `long.rs`, and so do the complete versions of the samples here.
 //!
 //! The step of the tests ends with its ten slowest. These are expected there; the seconds were counted beside other builds:
@@ -14,6 +14,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::time::Duration;
 
 use clap::Args;
 
@@ -47,13 +48,16 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         return touched::run(base.as_deref(), &options.selection);
     }
     if !options.selection.is_complete() {
-        return run_all(steps(Tests::All), &options.selection);
+        return run_all(steps(Tests::All), &options.selection, None);
     }
     let (begun_on, bytes_before) = (passed::clean_commit(), disk::bytes_of_target());
-    run_all(steps(Tests::All), &options.selection)?;
+    run_all(steps(Tests::All), &options.selection, Some(TIME_MAX))?;
     disk::check_growth(bytes_before)?;
     passed::store(begun_on)
 }
+
+/// A run that takes longer ends with the name of the step that it is in.
+const TIME_MAX: Duration = Duration::from_secs(85 * 60);
 
 /// Which tests the list has.
 pub(crate) enum Tests {
@@ -94,12 +98,12 @@ fn checks(tests: Tests) -> Vec<NamedStep> {
             let arguments = ["--skip", "faults", "--skip", "backends"];
             chance::package_tests("tidegate-cli", &arguments, &[("TIDEGATE_BACKEND", "epoll")])
         }),
-        step("the contract with a sample of seeds", || measure::contract_seeds(100, None)),
+        step("the contract with a sample of seeds", || measure::contract_seeds(40, None)),
         step("examples on the default backend", || examples("auto")),
         step("examples on epoll", || examples("epoll")),
         step("documentation", measure::documentation_of_workspace),
         step("tests of the comparison", || python("-m").arg("unittest").folder("benches/peers").run()),
-        step_apart("a program from a template", templates::TARGET, templates::check_one),
+        step_apart("programs from all templates", templates::TARGET, templates::check_all),
         step("the program as in the README", || interop::release_program().and_then(|()| smoke())),
     ]
 }
@@ -127,7 +131,7 @@ fn examples(backend: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-const EXAMPLES: [&str; 38] = [
+const EXAMPLES: [&str; 41] = [
     "axum",
     "behind_proxy",
     "cache_server",
@@ -157,6 +161,8 @@ const EXAMPLES: [&str; 38] = [
     "socks_server",
     "nats_server",
     "quic_echo",
+    "statsd",
+    "syslog",
     "udp_echo",
     "zone",
     "memcached_server",
@@ -172,7 +178,8 @@ const EXAMPLES: [&str; 38] = [
 /// The bars of the data path.
 fn measurements() -> Vec<NamedStep> {
     vec![
-        step("instruction counts", || measure::instructions("--check")),
+        // Of a user's build; `long.rs` counts those of the published program.
+        step("instruction counts", || measure::instructions("--check", "defaults")),
         measured("memory", measure::memory),
         step("crowds", || measure::crowds(None)),
         measured("short connections", || measure::churn(5, &[])),
@@ -195,7 +202,7 @@ fn measurements() -> Vec<NamedStep> {
 
 /// A step that runs after the build of the measured programs.
 fn measured(name: &str, run: impl FnOnce() -> Result<(), Failure> + 'static) -> NamedStep {
-    step(name, move || measure::release_builds_for_memory().and_then(|()| run()))
+    step(name, move || measure::builds_for_memory().and_then(|()| run()))
 }
 
 /// The test command in the README, exactly.

@@ -18,7 +18,6 @@ use crate::record::Record;
 use crate::release;
 use crate::site;
 use crate::steps::{NamedStep, Selection, run_recorded, step, step_apart};
-use crate::templates;
 use crate::tools;
 
 #[derive(Debug, Args)]
@@ -86,10 +85,8 @@ fn builds() -> Vec<NamedStep> {
         step_apart("packages that compile", "target/release-packages", release::packages_that_compile)
             .of(&["crates", "README.md"]),
         step_apart("the documentation of users", "target/doc-of-users", measure::documentation_of_users).of(CRATES),
-        step_apart("programs from all templates", templates::TARGET, || {
-            templates::ALL.into_iter().try_for_each(templates::check)
-        })
-        .of(&["crates"]),
+        step("instruction counts of the published program", || measure::instructions("--check", "dist"))
+            .of(&["crates", "benches/instructions"]),
         step("licences, sources and advisories", release::licences).of(&["deny.toml"]),
         step("the site", || site::build(&site::Options::default())).of(&[
             "docs",
@@ -156,7 +153,7 @@ fn costs() -> Vec<NamedStep> {
 
 /// A step that runs after the build whose memory and system calls are measured.
 fn measured(name: impl Into<String>, run: impl FnOnce() -> Result<(), Failure> + 'static) -> NamedStep {
-    step(name, move || measure::release_builds_for_memory().and_then(|()| run())).of(COSTS)
+    step(name, move || measure::builds_for_memory().and_then(|()| run())).of(COSTS)
 }
 
 fn comparisons() -> Vec<NamedStep> {

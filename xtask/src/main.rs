@@ -182,8 +182,11 @@ fn perform(task: Task) -> Result<(), Failure> {
         Task::Doc => measure::documentation(),
         Task::Release(options) => release::run(&options),
         Task::Site(options) => site::build(&options),
-        Task::Instructions { store } => measure::instructions(if store { "--store" } else { "--check" }),
-        Task::Memory => measure::release_builds_for_memory().and_then(|()| measure::memory()),
+        Task::Instructions { store } => {
+            let mode = if store { "--store" } else { "--check" };
+            measure::PROFILES.into_iter().try_for_each(|profile| measure::instructions(mode, profile))
+        }
+        Task::Memory => measure::builds_for_memory().and_then(|()| measure::memory()),
         Task::Bench { name, arguments } => {
             measure::dist_builds()?;
             python(&format!("benches/{name}.py")).args(&arguments).run()

@@ -12,11 +12,11 @@ pub(crate) fn dist_builds() -> Result<(), Failure> {
     cargo("build --profile dist --package tidegate-cli --package tidegate-examples --bins --examples".split(' ')).run()
 }
 
-/// The program and the examples that [`memory`] measures. They are built apart, so that the program has its own features and
-/// is that of the other steps: with those of the examples it would be compiled again.
-pub(crate) fn release_builds_for_memory() -> Result<(), Failure> {
+/// The program and the examples that [`memory`] measures. An example takes as many bytes a connection without optimisation,
+/// so those are from the build of the tests: a release build of the examples compiles 135 crates once more.
+pub(crate) fn builds_for_memory() -> Result<(), Failure> {
     cargo("build --release --bin tidegate".split(' ')).run()?;
-    let examples = cargo("build --release --package tidegate-examples".split(' '));
+    let examples = cargo("build --workspace".split(' '));
     examples.args(["echo", "echo_channel", "chat"].into_iter().flat_map(|name| ["--example", name])).run()
 }
 
@@ -96,12 +96,13 @@ fn unresolved_links(folder: &Path) -> Vec<String> {
     found
 }
 
-/// Counts instructions, with `--check` or `--store`: with the profile `dist`, and with `defaults`, as users build.
-pub(crate) fn instructions(mode: &str) -> Result<(), Failure> {
-    ["dist", "defaults"].into_iter().try_for_each(|profile| {
-        cargo(["run", "--profile", profile, "--package", "tidegate-instructions", "--", mode]).run()
-    })
+/// Counts instructions in a build with this profile, with `--check` or `--store`.
+pub(crate) fn instructions(mode: &str, profile: &str) -> Result<(), Failure> {
+    cargo(["run", "--profile", profile, "--package", "tidegate-instructions", "--", mode]).run()
 }
+
+/// The profile of the published program, and cargo's own, as users build.
+pub(crate) const PROFILES: [&str; 2] = ["dist", "defaults"];
 
 /// The memory limits, in bytes: per idle connection, per stuck connection, in total after two waves of connections, per
 /// echo connection with a handler and with a channel, in total during a broadcast, and under a memory budget.
@@ -112,9 +113,9 @@ pub(crate) fn memory() -> Result<(), Failure> {
             memory_of(what, &server, max)?;
         }
     }
-    memory_of("echo", "taskset -c 0 target/release/examples/echo 127.0.0.1:0", 200)?;
-    memory_of("echo", "taskset -c 0 target/release/examples/echo_channel 127.0.0.1:0", 384)?;
-    memory_of("broadcast", "target/release/examples/chat 127.0.0.1:0", 4 * 1024 * 1024)?;
+    memory_of("echo", "taskset -c 0 target/debug/examples/echo 127.0.0.1:0", 200)?;
+    memory_of("echo", "taskset -c 0 target/debug/examples/echo_channel 127.0.0.1:0", 384)?;
+    memory_of("broadcast", "target/debug/examples/chat 127.0.0.1:0", 4 * 1024 * 1024)?;
     memory_of("shed", &server("--quiet --memory-max 2097152"), 3 * 1024 * 1024)
 }
 

@@ -1,10 +1,14 @@
 //! A list of named steps: runs them in order, prints how long each took, its slowest tests and how much space the disk has left,
-//! and stops at the first that fails. At its end it prints the tests that failed by chance (`chance.rs`).
+//! and stops at the first that fails. At its end it prints the tests that failed by chance (`chance.rs`). A list with a time
+//! limit ends when the time is over, and prints which step ran, so that a test that waits for ever is found.
 //!
 //! A step of a list with a record (`record.rs`) is skipped while it has passed on the same inputs.
 
 use std::fs;
 use std::io::ErrorKind;
+use std::process;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -88,14 +92,17 @@ impl Selection {
     }
 }
 
-/// Runs the selected steps.
-pub(crate) fn run_all(steps: Vec<NamedStep>, selection: &Selection) -> Result<(), Failure> {
+/// Runs the selected steps. The process ends if they take longer than this.
+pub(crate) fn run_all(steps: Vec<NamedStep>, selection: &Selection, time_max: Option<Duration>) -> Result<(), Failure> {
     let selected = selection.select(steps)?;
     if selection.list {
         selected.iter().for_each(|step| println!("{}", step.name));
         return Ok(());
     }
     let mut summary = Summary::new();
+    if let Some(time_max) = time_max {
+        summary.end_after(time_max);
+    }
     selected.into_iter().try_for_each(|step| summary.run(step))?;
     summary.end("all steps passed");
     Ok(())
@@ -140,22 +147,53 @@ pub(crate) fn run_recorded(
 /// The steps that have run, for the table at the end.
 struct Summary {
     begun: Instant,
-    table: String,
+    /// Shared with the thread of `end_after`.
+    table: Arc<Mutex<Table>>,
     chance_failures: Vec<String>,
+}
+
+#[derive(Default)]
+struct Table {
+    lines: String,
+    /// The step that runs, and when it began.
+    running: Option<(String, Instant)>,
 }
 
 impl Summary {
     fn new() -> Self {
-        Self { begun: Instant::now(), table: String::new(), chance_failures: Vec::new() }
+        Self { begun: Instant::now(), table: Arc::default(), chance_failures: Vec::new() }
+    }
+
+    /// Starts a thread that ends this process after this time. The commands of the steps end with it.
+    fn end_after(&self, time: Duration) {
+        let table = self.table.clone();
+        thread::spawn(move || {
+            thread::sleep(time);
+            let Table { lines, running } = &*table.lock().unwrap_or_else(PoisonError::into_inner);
+            print!("{lines}");
+            if let Some((name, begun)) = running {
+                println!("{:6} s  {name}: not ended", begun.elapsed().as_secs());
+            }
+            eprintln!("error: the steps take longer than {} s", time.as_secs());
+            process::exit(1);
+        });
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn run(&mut self, step: NamedStep) -> Result<(), Failure> {
         println!("== {}", step.name);
         let step_begun = Instant::now();
+        self.table().running = Some((step.name.clone(), step_begun));
         let outcome = (step.run)();
         let line = format!("{:6} s  {}\n", step_begun.elapsed().as_secs(), step.name);
         println!("== {line}== {} of disk left", disk_left());
-        self.table.push_str(&line);
+        let mut table = self.table();
+        table.lines.push_str(&line);
+        table.running = None;
+        drop(table);
         let slowest = chance::take_slowest().to_string();
         if !slowest.is_empty() {
             print!("== its slowest tests:\n{slowest}");
@@ -166,11 +204,11 @@ impl Summary {
 
     fn skip(&mut self, step: &NamedStep, seconds: u64) {
         println!("== {}: skipped, since it has passed on these inputs, in {seconds} s; --again runs it", step.name);
-        self.table.push_str(&format!(" passed   {}\n", step.name));
+        self.table().lines.push_str(&format!(" passed   {}\n", step.name));
     }
 
     fn end(self, outcome: &str) {
-        println!("{}{outcome} in {} s", self.table, self.begun.elapsed().as_secs());
+        println!("{}{outcome} in {} s", self.table().lines, self.begun.elapsed().as_secs());
         self.chance_failures.iter().for_each(|test| println!("chance failure: {test}"));
     }
 }
@@ -214,7 +252,7 @@ mod tests {
                 if passes { Ok(()) } else { Err(Failure("no".into())) }
             })
         });
-        let failure = run_all(steps.into(), &Selection::default());
+        let failure = run_all(steps.into(), &Selection::default(), None);
         assert_eq!(failure.map_err(|failure| failure.0), Err("step `b` failed: no".into()));
         assert_eq!(ran.try_iter().collect::<Vec<_>>(), ["a", "b"]);
     }

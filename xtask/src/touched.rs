@@ -71,7 +71,7 @@ const PROGRAM: &[&str] = &["the program on epoll", "the program as in the README
 const PROXY_PROTOCOL: &[&str] = &["the PROXY protocol of HAProxy and nginx"];
 const SEEDS: &[&str] = &["the contract with a sample of seeds"];
 const SOCKS: &[&str] = &["SOCKS of microsocks, Dante, curl and proxychains4"];
-const TEMPLATES: &[&str] = &["a program from a template"];
+const TEMPLATES: &[&str] = &["programs from all templates"];
 const TLS: &[&str] = &["TLS by sslyze and OpenSSL"];
 const WEBSOCKET: &[&str] = &["the WebSocket cases of kosoku"];
 
@@ -139,6 +139,7 @@ const TABLE: &[Row] = &[
     row("crates/http1", Of(&[COSTS, DOCUMENTATION, EXAMPLES, HTTP, PROGRAM, WEBSOCKET])).long(DECODER),
     row("crates/http2", Of(&[DOCUMENTATION, EXAMPLES, GRPC, HTTP2, INSTRUCTIONS, PROGRAM])).long(DECODER),
     row("crates/http3", Of(&[DOCUMENTATION, HTTP3])).long(DECODER),
+    row("crates/l4", Of(&[DOCUMENTATION, EXAMPLES, HTTP, PROGRAM])),
     row("crates/load", Of(&[DOCUMENTATION, PROGRAM, TLS])),
     row("crates/macros", Of(&[DOCUMENTATION, EXAMPLES])),
     row("crates/metrics", Of(&[DOCUMENTATION, EXAMPLES, PROGRAM])),
@@ -191,6 +192,7 @@ const TABLE: &[Row] = &[
     row("interop/naive.py", Of(&[])).long(&["smuggled"]),
     row("interop/proxies.py", Of(&[HTTP])).long(&["large bodies behind"]),
     row("interop/proxy_protocol.py", Of(&[PROXY_PROTOCOL])),
+    row("interop/quic.py", Of(&[])).long(&["QUIC by aioquic"]),
     row("interop/redis.py", Of(&[])).long(&["Redis clients"]),
     row("interop/redis_peers", Of(&[])).long(&["Redis clients"]),
     row("interop/rolling.py", Of(&[])).long(&["rolling restarts"]),
@@ -199,7 +201,8 @@ const TABLE: &[Row] = &[
     row("interop/socks.py", Of(&[SOCKS])),
     row("interop/tls.py", Of(&[TLS])).long(&["TLS by testssl.sh"]),
     row("interop/toxic.py", Of(&[])).long(&["a proxy between two toxiproxies"]),
-    row("interop/zone.py", Of(&[])).long(&["a DNS zone"]),
+    row("interop/zone.py", Of(&[])).long(&["a DNS zone", "a DNS forwarder"]),
+    row("interop/forwarder.py", Of(&[])).long(&["a DNS forwarder"]),
     row("interop/websocket.py", Of(&[WEBSOCKET])).long(&["all WebSocket cases"]),
     row("interop/websocket_clients.py", Of(&[])).long(&["WebSocket with Python"]),
     row("interop/websocket_peers", Of(&[])).long(&["WebSocket with Python"]),
@@ -209,7 +212,7 @@ const TABLE: &[Row] = &[
 pub(crate) fn run(base: Option<&str>, selection: &Selection) -> Result<(), Failure> {
     let Some(base) = base.map(str::to_owned).or_else(passed::commit) else {
         println!("no run of ci has passed here, and no base is given: everything runs");
-        return run_all(ci::steps(Tests::All), selection);
+        return run_all(ci::steps(Tests::All), selection, None);
     };
     let files = changed_files(&base)?;
     if files.is_empty() {
@@ -219,7 +222,7 @@ pub(crate) fn run(base: Option<&str>, selection: &Selection) -> Result<(), Failu
     println!("{} files have changed since {base}", files.len());
     let plan = Plan::of(&files, &Packages::of_workspace()?);
     plan.explain();
-    run_all(plan.steps(), selection)
+    run_all(plan.steps(), selection, None)
 }
 
 /// The files that differ between the working tree and its merge base with this commit.

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use tidegate_engine::ServerHandle;
+use serde::Serialize;
+use tidegate_engine::{RoomsSummary, ServerHandle};
 use tidegate_http_cache::Cache;
 use tidegate_metrics::{HttpMetrics, MetricsText, UpstreamGroup};
 
@@ -18,6 +19,35 @@ pub(crate) type ReadCaches = Arc<dyn Fn() -> Vec<Cache> + Send + Sync>;
 /// Reads the upstreams of a gateway.
 pub(crate) type ReadUpstreams = Arc<dyn Fn() -> Vec<UpstreamGroup> + Send + Sync>;
 
+/// Reads the rooms of the application.
+pub(crate) type ReadRooms = Arc<dyn Fn() -> RoomsSummary + Send + Sync>;
+
+/// Reads the backplane of the rooms.
+pub(crate) type ReadBackplane = Arc<dyn Fn() -> BackplaneFigures + Send + Sync>;
+
+/// The state of a backplane on the page: rooms of several nodes, and the broker that connects them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct BackplaneFigures {
+    /// Whether the broker is connected.
+    pub is_up: bool,
+    /// Microseconds from the last own message to its return from the broker.
+    pub lag_micros: u64,
+    /// Messages that wait for the broker.
+    pub queued_messages: u64,
+    /// Rooms that are subscribed.
+    pub rooms: u64,
+    /// Points at which messages are lost.
+    pub gaps: u64,
+    /// Messages that were lost, as far as offsets tell.
+    pub lost: u64,
+    /// Missing messages that came from the history.
+    pub recovered: u64,
+    /// Rooms that were subscribed again.
+    pub resubscribes: u64,
+    /// Lost connections to the broker.
+    pub downs: u64,
+}
+
 /// A condition of readiness, with the line that says that it is not met.
 pub(crate) type ReadyCondition = (&'static str, Arc<dyn Fn() -> bool + Send + Sync>);
 
@@ -27,6 +57,8 @@ pub(crate) struct Figures {
     pub(crate) server: ReadServer,
     pub(crate) requests: HttpMetrics,
     pub(crate) upstreams: Option<ReadUpstreams>,
+    pub(crate) rooms: Option<ReadRooms>,
+    pub(crate) backplane: Option<ReadBackplane>,
     pub(crate) more: Vec<WriteMetrics>,
     pub(crate) ready: Vec<ReadyCondition>,
 }

@@ -52,13 +52,16 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_engine::{ServerHandle, StartError};
+use tidegate_engine::{RoomsSummary, ServerHandle, StartError};
 use tidegate_http::{Limits, Server};
 use tidegate_http_cache::Cache;
 use tidegate_metrics::{HttpMetrics, MetricsText, UpstreamGroup};
 use tidegate_sys::{Address, ListenOptions};
 
-use crate::figures::{Figures, ReadCaches, ReadServer, ReadUpstreams, ReadyCondition, WriteMetrics};
+pub use crate::figures::BackplaneFigures;
+use crate::figures::{
+    Figures, ReadBackplane, ReadCaches, ReadRooms, ReadServer, ReadUpstreams, ReadyCondition, WriteMetrics,
+};
 use crate::guard::Guard;
 use crate::reload::ReloadFunction;
 
@@ -83,6 +86,8 @@ pub struct Admin {
     server: ReadServer,
     requests: HttpMetrics,
     upstreams: Option<ReadUpstreams>,
+    rooms: Option<ReadRooms>,
+    backplane: Option<ReadBackplane>,
     more: Vec<WriteMetrics>,
     ready: Vec<ReadyCondition>,
     caches: Vec<Cache>,
@@ -114,6 +119,8 @@ impl Admin {
             server: Arc::new(read),
             requests: HttpMetrics::new(),
             upstreams: None,
+            rooms: None,
+            backplane: None,
             more: Vec::new(),
             ready: Vec::new(),
             caches: Vec::new(),
@@ -148,6 +155,32 @@ impl Admin {
     /// ```
     pub fn upstreams(mut self, read: impl Fn() -> Vec<UpstreamGroup> + Send + Sync + 'static) -> Self {
         self.upstreams = Some(Arc::new(read));
+        self
+    }
+
+    /// Shows rooms on the page, the largest by name: `read` runs on the thread of the administrative server, at most ten
+    /// times a second.
+    ///
+    /// ```
+    /// use tidegate::admin::Admin;
+    /// use tidegate::framing::Lines;
+    /// use tidegate::http::{Router, Server};
+    /// use tidegate::{RoomLimits, Rooms, Slow};
+    ///
+    /// let rooms = Rooms::<Lines>::new(Slow::Skip, RoomLimits::default());
+    /// let server = Server::bind("127.0.0.1:0")?.start(|| Router::new().get("/", || "Hello!"))?;
+    /// let admin = Admin::new(&server).rooms(move || rooms.summary(20)).start(&"127.0.0.1:0".parse()?)?;
+    /// # server.drain(std::time::Duration::ZERO);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn rooms(mut self, read: impl Fn() -> RoomsSummary + Send + Sync + 'static) -> Self {
+        self.rooms = Some(Arc::new(read));
+        self
+    }
+
+    /// Shows the backplane of the rooms on the page: `read` runs as that of [`rooms`](Self::rooms).
+    pub fn backplane(mut self, read: impl Fn() -> BackplaneFigures + Send + Sync + 'static) -> Self {
+        self.backplane = Some(Arc::new(read));
         self
     }
 
@@ -298,6 +331,8 @@ impl Admin {
             server: self.server,
             requests: self.requests,
             upstreams: self.upstreams,
+            rooms: self.rooms,
+            backplane: self.backplane,
             more: self.more,
             ready: self.ready,
         };

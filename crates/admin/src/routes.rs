@@ -242,6 +242,8 @@ mod tests {
             server: std::sync::Arc::new(move || served.clone()),
             requests,
             upstreams: None,
+            rooms: None,
+            backplane: None,
             more: Vec::new(),
             ready: Vec::new(),
         };

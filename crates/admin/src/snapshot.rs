@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::Serialize;
-use tidegate_engine::{Counts, Refusal, TurnTimes};
+use tidegate_engine::{Counts, Refusal, RoomSummary, RoomsSummary, TurnTimes};
 use tidegate_metrics::{HttpMetrics, LatencySnapshot, UpstreamGroup, UpstreamSnapshot, UpstreamState, closed_by_cause};
 
-use crate::figures::Figures;
+use crate::figures::{BackplaneFigures, Figures};
 
 /// The figures of a server.
 #[derive(Debug, Serialize)]
@@ -25,6 +25,27 @@ pub(crate) struct Snapshot {
     /// The upstreams of a gateway; absent without one.
     #[serde(skip_serializing_if = "Option::is_none")]
     upstreams: Option<UpstreamFigures>,
+    /// The rooms of the application; absent without any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rooms: Option<RoomsFigures>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    backplane: Option<BackplaneFigures>,
+}
+
+#[derive(Debug, Serialize)]
+struct RoomsFigures {
+    total: usize,
+    members: usize,
+    /// The largest first.
+    rows: Vec<RoomRow>,
+}
+
+#[derive(Debug, Serialize)]
+struct RoomRow {
+    name: String,
+    members: usize,
+    elsewhere: usize,
+    messages: u64,
 }
 
 #[derive(Debug, Serialize)]
@@ -140,6 +161,8 @@ impl Snapshot {
             closed,
             requests: RequestFigures::of(requests),
             upstreams: upstreams.as_ref().map(|read| UpstreamFigures::of(&read())),
+            rooms: figures.rooms.as_ref().map(|read| RoomsFigures::of(read())),
+            backplane: figures.backplane.as_ref().map(|read| read()),
         }
     }
 
@@ -216,6 +239,19 @@ impl UpstreamFigures {
     }
 }
 
+impl RoomsFigures {
+    fn of(summary: RoomsSummary) -> Self {
+        let row = |room: RoomSummary| RoomRow {
+            name: room.name,
+            members: room.members,
+            elsewhere: room.members_elsewhere,
+            messages: room.messages,
+        };
+        let rows = summary.largest.into_iter().take(ROOMS_SHOWN_MAX).map(row).collect();
+        Self { total: summary.rooms, members: summary.members, rows }
+    }
+}
+
 impl UpstreamRow {
     fn of((group, upstream): (&str, &UpstreamSnapshot)) -> Self {
         Self {
@@ -238,6 +274,9 @@ impl UpstreamRow {
 
 /// Upstreams of the page.
 const UPSTREAMS_SHOWN_MAX: usize = 40;
+
+/// Rooms of the page.
+const ROOMS_SHOWN_MAX: usize = 20;
 
 /// Routes of the page.
 const ROUTES_SHOWN_MAX: usize = 20;

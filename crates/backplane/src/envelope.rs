@@ -4,13 +4,13 @@
 //! |---|---|
 //! | 2 | `TG` |
 //! | 1 | the version, 1 |
-//! | 1 | bits: 1 announcement, 2 encoded, 4 presence |
+//! | 1 | bits: 1 announcement, 2 encoded, 4 presence; 8 kick, alone |
 //! | 16 | the node that has sent it |
 //! | 8 | its number among the messages of that node, in network order |
 //! | | the message |
 
 use bytes::{BufMut as _, Bytes, BytesMut};
-use tidegate_engine::{MessageForm, NodeId, RoomMessage};
+use tidegate_engine::{Kick, MessageForm, NodeId, RoomMessage};
 
 /// A message with its sender.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,8 +37,17 @@ pub(crate) enum NoEnvelope {
 }
 
 impl Envelope {
+    /// The kind of a message.
+    pub(crate) fn form(&self) -> Option<MessageForm> {
+        match &self.content {
+            Content::Message(message) => Some(message.form),
+            Content::Presence(_) => None,
+        }
+    }
+
     pub(crate) fn to_bytes(&self) -> Bytes {
         let (flags, content) = match &self.content {
+            Content::Message(message) if message.form == MessageForm::Kick => (KICK, &message.bytes),
             Content::Message(message) => {
                 let encoded = if message.form == MessageForm::Encoded { ENCODED } else { 0 };
                 (encoded | if message.is_announcement { ANNOUNCEMENT } else { 0 }, &message.bytes)
@@ -64,7 +73,7 @@ impl Envelope {
         if *version != VERSION {
             return Err(NoEnvelope::OtherVersion);
         }
-        let is_known = matches!(*flags, 0..=3 | PRESENCE);
+        let is_known = matches!(*flags, 0..=3 | PRESENCE | KICK);
         let ids = &rest[2..];
         let (Some((origin, ids)), true) = (ids.split_first_chunk::<16>(), is_known) else {
             return Err(NoEnvelope::Foreign);
@@ -73,6 +82,9 @@ impl Envelope {
         let content = bytes.slice(HEAD_BYTES..);
         let content = if *flags == PRESENCE {
             Content::Presence(content)
+        } else if *flags == KICK {
+            Kick::from_bytes(&content).ok_or(NoEnvelope::Foreign)?;
+            Content::Message(RoomMessage { bytes: content, form: MessageForm::Kick, is_announcement: true })
         } else {
             let form = if flags & ENCODED > 0 { MessageForm::Encoded } else { MessageForm::Plain };
             Content::Message(RoomMessage { bytes: content, form, is_announcement: flags & ANNOUNCEMENT > 0 })
@@ -86,6 +98,7 @@ const VERSION: u8 = 1;
 const ANNOUNCEMENT: u8 = 1;
 const ENCODED: u8 = 2;
 const PRESENCE: u8 = 4;
+const KICK: u8 = 8;
 /// The bytes before the message.
 pub(crate) const HEAD_BYTES: usize = 28;
 
@@ -102,6 +115,11 @@ mod tests {
             message(MessageForm::Plain, false),
             message(MessageForm::Encoded, true),
             Content::Presence(Bytes::from("list")),
+            Content::Message(RoomMessage {
+                bytes: Kick { code: 4001, reason: "out" }.to_bytes(),
+                form: MessageForm::Kick,
+                is_announcement: true,
+            }),
         ];
         for content in contents {
             let envelope = Envelope { origin: NodeId([7; 16]), number: 1 << 60, content };
@@ -117,7 +135,7 @@ mod tests {
             };
             assert_eq!(with(0, b'X'), Err(NoEnvelope::Foreign));
             assert_eq!(with(2, 2), Err(NoEnvelope::OtherVersion));
-            assert_eq!(with(3, 8), Err(NoEnvelope::Foreign));
+            assert_eq!(with(3, 16), Err(NoEnvelope::Foreign));
         }
     }
 }

@@ -15,7 +15,7 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
-use tidegate_engine::{NodeId, Position, RoomDelivery, RoomMessage};
+use tidegate_engine::{MessageForm, NodeId, Position, RoomDelivery, RoomMessage};
 
 use crate::broker::History;
 use crate::counts::BackplaneCounts;
@@ -360,7 +360,9 @@ struct FeedEntry {
 impl FeedEntry {
     fn of(offset: u64, bytes: &Bytes, counts: &mut BackplaneCounts) -> Self {
         let content = match Envelope::parse(bytes) {
-            Ok(Envelope { origin, number, content: Content::Message(message) }) => {
+            Ok(Envelope { origin, number, content: Content::Message(message) })
+                if message.form != MessageForm::Kick =>
+            {
                 Some(Incoming { position: None, previous: None, origin, number, message })
             }
             Ok(_) | Err(NoEnvelope::Foreign) => {

@@ -6,7 +6,7 @@ use std::io;
 use std::sync::{Arc, mpsc};
 
 use tidegate_engine::{Backend, BackplaneFull, BackplaneRoom, EventLoop, NodeId, RoomLimits, RoomMessage, task};
-use tidegate_nats::{Client as NatsClient, ClientBuilder as NatsClientBuilder};
+use tidegate_nats::{Client as NatsClient, ClientBuilder as NatsClientBuilder, ProtocolLimits};
 use tidegate_redis::{Client, ClientBuilder};
 
 use crate::broker::{Broker, HistoryBounds, RoomName};
@@ -90,7 +90,13 @@ impl Backplane {
             return Err(AddressError::Scheme);
         }
         let client = NatsClient::to(address).map_err(|_| AddressError::Server)?;
-        Ok(Self::nats_client(client.name("tidegate-backplane")))
+        // A long message of another program in a stream must not end the connection whenever a history is read.
+        let limits = ProtocolLimits {
+            headers_bytes_max: NATS_MESSAGE_BYTES_MAX,
+            payload_bytes_max: NATS_MESSAGE_BYTES_MAX,
+            ..ProtocolLimits::default()
+        };
+        Ok(Self::nats_client(client.name("tidegate-backplane").protocol_limits(limits)))
     }
 
     /// As [`nats`](Self::nats), with this client's configuration: for credentials and other timeouts.
@@ -316,3 +322,5 @@ const PREFIX: &str = "tidegate:";
 const PORT: u16 = 6379;
 /// Each byte may take three of the 4,096 that a server allows for an operation's line.
 const NATS_ROOM_NAME_BYTES_MAX: usize = 1000;
+/// A server takes up to 8 MiB (`max_payload`, of which it advises no more), and adds its headers to a stored message.
+const NATS_MESSAGE_BYTES_MAX: usize = 9 << 20;

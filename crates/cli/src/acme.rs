@@ -1,17 +1,20 @@
-//! `--acme`: a certificate that an authority issues and renews, and the server that answers HTTP-01.
+//! `--acme` and the key `acme`: a certificate that an authority issues and renews, and the server that answers HTTP-01.
 //!
 //! The certificates of a process are in one table: a configuration that is read again finds those of the running one.
 
 use std::error::Error;
+use std::io;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use tidegate::acme::{Acme, ChallengeKind, FolderStore, RunningAcme};
+use tidegate::acme::{Acme, AcmeBuilder, ChallengeKind, FolderStore, Http01, RunningAcme, Store};
 use tidegate::http::{self, Request, Router};
 use tidegate::tls::{Certificates, ClientConfig, Provider};
 use tidegate::{Address, ListenOptions, Listener, ServerHandle};
 
+use crate::config::{Listen, Place};
 use crate::to_https::to_https;
 
 /// The flags of a certificate that an authority issues.
@@ -48,7 +51,7 @@ pub(crate) struct AcmeOptions {
 
 /// How names are validated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum KindName {
+pub(crate) enum KindName {
     /// A handshake at port 443.
     #[value(name = "tls-alpn-01")]
     TlsAlpn01,
@@ -58,17 +61,25 @@ enum KindName {
 }
 
 /// One certificate, as a listener has it.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct AcmeSettings {
-    names: Vec<String>,
-    directory: String,
-    folder: PathBuf,
-    root: Option<PathBuf>,
-    contacts: Vec<String>,
+    pub(crate) place: Place,
+    pub(crate) names: Vec<String>,
+    pub(crate) directory: String,
+    pub(crate) folder: PathBuf,
+    pub(crate) root: Option<PathBuf>,
+    pub(crate) contacts: Vec<String>,
+    /// Where a server of its own answers HTTP-01.
     http: Option<Address>,
-    kinds: Vec<KindName>,
+    pub(crate) kinds: Vec<KindName>,
     /// The port of redirects to https; `None` for the default one.
     https_port: Option<u16>,
+}
+
+impl AcmeSettings {
+    pub(crate) fn has_http01(&self) -> bool {
+        self.kinds.contains(&KindName::Http01)
+    }
 }
 
 impl AcmeOptions {
@@ -84,6 +95,7 @@ impl AcmeOptions {
             return Err("--acme-challenge http-01 needs --acme-http".into());
         }
         Ok(Some(AcmeSettings {
+            place: Place::FLAG,
             names: self.acme.clone(),
             directory: directory.clone(),
             folder: folder.clone(),
@@ -110,6 +122,48 @@ fn entries() -> MutexGuard<'static, Vec<IssuedCertificate>> {
     ENTRIES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Checks settings without opening their folder, which the server makes with its own rights.
+///
+/// # Errors
+/// The settings cannot be used, and why.
+pub(crate) fn check(settings: &AcmeSettings) -> Result<(), Box<dyn Error>> {
+    if settings.folder.exists() && !settings.folder.is_dir() {
+        return Err(format!("`{}` is no folder", settings.folder.display()).into());
+    }
+    builder(settings, &Provider::aws_lc_rs(), NoStore)?.build()?;
+    Ok(())
+}
+
+/// No records: those of a check.
+struct NoStore;
+
+impl Store for NoStore {
+    fn read(&self, _: &str) -> io::Result<Option<Vec<u8>>> {
+        Ok(None)
+    }
+
+    fn write(&self, _: &str, _: &[u8]) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn remove(&self, _: &str) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn builder(settings: &AcmeSettings, provider: &Provider, store: impl Store) -> Result<AcmeBuilder, Box<dyn Error>> {
+    let tls = match &settings.root {
+        Some(path) => ClientConfig::builder_with_root_file(provider, path)?,
+        None => ClientConfig::builder_with_platform_roots(provider)?,
+    };
+    let mut builder = Acme::builder(provider, tls.build()?, &settings.directory, store);
+    builder = builder.names(settings.names.clone()).challenges(settings.kinds.iter().map(|kind| match kind {
+        KindName::TlsAlpn01 => ChallengeKind::TlsAlpn01,
+        KindName::Http01 => ChallengeKind::Http01,
+    }));
+    Ok(settings.contacts.iter().fold(builder, |builder, contact| builder.contact(contact)))
+}
+
 /// The certificates of these settings. It reads the folder the first time.
 ///
 /// # Errors
@@ -119,20 +173,18 @@ pub(crate) fn certificates(settings: &AcmeSettings, provider: &Provider) -> Resu
     if let Some(entry) = entries.iter().find(|entry| entry.settings == *settings) {
         return Ok(entry.acme.certificates());
     }
-    let tls = match &settings.root {
-        Some(path) => ClientConfig::builder_with_root_file(provider, path)?,
-        None => ClientConfig::builder_with_platform_roots(provider)?,
-    };
     let folder = &settings.folder;
     let store = FolderStore::open(folder).map_err(|error| format!("`{}`: {error}", folder.display()))?;
-    let mut builder = Acme::builder(provider, tls.build()?, &settings.directory, store);
-    builder = builder.names(settings.names.clone()).challenges(settings.kinds.iter().map(|kind| match kind {
-        KindName::TlsAlpn01 => ChallengeKind::TlsAlpn01,
-        KindName::Http01 => ChallengeKind::Http01,
-    }));
-    builder = settings.contacts.iter().fold(builder, |builder, contact| builder.contact(contact));
-    let acme = builder.build()?;
+    let acme = builder(settings, provider, store)?.build()?;
     let certificates = acme.certificates();
+    if certificates.names().is_empty() {
+        // Other settings for the same names: clients get the certificate in use until the authority has issued another.
+        let has_a_name =
+            |entry: &&IssuedCertificate| entry.settings.names.iter().any(|name| settings.names.contains(name));
+        if let Some(entry) = entries.iter().find(has_a_name) {
+            certificates.replace_with(&entry.acme.certificates());
+        }
+    }
     entries.push(IssuedCertificate { settings: settings.clone(), acme, running: None });
     Ok(certificates)
 }
@@ -147,6 +199,27 @@ pub(crate) fn start() -> Result<(), Box<dyn Error>> {
         entry.running = Some((entry.acme.start()?, http));
     }
     Ok(())
+}
+
+/// Ends the renewals of certificates that no listener has any more.
+pub(crate) fn retain(listens: &[Listen]) {
+    let is_used =
+        |entry: &IssuedCertificate| listens.iter().any(|listen| listen.acme.as_ref() == Some(&entry.settings));
+    let (used, unused): (Vec<_>, Vec<_>) = std::mem::take(&mut *entries()).into_iter().partition(is_used);
+    entries().splice(0..0, used);
+    for entry in unused {
+        tracing::info!(subsystem = "acme", names = ?entry.settings.names, "certificate no longer in use");
+        if let Some((_, Some(http))) = &entry.running {
+            http.begin_drain(Duration::ZERO);
+        }
+    }
+}
+
+/// The answers to HTTP-01 of the certificates of these listeners, for the routers of http listeners.
+pub(crate) fn http01(listens: &[Listen]) -> Vec<Http01> {
+    let entries = entries();
+    let is_of = |entry: &&IssuedCertificate| listens.iter().any(|listen| listen.acme.as_ref() == Some(&entry.settings));
+    entries.iter().filter(is_of).filter(|entry| entry.settings.has_http01()).map(|entry| entry.acme.http01()).collect()
 }
 
 impl IssuedCertificate {

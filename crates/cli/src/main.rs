@@ -3,7 +3,8 @@
 //! `serve` starts a small HTTP server for demonstrations and measurements: `serve.rs` starts and stops it, the crate
 //! `tidegate-site` answers requests, `counts.rs` prints the server's counts, `admission.rs` has the flags that decide
 //! which peers may connect, `limits.rs` those for deadlines and rates. `run` runs a configuration: `config/` reads it,
-//! `gateway/` runs it. `serve --root` and `proxy` are configurations that come from flags: `sites.rs`, `proxy.rs`.
+//! `gateway/` runs it. `serve --root` and `proxy` are configurations that come from flags: `sites.rs`, `proxy.rs`. `dns`
+//! forwards DNS queries.
 //! `server.rs` has the parts that all need of a server, with `log.rs` for its logs, and `admin.rs` for the administrative
 //! server, whose figures `top.rs` shows in a terminal. `load` generates load: the crate `tidegate-load`. `new` makes a
 //! program of one's own. `experiment` runs `serve` and `load` with several outbound queues, in `experiment/`. Each is an
@@ -18,7 +19,8 @@
 //! | `config/` | the configuration file: its keys, their reading, its mistakes, its JSON schema |
 //! | `gateway/` | `tidegate run`: from a configuration to a server, and to another configuration |
 //! | `proxy.rs` | `tidegate proxy`: its flags as a configuration |
-//! | `admin.rs` | `--admin` of both, while it runs |
+//! | `dns.rs` | `tidegate dns` |
+//! | `admin.rs` | `--admin` of all of them, while it runs |
 //! | `check_config.rs` | `tidegate check-config` |
 //! | `complain.rs` | lines on standard error, outside of the log |
 //! | `log.rs` | the log on standard error, the access log, panics: written by threads of their own |
@@ -46,6 +48,7 @@ mod check_config;
 mod complain;
 mod config;
 mod counts;
+mod dns;
 #[cfg(feature = "experiment")]
 mod experiment;
 mod findings;
@@ -87,6 +90,8 @@ enum Command {
     /// Pass requests on to other HTTP servers: a reverse proxy, by --upstream or by --config. SIGUSR1 makes it print its
     /// counts, SIGHUP makes it read its files again
     Proxy(Box<proxy::ProxyOptions>),
+    /// Forward DNS queries to other servers, with a cache, over UDP and TCP. SIGUSR1 makes it print its counts
+    Dns(Box<dns::DnsOptions>),
     /// Generate load on an HTTP, WebSocket or Redis server, and report throughput, latency and errors; exit code 1 if
     /// there were errors or no good response came
     Load(Box<tidegate_load::Options>),
@@ -123,6 +128,7 @@ fn main() -> ExitCode {
         Command::Serve(options) => serve::run(*options).map(|()| true),
         Command::Run(options) => gateway::run_file(*options).map(|()| true),
         Command::Proxy(options) => proxy::run(*options).map(|()| true),
+        Command::Dns(options) => dns::run(&options).map(|()| true),
         Command::Load(options) => tidegate_load::run(&options),
         Command::CheckConfig(options) => check_config::run(&options),
         Command::Top(options) => top::run(&options).map(|()| true),
@@ -180,6 +186,7 @@ mod tests {
             (&["tidegate"], "subcommand"),
             (&["tidegate", "load"], "URL"),
             (&["tidegate", "proxy"], "--upstream"),
+            (&["tidegate", "dns", "--listen", "127.0.0.1:0"], "--upstream"),
             (&["tidegate", "proxy", "--upstream", "http://a/b"], "path"),
         ] {
             let error = Arguments::try_parse_from(arguments).expect_err("it is wrong").to_string();

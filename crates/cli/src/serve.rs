@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use signal_hook::consts::SIGHUP;
-use tidegate::admin::Admin;
+use tidegate::admin::{Admin, BackplaneFigures};
 use tidegate::backplane::Backplane;
 use tidegate::http::Http3Listener;
 use tidegate::metrics::{HttpMetrics, Kind};
@@ -61,19 +61,22 @@ pub(crate) fn run(options: ServeOptions) -> Result<(), Box<dyn Error>> {
     let metrics = process.admin.metrics();
     let backplane = options.chat.backplane()?;
     let chat = options.chat.open(tls.is_some(), backplane.as_ref());
+    let shown = chat.clone();
     let server = start(&options, inherited, byte_logs.clone(), tls.as_ref(), (chat, metrics.as_ref()))?;
     acme::start()?;
     let admin = RunningAdmin::default();
     let has_takeover = process.has_takeover();
     let extend = |admin: Admin| {
         let admin = if has_takeover { admin.share_address() } else { admin };
+        let shown = shown.clone();
+        let admin = admin.rooms(move || shown.summary(ROOMS_SHOWN_MAX));
         match backplane.clone() {
             Some(backplane) => show_backplane(backplane, admin),
             None => admin,
         }
     };
     admin.start(&process.admin, Admin::new(&server), metrics.as_ref(), extend)?;
-    announce(&server, &[tls.is_some()]);
+    announce(&server, &[if tls.is_some() { "https://" } else { "http://" }]);
     let has_http3 = tls.as_ref().is_some_and(|tls| tls.http3);
     let versions = if has_http3 { "HTTP/1.1, HTTP/2, HTTP/3" } else { "HTTP/1.1, HTTP/2" };
     findings::announce(process, Some(versions), tls.iter());
@@ -121,13 +124,33 @@ fn start(
 fn http3(options: &ServeOptions, tls: Option<&Tls>) -> Result<Option<Http3Listener>, quic::ConfigError> {
     let Some(tls) = tls.filter(|tls| tls.http3) else { return Ok(None) };
     let process = &options.server.process;
-    let limits = quic::Limits { idle_timeout: Some(process.limits_of_http1().idle_timeout), ..quic::Limits::default() };
+    let limits = quic::TransportLimits {
+        idle_timeout: Some(process.limits_of_http1().idle_timeout),
+        ..quic::TransportLimits::default()
+    };
     Http3Listener::new(&tls.config, limits).map(Some)
 }
 
-/// Shows a backplane in the metrics and in the readiness.
+/// Rooms of the live page.
+const ROOMS_SHOWN_MAX: usize = 20;
+
+/// Shows a backplane in the metrics, on the page and in the readiness.
 fn show_backplane(backplane: Backplane, admin: Admin) -> Admin {
-    let seen = backplane.clone();
+    let (seen, figures) = (backplane.clone(), backplane.clone());
+    let admin = admin.backplane(move || {
+        let counts = figures.counts();
+        BackplaneFigures {
+            is_up: counts.is_up,
+            lag_micros: counts.lag_micros,
+            queued_messages: counts.queued_messages,
+            rooms: counts.rooms,
+            gaps: counts.gaps,
+            lost: counts.lost,
+            recovered: counts.recovered,
+            resubscribes: counts.resubscribes,
+            downs: counts.downs,
+        }
+    });
     let admin = admin.metrics(move |text| {
         for metric in backplane.counts().metrics() {
             let kind = if metric.is_counter { Kind::Counter } else { Kind::Gauge };

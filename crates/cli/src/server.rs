@@ -304,7 +304,11 @@ impl CurrentServer {
         let new = start(&old)?;
         *self.current.lock().unwrap_or_else(PoisonError::into_inner) = (number + 1, new);
         old.begin_drain(DRAIN_DEADLINE);
-        let wait = move || old.wait();
+        // The old loops accept connections until each has seen the drain.
+        let wait = move || {
+            old.wait();
+            tracing::info!(subsystem = "config", "the replaced server has ended");
+        };
         std::thread::Builder::new().name("tidegate-replaced".into()).spawn(wait)?;
         Ok(())
     }
@@ -422,19 +426,15 @@ fn handle_signals(mut signals: Signals, servers: &CurrentServer, shutdown: &Shut
     }
 }
 
-/// Prints a start-up line for each address: address, backend, number of loops. `is_https` has a value for each listener.
-pub(crate) fn announce(running: &ServerHandle, is_https: &[bool]) {
+/// Prints a start-up line for each address: address, backend, number of loops. `schemes` has one for each listener.
+pub(crate) fn announce(running: &ServerHandle, schemes: &[&str]) {
     let (backend, loops) = (running.backend(), running.loops());
     let plural = if loops == 1 { "" } else { "s" };
     let mut lines = Vec::new();
     for (number, listener) in running.listeners().iter().enumerate() {
-        let has_tls = is_https.get(number).copied().unwrap_or_default();
+        let scheme = schemes.get(number).copied().unwrap_or("http://");
         for address in RunningListener::addresses(listener) {
-            let scheme = match (address.ip().is_some(), has_tls) {
-                (false, _) => "",
-                (true, false) => "http://",
-                (true, true) => "https://",
-            };
+            let scheme = if address.ip().is_some() { scheme } else { "" };
             let (scheme, over) = if listener.label() == HTTP3 { ("https://", "HTTP/3, ") } else { (scheme, "") };
             lines.push(format!("tidegate: listening on {scheme}{address} ({over}{backend}, {loops} loop{plural})"));
         }

@@ -101,6 +101,7 @@ impl SitesOptions {
             request_ids: None,
             access_log: self.access_log.clone(),
             slashes,
+            trusted: Vec::new(),
             listen: vec![listen.clone()],
             upstreams: Vec::new(),
             routes,

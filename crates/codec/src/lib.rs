@@ -23,7 +23,7 @@
 //! | `over.rs` | `Over` |
 //! | `dyn_over.rs` | `DynOver`: a codec over filters whose types are erased; `Filters` without a codec |
 //! | `pipeline.rs` | `Pipeline`, `Stages`: the calls of the engine; `Broadcast` |
-//! | `mux/` | `Mux`, `StreamEvent`, `transmit`; numbers and windows of streams (`streams.rs`); the order of sending (`schedule.rs`); `RawStreams`, for one application (`raw.rs`) |
+//! | `mux/` | `Mux`, `StreamEvent`, `transmit`; numbers of streams (`streams.rs`) and their windows (`streams/credit.rs`); the order of sending (`schedule.rs`); `RawStreams`, for one application (`raw.rs`) |
 //! | `endpoint.rs` | `Endpoint`, a protocol of datagrams |
 //! | `stream_endpoint.rs` | `StreamEndpoint`, one whose sessions carry streams |
 //! | `output.rs` | `Output`, where a codec writes; `Time`, the loop's clock and date |

@@ -90,7 +90,7 @@ pub struct Handshake {
     pub peer_certificate: Option<Vec<u8>>,
 }
 
-/// What a read found behind the bytes that it took.
+/// The state of a stream behind the bytes that a read took.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReadEnd {
     /// There are more bytes.

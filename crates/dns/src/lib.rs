@@ -1,4 +1,4 @@
-//! DNS: messages, a resolver and its cache free of I/O; lookups over TCP on event loops, servers, zone files.
+//! DNS: messages, a resolver and its cache free of I/O; lookups on event loops, servers, a forwarder, zone files.
 //!
 //! | for | there is |
 //! |---|---|
@@ -8,14 +8,14 @@
 //! | EDNS | [`Edns`], [`EdnsView`]: payloads, cookies, extended errors |
 //! | a stream | [`ServerCodec`] and [`ClientCodec`]: messages behind their lengths |
 //! | lookups without I/O | [`Resolver`], over servers by index; [`Cache`] and [`SharedCache`] |
-//! | lookups on a loop, over TCP | [`StreamResolver`] |
+//! | lookups on a loop | [`StubResolver`], which asks [`NameServer`]s over UDP and TCP |
 //! | files of the system | [`ResolvConf`], [`Hosts`] |
-//! | a server | [`server::Responder`], [`server::StreamHandler`], [`server::RateLimiter`] |
+//! | a server | [`server::DnsServer`] over UDP and TCP; [`server::QueryHandler`], [`server::Responder`], [`server::Forwarder`], [`server::RateLimiter`] |
 //! | a zone | [`Zone`], from a zone file |
 //! | bounds | [`ProtocolLimits`], [`ResolverConfig`], [`CacheConfig`], [`server::RateLimits`], [`ZoneLimits`] |
 //! | errors | [`DnsError`], sorted by blame; [`LookupError`]; [`ZoneError`], with line and column |
 //!
-//! The codecs, the resolver and zones know neither sockets nor the loop. Only `client/` and `server/handler.rs` do. Time
+//! The codecs, the resolver and zones know neither sockets nor the loop. Only `client/` and `server/` do. Time
 //! is an argument.
 //!
 //! Sources: RFC 1034, 1035, 2181, 2308, 3597, 4343, 6891, 7766, 7873, 8767, 8914, 9460, 9520, 9619, 9715.
@@ -44,8 +44,8 @@
 //! | `hosts.rs` | `Hosts` |
 //! | `cache.rs` | `Cache`: sets of records within a budget |
 //! | `resolver/` | `Resolver`: limits: `config.rs`, results: `answer.rs`, queries: `attempts.rs`, responses: `receiving.rs`, its meaning: `response.rs`, servers: `upstream.rs`, the cache: `shared_cache.rs`, `from_cache.rs`, random numbers: `query_random.rs` |
-//! | `client/` | `StreamResolver`; its connections: `connection.rs` |
-//! | `server/` | `Responder`, the rules of all responses; a connection: `handler.rs`, limits of datagrams: `rate_limit.rs` |
+//! | `client/` | `StubResolver`; its servers: `name_server.rs`, sockets: `sockets.rs`, connections: `connection.rs`, timers: `timer.rs` |
+//! | `server/` | `Responder`, the rules of all responses; a whole server: `builder.rs`, its limits: `limits.rs`, queries: `query_handler.rs`, datagrams: `datagrams.rs`, limits of their responses: `rate_limit.rs`, a connection: `handler.rs`, other servers' answers: `forwarder.rs`, in wire form: `encoded_answers.rs`, counts: `counters.rs` |
 //! | `zone/` | `Zone`; its files: `parse.rs`, errors: `error.rs`, answers: `answer.rs` |
 
 #![forbid(unsafe_code)]
@@ -73,7 +73,7 @@ mod text;
 mod zone;
 
 pub use cache::{Cache, CacheConfig, Cached};
-pub use client::{IDLE, StreamResolver};
+pub use client::{IDLE, NameServer, StubResolver};
 pub use edns::{COOKIE, Cookie, EXTENDED_ERROR, Edns, EdnsView, ExtendedError};
 pub use error::DnsError;
 pub use header::Header;

@@ -246,6 +246,11 @@ impl<'a> RecordView<'a> {
         }
     }
 
+    /// Where the TTL is in the message.
+    pub(crate) const fn ttl_at(&self) -> usize {
+        self.fixed + 4
+    }
+
     fn number(&self, at: usize) -> u16 {
         u16::from_be_bytes([self.message[self.fixed + at], self.message[self.fixed + at + 1]])
     }

@@ -317,6 +317,11 @@ fn is_name_at(message: &[u8], place: usize, suffix: &[u8]) -> bool {
 pub struct EncodedMessage(Bytes);
 
 impl EncodedMessage {
+    /// A message that is known to be one.
+    pub(crate) fn from_checked(bytes: Vec<u8>) -> Self {
+        Self(bytes.into())
+    }
+
     /// The bytes.
     #[must_use]
     pub fn into_bytes(self) -> Bytes {

@@ -125,6 +125,11 @@ impl Rdata {
         Self::from_wire(record_type, wire.into())
     }
 
+    /// The answer to ANY that is of no use to an amplifier (RFC 8482 §4.2).
+    pub(crate) const fn any_refused() -> Self {
+        Self::from_checked(RecordType::HINFO, Bytes::from_static(b"\x07RFC8482\x00"))
+    }
+
     /// An IPv4 address.
     #[must_use]
     pub fn a(address: Ipv4Addr) -> Self {

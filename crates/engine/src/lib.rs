@@ -33,14 +33,14 @@
 //! | `channel/` | `Channel`: its halves, its futures, how a handle reaches its connection; the task that serves it (`serve.rs`) |
 //! | `load_balancing.rs` | which loop serves a connection, and the handover |
 //! | `task/` | tasks: futures that live on one loop (`table.rs`), those that a handler waits for (`handler_task.rs`), turns for long work (`long_work.rs`, `long_work_queue.rs`), the count of those that serve (`serving.rs`), timers (`time.rs`), waiting for a drain (`draining.rs`, `drain_waiters.rs`), blocking work (`blocking.rs`) |
-//! | `group/` | `Group`: one message to many connections on any loop; its members on one loop (`local_members.rs`), and the delivery to them (`delivery.rs`); `Room`, a group with presence and history (`room.rs`, `room_state.rs`); rooms by name (`rooms.rs`); the seam to a broker that processes share (`backplane.rs`, `shared_room.rs`) |
+//! | `group/` | `Group`: one message to many connections on any loop; its members on one loop (`local_members.rs`), and the delivery to them (`delivery.rs`); `Room`, a group with presence and history (`room.rs`, `room_state.rs`); rooms by name (`rooms.rs`); users (`users.rs`); members that are no connections (`subscriber.rs`); rooms for an operator (`summary.rs`); the seam to a broker that processes share (`backplane.rs`, `shared_room.rs`) |
 //! | `client/` | `Client`: several addresses in turn (`connect.rs`); names to addresses (`resolve.rs`); why there is no connection (`connect_error.rs`) |
 //! | `server/` | `Server`: the listeners of each loop; addresses with their applications (`listener.rs`); accepting (`acceptor.rs`); from a socket to its application (`make.rs`); threads and drain (`handle.rs`); listeners from one process to the next (`takeover.rs`); the socket at which a successor finds its predecessor (`control_socket.rs`); noticing a hanging loop (`watchdog.rs`); signals (`supervisor.rs`); systemd and its like (`service_manager.rs`, `watchdog_feeder.rs`); listing and closing connections (`connections.rs`); its end as a future (`ended.rs`) |
 //! | `tokio_runtime/` | `TokioRuntime`: the tokio runtime in which loops run (`tokio.rs`); its place without the feature (`none.rs`) |
 //! | `with_tokio_runtime.rs` | servers and loops with a `TokioRuntime` |
 //! | `activity.rs` | `Activity`: the application code that a loop executes, for the watchdog |
 //! | `admission/` | `Admission`: which peers may connect, and how many connections each may have: lists of networks (`networks.rs`), counts and rates of addresses (`table.rs`) |
-//! | `connection/` | one connection: its state (`link.rs`), its peer's address (`peer.rs`), the limits of its listener (`settings.rs`), events (`dispatch.rs`), those that are rare (`rare_events.rs`), sending (`sending.rs`) and its end (`closing.rs`), deadlines (`deadlines.rs`), shaping (`shaping.rs`), a short way for streams that come with all their bytes (`opening.rs`), its description for an operator (`describe.rs`), events of a channel (`pull.rs`), its application (`application.rs`), changing codec and application (`switch.rs`) |
+//! | `connection/` | one connection: its state (`link.rs`), its peer's address (`peer.rs`), the limits of its listener (`settings.rs`), events (`dispatch.rs`), those that are rare (`rare_events.rs`), sending (`sending.rs`) and its end (`closing.rs`), deadlines (`deadlines.rs`), shaping (`shaping.rs`), a short way for streams that come with all their bytes (`opening.rs`), its description for an operator (`describe.rs`), events of a channel (`pull.rs`) and requests of its handle (`pull/requests.rs`), its application (`application.rs`), changing codec and application (`switch.rs`) |
 //! | `endpoint/` | datagram sockets: a protocol on one (`mod.rs`), adding it to a loop (`bind.rs`), `DatagramChannel` for tasks (`channel.rs`), `EndpointListener` for servers (`listener.rs`); a protocol whose sessions carry streams (`sessions.rs`, `session_tables.rs`), and its handle (`session_handle.rs`) |
 //! | `session/` | requests of streams to their session (`mod.rs`); its application (`application.rs`); how streams are made (`make.rs`); connections that become sessions (`streams.rs`); `Session` (`handle.rs`) |
 //! | `backend.rs` | epoll or io_uring |
@@ -129,14 +129,14 @@ pub use connection::Switch;
 pub use context::{Context, SendError};
 pub use counters::{Counts, ListenerCounts, TurnTimes};
 pub use endpoint::{
-    DatagramChannel, EndpointLimits, EndpointListener, EndpointSession, RecvFrom, ServedEndpoint, SessionEndpoint,
-    SessionLimits, SessionStreams,
+    DatagramChannel, EndpointLimits, EndpointListener, EndpointSession, EndpointWaker, RecvFrom, ServedEndpoint,
+    SessionEndpoint, SessionLimits, SessionStreams,
 };
 pub use event_loop::EventLoop;
 pub use group::{
-    Backplane, BackplaneFull, BackplaneRoom, Group, GroupFull, Member, MemberName, MessageForm, NoPosition, NodeId,
-    NodePresence, Position, PublishError, Room, RoomDelivery, RoomError, RoomEvent, RoomLimits, RoomMessage, Rooms,
-    Slow, Visit,
+    Backplane, BackplaneFull, BackplaneRoom, Group, GroupFull, Kick, Member, MemberName, MessageForm, NoPosition,
+    NodeId, NodePresence, Position, PublishError, Room, RoomDelivery, RoomError, RoomEvent, RoomLimits, RoomMessage,
+    RoomNotice, RoomSubscriber, RoomSummary, Rooms, RoomsSummary, Slow, UserLimits, Users, Visit,
 };
 pub use handler::{Event, Handler, Outcome};
 pub use inspection::{

@@ -25,11 +25,23 @@ pub(crate) struct Log {
     /// since.
     handshake_failed: Option<Instant>,
     handshakes_failed: u64,
+    /// The same for handshakes that this server cannot complete.
+    handshake_unable: Option<Instant>,
+    handshakes_unable: u64,
 }
 
 impl Log {
     pub(crate) fn new(now: Instant) -> Self {
-        Self { second: now, lines: 0, suppressed: 0, accept_failed: None, handshake_failed: None, handshakes_failed: 0 }
+        Self {
+            second: now,
+            lines: 0,
+            suppressed: 0,
+            accept_failed: None,
+            handshake_failed: None,
+            handshakes_failed: 0,
+            handshake_unable: None,
+            handshakes_unable: 0,
+        }
     }
 
     /// Logs why a connection was closed, unless it closed in good order.
@@ -49,10 +61,13 @@ impl Log {
 
     /// The same for a connection whose handshake was not complete. If the peer is to blame, it logs at most one line per
     /// [`HANDSHAKE_LINE_PAUSE`], with the number of those that were not logged: port scanners and crowds of clients that
-    /// leave are no news.
+    /// leave are no news. So it does for a server that cannot complete handshakes, as before its first certificate: all
+    /// lines have the same reason.
     pub(crate) fn closed_in_handshake(&mut self, now: Instant, peer: &dyn Display, reason: &CloseReason) {
-        if !matches!(reason.blame(), Some(Blame::Peer | Blame::Limit)) {
-            return self.closed(now, peer, reason);
+        match reason.blame() {
+            Some(Blame::Peer | Blame::Limit) => {}
+            Some(Blame::Caller) => return self.unable_to_shake_hands(now, peer, reason),
+            _ => return self.closed(now, peer, reason),
         }
         let is_due = self.handshake_failed.is_none_or(|at| now.saturating_duration_since(at) >= HANDSHAKE_LINE_PAUSE);
         if is_due && self.allows_line(now) {
@@ -63,6 +78,19 @@ impl Log {
             });
         } else {
             self.handshakes_failed += 1;
+        }
+    }
+
+    fn unable_to_shake_hands(&mut self, now: Instant, peer: &dyn Display, reason: &CloseReason) {
+        let is_due = self.handshake_unable.is_none_or(|at| now.saturating_duration_since(at) >= HANDSHAKE_LINE_PAUSE);
+        if is_due && self.allows_line(now) {
+            self.handshake_unable = Some(now);
+            let others = std::mem::take(&mut self.handshakes_unable);
+            catch_and_log(|| {
+                tracing::warn!(subsystem = "connection", %peer, %reason, others, "no handshake can be completed");
+            });
+        } else {
+            self.handshakes_unable += 1;
         }
     }
 

@@ -13,8 +13,8 @@ use tidegate_http1::client::{Incoming, Outgoing};
 use tidegate_proxy_protocol::Builder;
 
 use super::error::SendFailure;
-use super::tunnel::Tunnel;
 use super::upstreams::{Shared, Upstream};
+use tidegate_l4::Tunnel;
 
 /// A connection to an upstream. One that is dropped in the middle of an exchange is reset.
 pub(super) trait Connection {

@@ -8,7 +8,7 @@ use tidegate_http1::Status;
 use tidegate_metrics::{SharedHistogram, UpstreamSnapshot};
 
 use super::error::FailureKind;
-use super::health::Millis;
+use tidegate_l4::Millis;
 
 #[derive(Debug, Default)]
 pub(super) struct UpstreamCounts {

@@ -15,11 +15,10 @@ use tidegate_http_upstream::{Connected, is_idempotent};
 use tidegate_http1::Status;
 
 use super::attempts::{Attempts, FailedAttempt};
-use super::balance::{Balance, Balancer, Candidate, hash_of};
 use super::cancellations::{Admission, Cancellations, Requester};
 use super::connection::{ClientAddresses, Connection, connect, may_be_http2};
 use super::error::{Failure, SendFailure};
-use super::forwarded::{Forwarding, client_ip, origin_ip};
+use super::forwarded::Forwarding;
 use super::head_wait::{HeadWait, Reuse, Stop};
 use super::lease::Lease;
 use super::mirror::LoopMirror;
@@ -32,6 +31,7 @@ use super::upload::Upload;
 use super::upstream_response::{ClientSide, UpstreamResponse};
 use super::upstreams::{Shared, Upstream, UpstreamLimits};
 use super::websocket::answer_to;
+use tidegate_l4::{Balance, Balancer, Candidate, hash_of};
 
 /// The upstreams as one loop sees them: shared facts, a balancer, idle connections.
 pub(super) struct LoopUpstreams {
@@ -342,7 +342,7 @@ impl LoopUpstreams {
             None if needs_http1 && lease.upstream.is_http2 => {
                 return Err(failed(&lease, Failure::NoTunnel, is_new));
             }
-            None => match Box::pin(self.connect(&lease.upstream, request, interims, needs_http1)).await {
+            None => match Box::pin(self.connect(&lease.upstream, context, needs_http1)).await {
                 Ok(made) => made,
                 Err(error) => return Err(failed(&lease, Failure::Connect(error), is_new)),
             },
@@ -400,13 +400,13 @@ impl LoopUpstreams {
     async fn connect(
         &self,
         upstream: &Upstream,
-        request: &Request,
-        interims: &InterimWriter,
+        context: &RequestContext<'_>,
         needs_http1: bool,
     ) -> Result<(Box<dyn Connection>, bool), ConnectError> {
+        let RequestContext { request, options, interims, .. } = *context;
         // Finding the destination is a system call.
         let client = self.shared.sends_proxy_header.then(|| ClientAddresses {
-            source: request.peer().ip(),
+            source: options.forwarding.source(request),
             destination: interims.destination().and_then(|address| address.ip()),
         });
         let may_share = !needs_http1 && may_be_http2(&self.shared, upstream);
@@ -438,18 +438,18 @@ impl LoopUpstreams {
     #[inline]
     pub(super) fn preference<'a>(&self, request: &Request, options: &'a Options) -> Preference<'a> {
         Preference {
-            key: self.key(request, &options.hash_key),
-            address: self.client(request),
+            key: self.key(request, options),
+            address: self.client(request, &options.forwarding),
             sticky: options.sticky.as_ref().and_then(|cookie| Some((cookie, cookie.id_in(request)?))),
         }
     }
 
-    fn key(&self, request: &Request, key: &HashKey) -> u64 {
+    fn key(&self, request: &Request, options: &Options) -> u64 {
         if self.shared.balance != Balance::ConsistentHash {
             return 0;
         }
-        let of_client = || hash_of(client_ip(request));
-        match key {
+        let of_client = || hash_of(options.forwarding.counted_ip(request));
+        match &options.hash_key {
             HashKey::Client => of_client(),
             HashKey::Target => hash_of(request.target()),
             HashKey::Header(name) => request.header(name).map_or_else(of_client, hash_of),
@@ -458,10 +458,10 @@ impl LoopUpstreams {
     }
 
     /// Whose share of an upstream a request takes, if that is bounded.
-    fn client(&self, request: &Request) -> Option<u64> {
+    fn client(&self, request: &Request, forwarding: &Forwarding) -> Option<u64> {
         let limits = &self.shared.limits;
         let is_bounded = limits.requests_per_address_max < limits.requests_max;
-        if is_bounded { client_ip(request).map(address_key) } else { None }
+        if is_bounded { forwarding.counted_ip(request).map(address_key) } else { None }
     }
 
     /// The upstream for an attempt: one that is available and has not failed this request; otherwise, if all of these are
@@ -556,7 +556,7 @@ fn begin_upload(connection: &mut dyn Connection, upload: &mut Upload, request: &
 
 /// The client of a request, with its connection unless that is one of a proxy in front.
 fn requester(request: &Request, forwarding: &Forwarding) -> Option<Requester> {
-    let client = address_key(origin_ip(request, forwarding)?);
+    let client = address_key(forwarding.single_ip(request)?);
     let port = request.peer().ip().filter(|_| !forwarding.trusts(request)).map_or(0, |address| address.port());
     Some(Requester { client, port })
 }

@@ -4,10 +4,10 @@
 use std::fmt::Write as _;
 use std::hash::{BuildHasher, RandomState};
 use std::io::Write as _;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::LazyLock;
 
-use tidegate_http::Request;
+use tidegate_http::{ClientAddress, Request, gateway};
 use tidegate_http1::Fields;
 use tidegate_proxy_protocol::Networks;
 
@@ -36,7 +36,30 @@ impl Default for Forwarding {
 
 impl Forwarding {
     pub(super) fn trusts(&self, request: &Request) -> bool {
-        !self.trusted.is_empty() && self.trusted.contains(client_ip(request))
+        !self.trusted.is_empty() && self.trusted.contains(peer_ip(request))
+    }
+
+    /// The client of a request behind the proxies in front.
+    pub(super) fn client(&self, request: &Request) -> ClientAddress {
+        gateway::client_of(&self.trusted, request)
+    }
+
+    /// The address for which a request counts: the client's, or the peer's where a proxy in front names none.
+    pub(super) fn counted_ip(&self, request: &Request) -> Option<IpAddr> {
+        gateway::counted_ip(&self.trusted, request)
+    }
+
+    /// The address of a request's client alone: `None` if it is not known, or is that of a proxy in front, which has many.
+    pub(super) fn single_ip(&self, request: &Request) -> Option<IpAddr> {
+        let client = self.client(request);
+        client.ip().filter(|_| !client.is_in(&self.trusted))
+    }
+
+    /// The client and its port, as a PROXY header names it. The port of a client that is not the peer is not known, and 0.
+    pub(super) fn source(&self, request: &Request) -> Option<SocketAddr> {
+        let ip = self.client(request).ip()?;
+        let port = request.peer().ip().filter(|peer| peer.ip().to_canonical() == ip).map_or(0, |peer| peer.port());
+        Some(SocketAddr::new(ip, port))
     }
 
     /// Whether a field of a request is not passed on, or is added again with more in it.
@@ -63,7 +86,7 @@ impl Forwarding {
 
     /// Adds the fields about the client. `host` is that of the request; an empty one is in none of them.
     pub(super) fn add(&self, fields: &mut Fields, request: &Request, host: &str, is_trusted: bool) {
-        let ip = client_ip(request);
+        let ip = peer_ip(request);
         let scheme = if request.is_secure() { "https" } else { "http" };
         let has = |name: &str| is_trusted && request.header(name).is_some();
         if self.x_forwarded {
@@ -132,19 +155,9 @@ fn before(request: &Request, name: &str, is_trusted: bool) -> String {
     value
 }
 
-pub(super) fn client_ip(request: &Request) -> Option<IpAddr> {
+/// The address that this proxy names to the next one.
+fn peer_ip(request: &Request) -> Option<IpAddr> {
     request.peer().ip().map(|address| address.ip().to_canonical())
-}
-
-/// The address of the client for which a request was made: behind a proxy in front that is trusted, the one that this has
-/// named last.
-pub(super) fn origin_ip(request: &Request, forwarding: &Forwarding) -> Option<IpAddr> {
-    if !forwarding.trusts(request) {
-        return client_ip(request);
-    }
-    let named = request.headers().filter(|(name, _)| name.eq_ignore_ascii_case("x-forwarded-for")).last()?.1;
-    let last = named.rsplit(|byte| *byte == b',').next()?.trim_ascii();
-    Some(std::str::from_utf8(last).ok()?.parse::<IpAddr>().ok()?.to_canonical())
 }
 
 /// The name by which a proxy is known in `Via` (RFC 9110 §7.6.3). It is also how a proxy finds that a request has come
@@ -214,21 +227,35 @@ mod tests {
     use crate::test_request;
 
     #[test]
-    fn behind_a_trusted_proxy_the_client_is_the_one_that_it_has_named_last() {
-        let trusting =
-            Forwarding { trusted: Networks::default().and([192, 0, 2, 0].into(), 24), ..Forwarding::default() };
+    fn a_client_behind_trusted_proxies_counts_alone_and_a_proxy_does_not() {
+        let trusted = Networks::default().and([192, 0, 2, 0].into(), 24).and([198, 51, 100, 3].into(), 32);
+        let trusting = Forwarding { trusted, ..Forwarding::default() };
         let named = "X-Forwarded-For: 198.51.100.1\r\nX-Forwarded-For: 198.51.100.2, 198.51.100.3\r\n";
-        for (forwarding, lines, expected) in [
-            (&trusting, named, Some("198.51.100.3")),
-            (&trusting, "X-Forwarded-For: ::ffff:198.51.100.1\r\n", Some("198.51.100.1")),
-            (&trusting, "X-Forwarded-For: unknown\r\n", None),
-            (&trusting, "", None),
-            (&Forwarding::default(), named, Some("192.0.2.1")),
+        for (forwarding, lines, single, counted) in [
+            (&trusting, named, Some("198.51.100.2"), "198.51.100.2"),
+            (&trusting, "X-Forwarded-For: ::ffff:198.51.100.1\r\n", Some("198.51.100.1"), "198.51.100.1"),
+            (&trusting, "X-Forwarded-For: unknown\r\n", None, "192.0.2.1"),
+            (&trusting, "X-Forwarded-For: 192.0.2.7\r\n", None, "192.0.2.7"),
+            (&trusting, "", None, "192.0.2.1"),
+            (&Forwarding::default(), named, Some("192.0.2.1"), "192.0.2.1"),
         ] {
             let request = test_request("GET", "/", lines);
-            let expected = expected.map(|ip| ip.parse::<IpAddr>().expect("an address"));
-            assert_eq!(origin_ip(&request, forwarding), expected, "{lines}");
+            let ip = |text: &str| text.parse::<IpAddr>().expect("an address");
+            assert_eq!(forwarding.single_ip(&request), single.map(ip), "{lines}");
+            assert_eq!(forwarding.counted_ip(&request), Some(ip(counted)), "{lines}");
         }
+    }
+
+    #[test]
+    fn a_proxy_header_names_the_client_and_has_the_port_of_the_peer_alone() {
+        let trusted = Networks::default().and([192, 0, 2, 0].into(), 24);
+        let trusting = Forwarding { trusted, ..Forwarding::default() };
+        for (forwarding, expected) in [(&trusting, "198.51.100.1:0"), (&Forwarding::default(), "192.0.2.1:50000")] {
+            let request = test_request("GET", "/", "X-Forwarded-For: 198.51.100.1\r\n");
+            assert_eq!(forwarding.source(&request), expected.parse().ok());
+        }
+        let unknown = test_request("GET", "/", "X-Forwarded-For: unknown\r\n");
+        assert_eq!(trusting.source(&unknown), None);
     }
 
     fn added(forwarding: &Forwarding, lines: &str) -> String {

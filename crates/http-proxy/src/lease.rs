@@ -11,8 +11,8 @@ use tidegate_http::gateway::{EndCause, ExchangeNote};
 use tidegate_http1::Status;
 
 use super::error::FailureKind;
-use super::health::Millis;
 use super::upstreams::{Shared, Upstream};
+use tidegate_l4::Millis;
 
 pub(super) struct Lease {
     shared: Arc<Shared>,

@@ -54,7 +54,6 @@
 //! | `metrics.rs` | snapshots of the upstreams of a set, and their text for Prometheus |
 //! | `upload.rs` | the body of a request on its way |
 //! | `download.rs` | a response on its way, with the rest of the request |
-//! | `tunnel.rs` | two connections that have left HTTP, joined |
 //! | `request_head.rs` | `ForwardPlan`: the request for an upstream: target, host, fields; which requests are refused |
 //! | `dot_segments.rs` | paths in which two servers read two paths |
 //! | `fields.rs` | which fields are for the next hop, after edits |
@@ -63,8 +62,6 @@
 //! | `upstreams.rs` | `Upstreams`: the state that loops share; `UpstreamLimits` |
 //! | `url.rs` | `UpstreamUrl` |
 //! | `websocket.rs` | `Handshake`: the part of a WebSocket handshake that HTTP/1.1 alone has, where one side speaks HTTP/2 |
-//! | `balance.rs` | `Balance`: which upstream gets a request |
-//! | `health.rs` | `Ejection`; the health of one upstream, and its share |
 //! | `check.rs` | `HealthCheck` |
 //! | `maintenance.rs` | `Maintenance`: the upkeep of upstreams, which are checked and resolved again |
 //! | `names.rs` | the names of upstreams, each resolved by itself |
@@ -85,7 +82,6 @@
 #![forbid(unsafe_code)]
 
 mod attempts;
-mod balance;
 mod cancellations;
 mod check;
 mod connection;
@@ -98,7 +94,6 @@ mod fields;
 mod forward;
 mod forwarded;
 mod head_wait;
-mod health;
 mod lease;
 mod loop_counts;
 mod maintenance;
@@ -115,7 +110,6 @@ mod rewrite;
 mod session;
 mod shares;
 mod sticky;
-mod tunnel;
 mod upload;
 mod upstream_response;
 mod upstreams;
@@ -129,13 +123,11 @@ use std::time::Duration;
 
 use tidegate_http::{BoxResponseFuture, Endpoint, RequestFunction, gateway};
 
-pub use self::balance::Balance;
 pub use self::check::HealthCheck;
 use self::copies::CopyUpstreams;
 use self::forward::LoopUpstreams;
 pub use self::forwarded::Forwarding;
 use self::forwarded::Pseudonym;
-pub use self::health::Ejection;
 pub use self::maintenance::Maintenance;
 use self::mirror::LoopMirror;
 pub use self::mirror::Mirror;
@@ -148,6 +140,7 @@ pub use self::upstreams::{UpstreamLimits, Upstreams, UpstreamsBuilder, Upstreams
 pub use self::url::{InvalidUrl, UpstreamUrl};
 #[doc(inline)]
 pub use tidegate_http::{Edit, RateLimit};
+pub use tidegate_l4::{Balance, Ejection};
 
 /// Passes requests on to upstreams: a function for a [`Router`](tidegate_http::Router).
 ///

@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use tidegate_metrics::{MetricsText, UpstreamGroup, UpstreamSnapshot, UpstreamState, write_upstreams};
 
-use super::health::Millis;
 use super::upstreams::{Shared, Upstream, Upstreams};
+use tidegate_l4::Millis;
 
 impl Upstreams {
     /// The counts and states of the upstreams at this moment, by the name of the set: of the first

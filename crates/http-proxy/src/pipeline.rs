@@ -24,7 +24,7 @@ use super::connection::Connection;
 use super::error::SendFailure;
 use super::lease::{InProgress, Lease};
 use super::pool::Pool;
-use super::tunnel::Tunnel;
+use tidegate_l4::Tunnel;
 
 /// The pipelines of the requests of one client's connection, as long as that is there.
 #[derive(Default)]

@@ -11,7 +11,7 @@ use tidegate_http2::ClientStream;
 
 use super::connection::{ChannelConnection, Connection};
 use super::error::SendFailure;
-use super::tunnel::Tunnel;
+use tidegate_l4::Tunnel;
 
 /// Opens a stream, of `streams_max` at most.
 pub(super) fn open(http2: &Rc<Http2Connection>, streams_max: usize) -> Result<Box<dyn Connection>, OpenFailure> {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tidegate_http::{Request, gateway};
 use tidegate_http1::{Fields, InvalidField};
 
-use super::balance::hash_of;
+use tidegate_l4::hash_of;
 
 /// A cookie that keeps a client at one upstream; see [`Proxy::sticky`](super::Proxy::sticky).
 ///

@@ -21,10 +21,10 @@ use super::lease::Lease;
 use super::options::Options;
 use super::pool::Pool;
 use super::request_head::ForwardPlan;
-use super::tunnel::Tunnel;
 use super::upload::Upload;
 use super::upstreams::Upstream;
 use super::websocket::Handshake;
+use tidegate_l4::Tunnel;
 
 /// A response head, and the exchange that has brought it.
 pub(super) struct UpstreamResponse {

@@ -13,16 +13,16 @@ use tidegate_sys::Address;
 #[cfg(feature = "tls")]
 use tidegate_tls::ClientConfig;
 
-use super::balance::{Balance, hash_of};
 use super::check::HealthCheck;
 use super::counts::UpstreamCounts;
-use super::health::{Ejection, Health, Millis, millis};
 use super::loop_counts::LoopCounts;
 use super::resolver::{Resolver, first_addresses};
 use super::retry::{Retries, RetryBudget};
 use super::shares::Shares;
 use super::url::{Place, UpstreamUrl};
 use super::waiting::WaitQueue;
+use tidegate_l4::{Balance, hash_of};
+use tidegate_l4::{Ejection, Health, Millis, millis};
 
 /// A set of upstreams that can answer the same requests. Clones share it, on all loops.
 ///

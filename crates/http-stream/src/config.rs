@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use tidegate_http1 as http1;
 
-/// Limits on the messages of a stream's peer. Every default protects; the text names the attack that a limit stops.
+/// StreamLimits on the messages of a stream's peer. Every default protects; the text names the attack that a limit stops.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Limits {
+pub struct StreamLimits {
     /// Fields of a head or of trailers; beyond it 431. 100. All crumbs of a cookie are one field (RFC 9113 §8.2.3). It
     /// stops a block of one-byte references to a small field, which expands in memory.
     pub headers_max: u32,
@@ -22,7 +22,7 @@ pub struct Limits {
     pub body_rate_min: u32,
 }
 
-impl Default for Limits {
+impl Default for StreamLimits {
     fn default() -> Self {
         let http1 = http1::Limits::default();
         Self {
@@ -56,11 +56,11 @@ impl Version {
     }
 }
 
-/// The configuration that all streams of a server's side share. The connections of HTTP/2 and HTTP/3 create it from
-/// their own.
+/// The configuration that all streams of a server's side share. An HTTP/2 or HTTP/3 connection's configuration creates
+/// it.
 #[derive(Debug, Clone)]
-pub struct Config {
-    limits: Limits,
+pub struct StreamConfig {
+    limits: StreamLimits,
     version: Version,
     server_name: Box<str>,
     alt_svc: Box<str>,
@@ -71,13 +71,13 @@ pub struct Config {
     pub(crate) refusals: http1::Refusals,
 }
 
-impl Config {
+impl StreamConfig {
     /// A configuration with these limits and the server name `Tidegate`.
     ///
     /// # Panics
     /// If `head_bytes_max` is above [`HEAD_BYTES_CEILING`].
     #[must_use]
-    pub fn new(limits: Limits, version: Version) -> Self {
+    pub fn new(limits: StreamLimits, version: Version) -> Self {
         assert!(limits.head_bytes_max <= HEAD_BYTES_CEILING, "head_bytes_max is at most 48 KiB");
         let head_bytes_max = limits.head_bytes_max + HEAD_LINE_BYTES;
         let http1 = http1::Config::new(http1::Limits {
@@ -147,7 +147,7 @@ impl Config {
 
     /// The limits.
     #[must_use]
-    pub fn limits(&self) -> &Limits {
+    pub fn limits(&self) -> &StreamLimits {
         &self.limits
     }
 
@@ -186,13 +186,13 @@ impl Config {
     }
 }
 
-impl Default for Config {
+impl Default for StreamConfig {
     fn default() -> Self {
-        Self::new(Limits::default(), Version::default())
+        Self::new(StreamLimits::default(), Version::default())
     }
 }
 
-/// The most that [`Limits::head_bytes_max`] may be: positions within a head have 16 bits, and the text of one is a little
+/// The most that [`StreamLimits::head_bytes_max`] may be: positions within a head have 16 bits, and the text of one is a little
 /// longer than its list.
 pub const HEAD_BYTES_CEILING: u32 = 48 * 1024;
 

@@ -7,7 +7,7 @@
 
 use tidegate_scan::{is_control, is_token};
 
-use crate::config::Config;
+use crate::config::StreamConfig;
 use crate::frame_head::HEAD_BYTES;
 use crate::priority::Priority;
 
@@ -90,7 +90,7 @@ const PROTOCOL: usize = 5;
 
 impl<'a> HeadBuilder<'a> {
     /// A head without fields. `parts` has its text afterwards, behind [`HEAD_BYTES`] for the head of a record.
-    pub fn new(kind: HeadKind, config: &Config, parts: &'a mut HeadParts) -> Self {
+    pub fn new(kind: HeadKind, config: &StreamConfig, parts: &'a mut HeadParts) -> Self {
         let limits = config.limits();
         parts.text.clear();
         // The head of the record, which comes once its length is known.
@@ -400,7 +400,7 @@ mod tests {
 
     fn build(kind: HeadKind, fields: &[(&str, &str)]) -> Result<(String, HeadFacts), HeadFault> {
         let mut parts = HeadParts::default();
-        let mut builder = HeadBuilder::new(kind, &Config::default().extended_connect(true), &mut parts);
+        let mut builder = HeadBuilder::new(kind, &StreamConfig::default().extended_connect(true), &mut parts);
         for (name, value) in fields {
             builder.add(name.as_bytes(), value.as_bytes());
         }
@@ -564,7 +564,7 @@ mod tests {
         let twice = [&all[..2], &all[1..]].concat();
         assert_eq!(build(HeadKind::Request, &twice), Err(HeadFault::Malformed));
         let mut parts = HeadParts::default();
-        let mut builder = HeadBuilder::new(HeadKind::Request, &Config::default(), &mut parts);
+        let mut builder = HeadBuilder::new(HeadKind::Request, &StreamConfig::default(), &mut parts);
         all.iter().for_each(|(name, value)| builder.add(name.as_bytes(), value.as_bytes()));
         assert_eq!(builder.finish(), Err(HeadFault::Malformed), "unless it is enabled");
     }

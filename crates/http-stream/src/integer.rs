@@ -46,11 +46,11 @@ pub fn write(value: u32, prefix_bits: u32, first: u8, out: &mut Vec<u8>) {
 }
 
 /// The largest integer that is read. Nothing in a field section is as long.
-const INTEGER_MAX: u32 = 1 << 28;
+pub const INTEGER_MAX: u32 = 1 << 28;
 
 /// The most bytes of an integer, its first one included: five bytes have more than `INTEGER_MAX`, and an encoder that
 /// pads with zero bits has one or two to spare.
-const BYTES_MAX: usize = 7;
+pub const BYTES_MAX: usize = 7;
 
 #[cfg(test)]
 mod tests {

@@ -1,4 +1,4 @@
-//! What HTTP/2 and HTTP/3 share, free of I/O: heads, the codecs of streams, Huffman coding, prefix integers, priorities.
+//! The parts that HTTP/2 and HTTP/3 share, free of I/O: heads, the codecs of streams, Huffman coding, prefix integers, priorities.
 //!
 //! [`ServerStream`] and [`ClientStream`] are the codecs of one stream in either version. Their messages are those of
 //! [`tidegate_http1`], so an application is the same over all versions. Their bytes are records (`record.rs`), which the
@@ -51,7 +51,7 @@ mod tunnel;
 pub use abuse_bucket::AbuseBucket;
 pub use client_stream::ClientStream;
 pub use coding_error::CodingError;
-pub use config::{Config, HEAD_BYTES_CEILING, Limits, Version};
+pub use config::{HEAD_BYTES_CEILING, StreamConfig, StreamLimits, Version};
 pub use field_lines::{SHORT_COOKIE_BYTES, is_of_connection, is_secret, split_line};
 pub use frame_head::{FrameHead, HEAD_BYTES, RECORD_CONTENT_MAX, STREAM_ID_MAX, flag, kind};
 pub use head::{HeadBuilder, HeadFacts, HeadFault, HeadKind, HeadParts};

@@ -123,6 +123,7 @@ impl Record {
 ///
 /// # Panics
 /// If `text` has no place of [`HEAD_BYTES`] at its start.
+#[inline]
 pub fn write_head_record(text: &mut [u8], ends: bool) {
     let flags = if ends { flag::END_STREAM } else { 0 };
     let length = (text.len() - HEAD_BYTES) as u32;

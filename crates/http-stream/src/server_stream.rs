@@ -13,7 +13,7 @@ use tidegate_http1::{
     RequestHead, Response, Status, StreamedResponse, Trailers, Violation,
 };
 
-use crate::config::{Config, Version};
+use crate::config::{StreamConfig, Version};
 use crate::frame_head::{FrameHead, HEAD_BYTES, flag, kind};
 use crate::record::{RECORD_BYTES, Record, RecordKind};
 use crate::tunnel::Tunnel;
@@ -25,14 +25,14 @@ use crate::tunnel::Tunnel;
 /// error ([`Misuse::InterimStatus`]).
 ///
 /// A 2xx to a CONNECT makes the stream a [tunnel](Self::into_tunnel). An extended CONNECT (RFC 8441), if it is
-/// [enabled](Config::extended_connect), asks for another [protocol](RequestHead::protocol), as `Upgrade` does in HTTP/1.1:
+/// [enabled](StreamConfig::extended_connect), asks for another [protocol](RequestHead::protocol), as `Upgrade` does in HTTP/1.1:
 /// a 101 accepts, and is sent as 200. A 2xx would accept for the peer as well, so it is sent as 501 (Not Implemented):
 /// the application has not noticed that the request asks for a protocol.
 ///
 /// `T` is the application's data about the connection: streams have no other way to it.
 #[derive(Debug)]
 pub struct ServerStream<T = ()> {
-    config: Arc<Config>,
+    config: Arc<StreamConfig>,
     /// Since when the peer owes bytes of the body.
     since: Option<Instant>,
     /// How many more bytes of the request's body the limits allow.
@@ -91,7 +91,7 @@ const EXTENDED: u8 = 1 << 4;
 impl ServerStream {
     /// The codec of a new stream.
     #[must_use]
-    pub fn new(config: Arc<Config>) -> Self {
+    pub fn new(config: Arc<StreamConfig>) -> Self {
         Self::with_data(config, ())
     }
 }
@@ -99,7 +99,7 @@ impl ServerStream {
 impl<T: 'static> ServerStream<T> {
     /// The codec of a new stream, with something that the application finds again by [`data`](Self::data).
     #[must_use]
-    pub fn with_data(config: Arc<Config>, data: T) -> Self {
+    pub fn with_data(config: Arc<StreamConfig>, data: T) -> Self {
         Self {
             config,
             since: None,
@@ -426,7 +426,7 @@ struct ParsedHead {
     layout: HeadLayout,
 }
 
-fn parse_head(text: Slice, has_ended: bool, of_stream: &Config) -> Result<RequestHead, Error> {
+fn parse_head(text: Slice, has_ended: bool, of_stream: &StreamConfig) -> Result<RequestHead, Error> {
     // Each configuration is that of one version.
     let config = &of_stream.http1;
     PARSED.with_borrow_mut(|parsed| {

@@ -2,6 +2,9 @@
 //!
 //! A field names a client only as far as the peer that sent it is trusted (RFC 7239 §8.1). So the addresses in
 //! `X-Forwarded-For` count from the last one, which the peer has written, back to the first one that no trusted proxy has.
+//!
+//! This file has the only rule. Logs, spans, limits, networks, placeholders and the gateway ask it (`client_of.rs`), or read the client
+//! that `middleware/trusted_proxies.rs` has established.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -9,15 +12,20 @@ use tidegate_http1::Headers;
 use tidegate_proxy_protocol::Networks;
 use tidegate_sys::Address;
 
-use crate::request::Request;
-
 /// The proxies in front of a server whose `X-Forwarded-For` names the client.
 ///
+/// As middleware it establishes the [client](crate::Request::client) of each request, for the functions, the other middleware and
+/// the access log. Add it first: middleware that was added before it takes the peer for the client.
+///
 /// ```
-/// use tidegate::http::TrustedProxies;
+/// use tidegate::http::{AccessLog, ClientAddress, LogFormat, Router, TrustedProxies};
 ///
 /// let trusted = TrustedProxies::new("10.0.0.0/8, unix".parse()?);
-/// # drop(trusted);
+/// let router = Router::new()
+///     .get("/address", |client: ClientAddress| format!("{:?}", client.ip()))
+///     .with(trusted)
+///     .with(AccessLog::new(LogFormat::Json));
+/// # drop(router);
 /// # Ok::<(), tidegate::proxy_protocol::InvalidNetwork>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -45,6 +53,12 @@ impl ClientAddress {
         }
     }
 
+    /// A client that is the peer.
+    #[inline]
+    pub(crate) fn of_peer(peer: &Address) -> Self {
+        peer.ip().map_or(Self::Unix, |address| Self::Ip(address.ip().to_canonical()))
+    }
+
     /// Whether the client is in one of these networks. An unknown one is in none.
     #[must_use]
     pub fn is_in(self, networks: &Networks) -> bool {
@@ -63,22 +77,17 @@ impl TrustedProxies {
         Self(networks)
     }
 
-    /// The client of a request: the [peer](Request::peer), or the address before it in `X-Forwarded-For` if the peer is
-    /// trusted, and so on back. If all of them are trusted, it is the first one.
-    #[must_use]
-    pub fn client_of(&self, request: &Request) -> ClientAddress {
-        self.client_of_head(request.peer(), request.head().headers())
-    }
-
-    /// Whether the [peer](Request::peer) of a request is trusted, so that its fields about the client count.
-    #[must_use]
-    pub fn trusts_peer_of(&self, request: &Request) -> bool {
-        let ip = request.peer().ip().map(|address| address.ip().to_canonical());
-        !self.0.is_empty() && self.0.contains(ip)
+    pub(crate) fn trusts(&self, peer: &Address) -> bool {
+        !self.0.is_empty() && ClientAddress::of_peer(peer).is_in(&self.0)
     }
 
     pub(crate) fn client_of_head(&self, peer: &Address, headers: Headers<'_>) -> ClientAddress {
         client_behind(&self.0, peer, headers)
+    }
+
+    /// The client of a request whose fields are not known: a trusted proxy is none.
+    pub(crate) fn client_without_fields(&self, peer: &Address) -> ClientAddress {
+        if self.trusts(peer) { ClientAddress::Unknown } else { ClientAddress::of_peer(peer) }
     }
 
     pub(crate) fn networks(&self) -> &Networks {
@@ -87,8 +96,9 @@ impl TrustedProxies {
 }
 
 /// The client of a request from a peer; see [`TrustedProxies::client_of`].
+#[must_use]
 pub(crate) fn client_behind(trusted: &Networks, peer: &Address, headers: Headers<'_>) -> ClientAddress {
-    let peer = peer.ip().map_or(ClientAddress::Unix, |address| ClientAddress::Ip(address.ip().to_canonical()));
+    let peer = ClientAddress::of_peer(peer);
     if trusted.is_empty() || !peer.is_in(trusted) { peer } else { named_client(trusted, peer, headers) }
 }
 
@@ -122,42 +132,6 @@ fn address(text: &[u8]) -> Option<IpAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::request::tests::request;
-
-    fn client(lines: &str) -> ClientAddress {
-        let trusted = TrustedProxies::new("192.0.2.0/24, 10.0.0.0/8".parse().unwrap());
-        trusted.client_of(&request("GET", "/", lines))
-    }
-
-    fn ip(text: &str) -> ClientAddress {
-        ClientAddress::Ip(text.parse().unwrap())
-    }
-
-    #[test]
-    fn the_client_is_the_last_address_that_is_no_trusted_proxy() {
-        for (lines, expected) in [
-            ("", ip("192.0.2.1")),
-            ("X-Forwarded-For: 198.51.100.1, 198.51.100.2\r\n", ip("198.51.100.2")),
-            ("X-Forwarded-For: 198.51.100.1\r\nX-Forwarded-For: 10.1.1.1,10.2.2.2\r\n", ip("198.51.100.1")),
-            ("X-Forwarded-For: 10.1.1.1, 10.2.2.2\r\n", ip("10.1.1.1")),
-            ("X-Forwarded-For: ::ffff:198.51.100.1\r\n", ip("198.51.100.1")),
-            ("X-Forwarded-For: [2001:db8::1]:443\r\n", ip("2001:db8::1")),
-            ("X-Forwarded-For: [2001:db8::1]\r\n", ip("2001:db8::1")),
-            ("X-Forwarded-For: 198.51.100.1:5000\r\n", ip("198.51.100.1")),
-            ("X-Forwarded-For: 198.51.100.1, unknown\r\n", ClientAddress::Unknown),
-            ("X-Forwarded-For: 198.51.100.1,\r\n", ClientAddress::Unknown),
-        ] {
-            assert_eq!(client(lines), expected, "{lines}");
-        }
-    }
-
-    #[test]
-    fn a_client_that_is_not_trusted_names_no_address() {
-        let claimed = request("GET", "/", "X-Forwarded-For: 9.9.9.9\r\n");
-        assert_eq!(TrustedProxies::default().client_of(&claimed), ip("192.0.2.1"));
-        let other = TrustedProxies::new("10.0.0.0/8".parse().unwrap());
-        assert_eq!(other.client_of(&claimed), ip("192.0.2.1"));
-    }
 
     #[test]
     fn an_unknown_client_is_in_no_network() {

@@ -8,6 +8,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::client_address::ClientAddress;
+
 /// Facts of a request. A clone is the same.
 #[derive(Debug, Clone, Default)]
 pub struct ExchangeNote(Rc<RefCell<NotedFacts>>);
@@ -27,6 +29,8 @@ pub(crate) struct NotedFacts {
     pub(crate) received: Option<u64>,
     pub(crate) cache: Option<Cow<'static, str>>,
     pub(crate) end: Option<EndCause>,
+    /// The client that the proxies of a function name.
+    pub(crate) client: Option<ClientAddress>,
 }
 
 /// Why an exchange ended.
@@ -108,6 +112,11 @@ impl ExchangeNote {
     /// The word of a cache for its part, such as `hit` or `miss`.
     pub fn set_cache(&self, outcome: impl Into<Cow<'static, str>>) {
         self.facts_mut().cache = Some(outcome.into());
+    }
+
+    /// The client that the proxies of a function name.
+    pub(crate) fn set_client(&self, client: ClientAddress) {
+        self.facts_mut().client = Some(client);
     }
 
     pub(crate) fn facts(&self) -> NotedFacts {

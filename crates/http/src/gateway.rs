@@ -8,6 +8,7 @@ use tidegate_http_message::Body;
 use tidegate_http1::{Config, Fields, Limits, RequestHead};
 use tidegate_sys::Address;
 
+pub use crate::client_of::{client_of, counted_ip};
 pub use crate::cookie_value::of as cookie;
 use crate::endpoint::{Call, InterimQueue, begun};
 pub use crate::endpoint::{InterimHandler, InterimWriter};

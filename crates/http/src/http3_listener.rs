@@ -26,7 +26,7 @@ impl Http3Listener {
     ///
     /// # Errors
     /// [`quic::ConfigError`] if QUIC cannot use `tls`, which has to allow version 1.3, or a limit.
-    pub fn new(tls: &tls::ServerConfig, limits: quic::Limits) -> Result<Self, quic::ConfigError> {
+    pub fn new(tls: &tls::ServerConfig, limits: quic::TransportLimits) -> Result<Self, quic::ConfigError> {
         let quic = quic::ServerConfig::new(&tls.clone().with_alpn(["h3"]), limits)?;
         Ok(Self { quic: quic.codes(quic::Codes::HTTP3), alternatives: Arc::default() })
     }

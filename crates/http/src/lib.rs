@@ -42,7 +42,8 @@
 //! | `debug_function.rs` | the checks of `#[tidegate::debug_function]` |
 //! | `make_router.rs` | `MakeRouter`: the closure that makes the router of each loop |
 //! | `cause.rs` | why this crate has made an error, for `DebugPages` |
-//! | `client_address.rs` | `TrustedProxies`: the client of a request behind proxies in front |
+//! | `client_address.rs` | `TrustedProxies`: the rule for the client behind proxies in front |
+//! | `client_of.rs` | the client of a request by that rule |
 //! | `condition.rs` | `Condition`: a test of a request beside its host and path |
 //! | `cookie_value.rs` | one cookie of a request |
 //! | `counting.rs` | counts the requests of a loop |
@@ -82,6 +83,7 @@ mod app;
 mod app_of_loop;
 mod cause;
 mod client_address;
+mod client_of;
 mod codec;
 #[cfg(feature = "compress")]
 mod compression;

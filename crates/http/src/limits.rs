@@ -185,15 +185,16 @@ impl Limits {
             abuse_max: self.abuse_max,
             abuse_credit_per_request: self.abuse_credit_per_request,
             abuse_leak_per_second: self.abuse_leak_per_second,
+            abuse_reset_age: self.abuse_reset_age,
             ..tidegate_http3::Limits::default()
         }
     }
 
     /// Those of QUIC, where they follow from those of HTTP.
     #[cfg(feature = "http3")]
-    pub(crate) fn quic(&self) -> tidegate_quic::Limits {
-        let defaults = tidegate_quic::Limits::default();
-        tidegate_quic::Limits {
+    pub(crate) fn quic(&self) -> tidegate_quic::TransportLimits {
+        let defaults = tidegate_quic::TransportLimits::default();
+        tidegate_quic::TransportLimits {
             connections_max: self.connections_max.min(defaults.connections_max),
             bidirectional_max: self.streams_max,
             idle_timeout: Some(self.idle_timeout),

@@ -17,6 +17,7 @@ use tidegate_http_message::body::{BodyKind, Decode};
 use tidegate_http1::{self as http1, Fields, InvalidField, RequestHead, Status};
 use tidegate_sys::Address;
 
+use crate::client_address::ClientAddress;
 use crate::exchange_note::ExchangeNote;
 use crate::field_names::{is_of_connection, is_same};
 use crate::normal_path::{self, NormalPath};
@@ -48,6 +49,8 @@ struct Parts {
     extensions: OnceCell<Extensions>,
     /// The id until there are extensions, which have it then.
     id: Option<RequestId>,
+    /// The client, if it is not the peer.
+    client: Option<ClientAddress>,
     /// The facts for the access log.
     note: Option<ExchangeNote>,
     connection_state: Option<AnyState>,
@@ -71,13 +74,16 @@ impl Parts {
     }
 
     fn has_values(&self) -> bool {
-        self.id.is_some() || self.note.is_some() || self.extensions.get().is_some_and(|values| !values.is_empty())
+        self.id.is_some()
+            || self.note.is_some()
+            || self.client.is_some()
+            || self.extensions.get().is_some_and(|values| !values.is_empty())
     }
 
     /// The values that middleware has added.
     fn values(&self) -> Self {
         let (extensions, id, note) = (self.extensions.clone(), self.id.clone(), self.note.clone());
-        Self { extensions, id, note, ..Self::default() }
+        Self { extensions, id, note, client: self.client, ..Self::default() }
     }
 }
 
@@ -211,10 +217,30 @@ impl Request {
         map
     }
 
-    /// The address of the client: that of the peer, or the one that a trusted proxy has reported.
+    /// The address of the peer: the other end of the connection, or the one that a trusted PROXY header reports.
+    /// [`client`](Self::client) is the client behind proxies.
     #[must_use]
     pub fn peer(&self) -> &Address {
         &self.peer
+    }
+
+    /// The client: the one that [`TrustedProxies`](crate::TrustedProxies) among the middleware have established, otherwise
+    /// the [peer](Self::peer).
+    #[must_use]
+    #[inline]
+    pub fn client(&self) -> ClientAddress {
+        self.named_client().unwrap_or_else(|| ClientAddress::of_peer(&self.peer))
+    }
+
+    /// The client, if it is established and not the peer.
+    #[inline]
+    pub(crate) fn named_client(&self) -> Option<ClientAddress> {
+        self.parts.as_ref()?.client
+    }
+
+    pub(crate) fn set_client(&mut self, client: ClientAddress) {
+        let named = Some(client).filter(|client| *client != ClientAddress::of_peer(&self.peer));
+        self.parts.get_or_insert_default().client = named;
     }
 
     /// Whether the connection is encrypted.

@@ -3,7 +3,6 @@
 use std::fmt;
 use std::future::Future;
 use std::path::PathBuf;
-use std::rc::Rc;
 use std::sync::{Arc, LazyLock};
 
 #[cfg(feature = "http3")]
@@ -406,7 +405,7 @@ impl Config {
     /// # Errors
     /// As [`http3`](Self::http3), and a limit that QUIC cannot have.
     #[cfg(feature = "http3")]
-    pub fn http3_with(mut self, limits: quic::Limits) -> Result<Self, quic::ConfigError> {
+    pub fn http3_with(mut self, limits: quic::TransportLimits) -> Result<Self, quic::ConfigError> {
         let tls = self.tls.as_ref().ok_or(quic::ConfigError::Tls)?;
         self.http3 = Some(Http3Listener::new(tls, limits)?);
         Ok(self)

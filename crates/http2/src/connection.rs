@@ -20,7 +20,6 @@ use tidegate_http_stream::AbuseBucket;
 use tidegate_http1::Status;
 
 use crate::error::{Error, Exceeded, Violation};
-use crate::field_block::FieldBlock;
 use crate::frame::{
     ErrorCode, FRAME_BYTES_MAX, FrameHead, HEAD_BYTES, PREFACE, STREAM_ID_MAX, WINDOW_BYTES_DEFAULT, kind, setting,
     short_frame,
@@ -28,6 +27,7 @@ use crate::frame::{
 use crate::hpack::{Decoder, Encoder};
 use crate::keep_alive::{KEEP_ALIVE_PING, KeepAlive};
 use crate::limits::Config;
+use crate::partial_block::FieldBlock;
 use crate::recently_reset::RecentlyReset;
 use crate::stream_state::StreamState;
 

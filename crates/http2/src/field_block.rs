@@ -3,36 +3,14 @@
 use std::cell::RefCell;
 
 use tidegate_codec::mux::{StreamEvent, StreamKey};
-use tidegate_codec::{Charge, Output, Slice};
+use tidegate_codec::{Output, Slice};
 use tidegate_http_stream::{HeadBuilder, HeadFacts, HeadFault, HeadKind, HeadParts, Priority, write_head_record};
 
 use crate::connection::{Connection, Phase, Role};
 use crate::error::{Error, Exceeded, Violation};
 use crate::frame::{ErrorCode, FrameHead, flag};
+use crate::partial_block::{BlockInfo, FieldBlock};
 use crate::stream_state::{HAS_LENGTH, HEAD_RECEIVED, IS_CONNECT, IS_HEAD, IS_TUNNEL};
-
-/// A field block that is not complete.
-#[derive(Debug)]
-pub(crate) struct FieldBlock {
-    pub(crate) about: BlockInfo,
-    pub(crate) bytes: Vec<u8>,
-    /// Counts the bytes in the ledger of the loop.
-    pub(crate) charge: Charge,
-}
-
-/// The parts of HEADERS beside the block.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct BlockInfo {
-    pub(crate) stream: u32,
-    pub(crate) ends: bool,
-    pub(crate) depends_on_itself: bool,
-}
-
-impl FieldBlock {
-    pub(crate) fn stream(&self) -> u32 {
-        self.about.stream
-    }
-}
 
 /// Memory for the decoding of one block, and facts about the last one.
 #[derive(Default)]

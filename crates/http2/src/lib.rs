@@ -11,7 +11,7 @@
 //! Every limit has a default that protects; [`Limits`] names the attack that each stops.
 //!
 //! Read next: `connection.rs`, then `inbound.rs` for received frames, `field_block.rs` for heads, `outbound.rs` for
-//! sent ones. The crate `http-stream` has what HTTP/3 has as well: the text of heads (`head.rs`), the codecs of streams, and
+//! sent ones. The crate `http-stream` has the parts that HTTP/3 shares: the text of heads (`head.rs`), the codecs of streams, and
 //! the records between a connection and its streams (`record.rs`).
 //!
 //! # Files
@@ -21,6 +21,7 @@
 //! | `connection.rs` | `Connection`, the codec of a connection in either role: phases, settings, drain, deadlines |
 //! | `inbound.rs` | the effect of each received frame |
 //! | `field_block.rs` | field blocks: HEADERS and CONTINUATION, requests, responses, trailers; heads that come again (decision 100) |
+//! | `partial_block.rs` | a field block between its frames |
 //! | `outbound.rs` | the output of streams; repeated heads (decision 90) |
 //! | `stream_state.rs` | per-stream state of a connection |
 //! | `hpack/` | the compression of fields: `Decoder`, `Encoder`, the tables (`static_table.rs`, `table.rs`) |
@@ -41,6 +42,7 @@ mod inbound;
 mod keep_alive;
 mod limits;
 mod outbound;
+mod partial_block;
 mod recently_reset;
 mod stream_state;
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_http_stream::{Config as StreamConfig, Limits as StreamLimits, Version};
+use tidegate_http_stream::{StreamConfig, StreamLimits, Version};
 use tidegate_http1 as http1;
 
 use crate::frame::{FRAME_BYTES_MAX, WINDOW_BYTES_DEFAULT};

@@ -1,6 +1,6 @@
 //! `Connection`: the state of one HTTP/3 connection beside its request streams, in either role.
 //!
-//! It opens one stream, its control stream, and reads the unidirectional streams of the peer. The streams of QPACK are
+//! It opens one stream, its control stream, and reads the unidirectional streams of the peer. The QPACK streams are
 //! not opened: with tables of 0 bytes nothing is sent on them (RFC 9204 §4.2). Request streams belong to
 //! [`RequestStream`](crate::RequestStream); the connection counts them, for GOAWAY, and keeps their priorities.
 //!
@@ -9,7 +9,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tidegate_http_stream::{AbuseBucket, Priority};
 
@@ -39,7 +39,7 @@ use crate::varint;
 #[derive(Debug)]
 pub struct Connection {
     config: Arc<Config>,
-    role: Role,
+    role: ConnectionRole,
     /// The unidirectional streams of the peer that are open.
     peer_streams: Vec<(u64, UniStream)>,
     /// The types of critical streams that the peer has opened, as bits.
@@ -64,7 +64,7 @@ pub struct Connection {
 
 /// The role of this side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Role {
+pub(crate) enum ConnectionRole {
     Client,
     Server,
 }
@@ -127,20 +127,20 @@ impl Connection {
     /// The server's side of a connection.
     #[must_use]
     pub fn server(config: Arc<Config>) -> Self {
-        Self::new(Role::Server, config)
+        Self::new(ConnectionRole::Server, config)
     }
 
     /// The client's side of a connection.
     #[must_use]
     pub fn client(config: Arc<Config>) -> Self {
-        Self::new(Role::Client, config)
+        Self::new(ConnectionRole::Client, config)
     }
 
-    fn new(role: Role, config: Arc<Config>) -> Self {
+    fn new(role: ConnectionRole, config: Arc<Config>) -> Self {
         let mut output = vec![stream_type::CONTROL as u8];
         let settings = Settings {
             field_section_bytes_max: Some(config.limits().head_bytes_max.into()),
-            extended_connect: role == Role::Server && config.stream().extends_connect(),
+            extended_connect: role == ConnectionRole::Server && config.stream().extends_connect(),
             datagrams: config.accepts_datagrams(),
             ..Settings::default()
         };
@@ -233,7 +233,7 @@ impl Connection {
     /// # Errors
     /// [`Violation::StreamCreation`] if the peer is a server, which opens none (RFC 9114 §6.1); [`Exceeded::Abuse`].
     pub fn handle_request(&mut self, stream: u64, now: Instant) -> Result<Admission, Error> {
-        if self.role == Role::Client {
+        if self.role == ConnectionRole::Client {
             return Err(Violation::StreamCreation.into());
         }
         if self.goaway_sent.is_some_and(|end| stream >= end) {
@@ -246,7 +246,7 @@ impl Connection {
         Ok(Admission::Accepted(priority.map(|(_, priority)| priority)))
     }
 
-    /// Counts abuse: a request whose stream the peer has reset early, or makes this side reset or refuse.
+    /// Counts abuse: a request whose stream the peer makes this side reset or refuse.
     ///
     /// # Errors
     /// [`Exceeded::Abuse`]; the connection ends.
@@ -256,6 +256,15 @@ impl Connection {
             true => Ok(()),
             false => Err(Exceeded::Abuse.into()),
         }
+    }
+
+    /// The peer has reset or stopped a request stream that is `age` old, before its response was complete. A young one is
+    /// abuse.
+    ///
+    /// # Errors
+    /// [`Exceeded::Abuse`]; the connection ends.
+    pub fn handle_request_reset(&mut self, age: Duration, now: Instant) -> Result<(), Error> {
+        if age < self.config.limits().abuse_reset_age { self.count_abuse(now) } else { Ok(()) }
     }
 
     /// A request is complete, which takes abuse away.
@@ -277,7 +286,7 @@ impl Connection {
     /// Whether a client may open a further request stream.
     #[must_use]
     pub fn may_request(&self) -> bool {
-        self.role == Role::Client && self.goaway_received.is_none() && self.goaway_sent.is_none()
+        self.role == ConnectionRole::Client && self.goaway_received.is_none() && self.goaway_sent.is_none()
     }
 
     /// Whether the server may have processed the request of a stream, by its GOAWAY (RFC 9114 §5.2). A request that it
@@ -290,14 +299,14 @@ impl Connection {
     /// Begins to drain: a server sends GOAWAY that permits all requests on their way, a client one that permits no push
     /// (RFC 9114 §5.2).
     pub fn drain(&mut self) {
-        let end = if self.role == Role::Server { LAST_REQUEST } else { 0 };
+        let end = if self.role == ConnectionRole::Server { LAST_REQUEST } else { 0 };
         self.write_goaway(end);
     }
 
     /// Ends the drain: a server sends GOAWAY with the first stream that it has not accepted, and rejects those from there
     /// on.
     pub fn end_drain(&mut self) {
-        let end = if self.role == Role::Server { self.next_request } else { 0 };
+        let end = if self.role == ConnectionRole::Server { self.next_request } else { 0 };
         self.write_goaway(end);
     }
 
@@ -313,7 +322,7 @@ impl Connection {
 
     /// Sends PRIORITY_UPDATE for a request of this client. A server sends none.
     pub fn update_priority(&mut self, stream: u64, priority: Priority) {
-        if self.role == Role::Server {
+        if self.role == ConnectionRole::Server {
             return;
         }
         let urgency = [b'0' + priority.urgency.min(7)];
@@ -375,7 +384,7 @@ impl Connection {
             stream_type::QPACK_ENCODER => UniStream::QpackEncoder,
             stream_type::QPACK_DECODER => UniStream::QpackDecoder(DecoderStream::default()),
             // A client pushes nothing, and this client has permitted no push.
-            stream_type::PUSH if self.role == Role::Server => return Err(Violation::StreamCreation.into()),
+            stream_type::PUSH if self.role == ConnectionRole::Server => return Err(Violation::StreamCreation.into()),
             stream_type::PUSH => return Err(Violation::Id.into()),
             _ => {
                 self.count_abuse(now)?;
@@ -400,7 +409,7 @@ impl Connection {
         self.count_abuse(now)?;
         match frame.kind {
             kind::GOAWAY => self.on_goaway(number(payload)?),
-            kind::MAX_PUSH_ID if self.role == Role::Server => {
+            kind::MAX_PUSH_ID if self.role == ConnectionRole::Server => {
                 let push = number(payload)?;
                 if self.max_push_id.replace(push).is_some_and(|before| before > push) {
                     return Err(Violation::Id.into());
@@ -411,8 +420,8 @@ impl Connection {
             kind::MAX_PUSH_ID => Err(Violation::FrameUnexpected.into()),
             // No push was promised, and none permitted (RFC 9114 §7.2.3).
             kind::CANCEL_PUSH => number(payload).and(Err(Violation::Id)).map_err(Error::from),
-            kind::PRIORITY_UPDATE if self.role == Role::Server => self.on_priority_update(payload),
-            kind::PRIORITY_UPDATE_OF_PUSH if self.role == Role::Server => Err(Violation::Id.into()),
+            kind::PRIORITY_UPDATE if self.role == ConnectionRole::Server => self.on_priority_update(payload),
+            kind::PRIORITY_UPDATE_OF_PUSH if self.role == ConnectionRole::Server => Err(Violation::Id.into()),
             // A client receives none (RFC 9218 §7.2).
             kind::PRIORITY_UPDATE | kind::PRIORITY_UPDATE_OF_PUSH => Err(Violation::FrameUnexpected.into()),
             _ => Ok(()),
@@ -421,7 +430,7 @@ impl Connection {
 
     /// RFC 9114 §5.2, §7.2.6.
     fn on_goaway(&mut self, number: u64) -> Result<(), Error> {
-        let is_stream = self.role == Role::Client;
+        let is_stream = self.role == ConnectionRole::Client;
         if (is_stream && !number.is_multiple_of(4)) || self.goaway_received.is_some_and(|before| before < number) {
             return Err(Violation::Id.into());
         }

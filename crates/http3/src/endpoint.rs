@@ -19,7 +19,7 @@ use tidegate_codec::{
     Transmits, WriteRefused,
 };
 
-use crate::connection::{Admission, Connection, Event, Role};
+use crate::connection::{Admission, Connection, ConnectionRole, Event};
 use crate::error::{Error, ErrorCode, Violation};
 use crate::limits::Config;
 use crate::settings::Settings;
@@ -31,7 +31,7 @@ use crate::settings::Settings;
 pub struct Endpoint<E> {
     quic: E,
     config: Arc<Config>,
-    role: Role,
+    role: ConnectionRole,
     sessions: HashMap<SessionNumber, Box<Session>>,
     /// Events for the caller.
     events: VecDeque<SessionEvent>,
@@ -46,6 +46,20 @@ struct Session {
     control: StreamNumber,
     /// Bytes of the control stream that QUIC does not take yet.
     unsent: Vec<u8>,
+    /// When the requests of a client came whose responses are not complete.
+    requests: HashMap<u64, Instant>,
+}
+
+impl Session {
+    /// A request is over. Returns when it came, unless its response was complete.
+    fn end_request(&mut self, stream: u64) -> Option<Instant> {
+        let came = self.requests.remove(&stream);
+        if self.requests.is_empty() {
+            // An idle connection keeps no memory for them.
+            self.requests = HashMap::new();
+        }
+        came
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,16 +76,16 @@ impl<E: StreamEndpoint> Endpoint<E> {
     /// The side of a server.
     #[must_use]
     pub fn server(config: Arc<Config>, quic: E) -> Self {
-        Self::new(Role::Server, config, quic)
+        Self::new(ConnectionRole::Server, config, quic)
     }
 
     /// The side of a client.
     #[must_use]
     pub fn client(config: Arc<Config>, quic: E) -> Self {
-        Self::new(Role::Client, config, quic)
+        Self::new(ConnectionRole::Client, config, quic)
     }
 
-    fn new(role: Role, config: Arc<Config>, quic: E) -> Self {
+    fn new(role: ConnectionRole, config: Arc<Config>, quic: E) -> Self {
         let (sessions, events) = <(HashMap<_, _>, VecDeque<_>)>::default();
         Self { quic, config, role, sessions, events, drain: Drain::None, now: None }
     }
@@ -114,7 +128,7 @@ impl<E: StreamEndpoint> Endpoint<E> {
             SessionEvent::Opened { stream, .. } => self.on_request(stream, now).then_some(event),
             SessionEvent::Stopped { stream, is_unneeded, .. } => {
                 if !is_unneeded {
-                    self.count_abuse(stream.session, now);
+                    self.on_reset(stream, now);
                 }
                 Some(event)
             }
@@ -140,18 +154,20 @@ impl<E: StreamEndpoint> Endpoint<E> {
         // SETTINGS and GOAWAY go before bodies.
         self.quic.set_urgency(control, 0);
         let connection = match self.role {
-            Role::Server => Connection::server(self.config.clone()),
-            Role::Client => Connection::client(self.config.clone()),
+            ConnectionRole::Server => Connection::server(self.config.clone()),
+            ConnectionRole::Client => Connection::client(self.config.clone()),
         };
-        self.sessions.insert(session, Box::new(Session { connection, control, unsent: Vec::new() }));
+        self.sessions
+            .insert(session, Box::new(Session { connection, control, unsent: Vec::new(), requests: HashMap::new() }));
         self.flush(session, now);
     }
 
     /// The peer has opened a request stream. Returns whether it is accepted.
     fn on_request(&mut self, stream: StreamNumber, now: Instant) -> bool {
-        let Some(connection) = self.connection(stream.session) else { return false };
-        match connection.handle_request(stream.stream, now) {
+        let Some(session) = self.sessions.get_mut(&stream.session) else { return false };
+        match session.connection.handle_request(stream.stream, now) {
             Ok(Admission::Accepted(priority)) => {
+                session.requests.insert(stream.stream, now);
                 if let Some(priority) = priority {
                     self.quic.set_urgency(stream, priority.urgency);
                 }
@@ -226,8 +242,18 @@ impl<E: StreamEndpoint> Endpoint<E> {
         }
     }
 
+    /// The peer has reset or stopped a stream.
+    fn on_reset(&mut self, stream: StreamNumber, now: Instant) {
+        if let Some(session) = self.sessions.get_mut(&stream.session)
+            && let Some(came) = session.end_request(stream.stream)
+        {
+            let counted = session.connection.handle_request_reset(now.saturating_duration_since(came), now);
+            self.check(stream.session, Some(counted), now);
+        }
+    }
+
     fn count_abuse(&mut self, session: SessionNumber, now: Instant) {
-        if self.role == Role::Server {
+        if self.role == ConnectionRole::Server {
             let counted = self.connection(session).map(|connection| connection.count_abuse(now));
             self.check(session, counted, now);
         }
@@ -341,7 +367,7 @@ impl<E: StreamEndpoint> StreamEndpoint for Endpoint<E> {
     fn read(&mut self, stream: StreamNumber, space: &mut [u8]) -> (usize, ReadEnd) {
         let read = self.quic.read(stream, space);
         if let (ReadEnd::Reset(_), Some(now)) = (read.1, self.now) {
-            self.count_abuse(stream.session, now);
+            self.on_reset(stream, now);
         }
         read
     }
@@ -351,10 +377,10 @@ impl<E: StreamEndpoint> StreamEndpoint for Endpoint<E> {
     }
 
     fn finish(&mut self, stream: StreamNumber) {
-        if self.role == Role::Server
-            && let Some(connection) = self.connection(stream.session)
+        if let Some(session) = self.sessions.get_mut(&stream.session)
+            && session.end_request(stream.stream).is_some()
         {
-            connection.credit_request();
+            session.connection.credit_request();
         }
         self.quic.finish(stream);
     }
@@ -366,6 +392,9 @@ impl<E: StreamEndpoint> StreamEndpoint for Endpoint<E> {
             return self.lose(stream.session, code, Box::new(code), now);
         }
         self.quic.close(stream, cause, resets);
+        if let Some(session) = self.sessions.get_mut(&stream.session) {
+            session.end_request(stream.stream);
+        }
         if is_peers_fault(cause) {
             self.count_abuse(stream.session, now);
         }

@@ -104,9 +104,9 @@ pub enum Violation {
     FrameLayout,
     /// The control stream does not begin with SETTINGS (RFC 9114 §6.2.1).
     MissingSettings,
-    /// A setting comes twice, has a value that it cannot have, or one of the numbers of HTTP/2 (RFC 9114 §7.2.4).
+    /// A setting comes twice, has a value that it cannot have, or a number that is reserved for HTTP/2 (RFC 9114 §7.2.4).
     Settings,
-    /// The control stream, or a stream of QPACK, was closed (RFC 9114 §6.2.1, RFC 9204 §4.2).
+    /// The control stream, or a QPACK stream, was closed (RFC 9114 §6.2.1, RFC 9204 §4.2).
     ClosedCriticalStream,
     /// A second stream of a type that a connection has once, or a stream that the role of the peer cannot open.
     StreamCreation,

@@ -1,4 +1,4 @@
-//! HTTP/3 (RFC 9114), QPACK without tables (RFC 9204), for servers and clients, free of I/O and of QUIC.
+//! HTTP/3 (RFC 9114), QPACK without tables (RFC 9204), for servers and clients, free of I/O and without QUIC.
 //!
 //! [`Connection`] is the state of a connection beside its request streams: the control stream of this side, the
 //! unidirectional streams of the peer, SETTINGS, GOAWAY, priorities (RFC 9218). [`RequestStream`] is the filter between the
@@ -24,8 +24,7 @@
 //! | `request_stream.rs` | `RequestStream`: between frames and the records of a stream's codec |
 //! | `streams.rs` | the pipelines of a request stream |
 //! | `section.rs` | HEADERS frames of this side |
-//! | `qpack.rs` | QPACK without tables |
-//! | `qpack/` | decoder, encoder, the static table, the instructions that are left |
+//! | `qpack.rs` | QPACK without tables; in `qpack/` the decoder (`decoder.rs`), the encoder (`encoder.rs`), the static table (`static_table.rs`), and the instructions that are left (`instructions.rs`) |
 //! | `settings.rs` | SETTINGS |
 //! | `datagram.rs` | HTTP datagrams (RFC 9297) |
 //! | `frame.rs` | heads and types of frames, reserved values |

@@ -5,12 +5,12 @@ use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_http_stream::{Config as StreamConfig, HEAD_BYTES_CEILING, Limits as StreamLimits, Version};
+use tidegate_http_stream::{HEAD_BYTES_CEILING, StreamConfig, StreamLimits, Version};
 use tidegate_http1 as http1;
 
 /// Limits on a side's peer. Every default protects; the text names the attack that a limit stops.
 ///
-/// Windows, the number of request streams and the time-outs of the connection are limits of QUIC.
+/// Windows, the number of request streams and the time-outs of the connection are limits of the QUIC connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
     /// Fields of a head or of trailers; beyond it 431. 100. All crumbs of a cookie are one field (RFC 9114 §4.2.1). It
@@ -49,7 +49,7 @@ pub struct Limits {
     /// bounds the memory for priorities of requests that never come.
     pub waiting_priorities_max: u32,
     /// How much abuse a peer may cause; beyond it the connection ends with H3_EXCESSIVE_LOAD. 1,000. One each for a frame
-    /// on the control stream, an instruction on a stream of QPACK, an unknown stream, a request whose stream is reset
+    /// on the control stream, an instruction on a QPACK stream, an unknown stream, a request whose stream is reset
     /// early, and a request that this side is made to refuse or to reset. A completed request takes
     /// [`abuse_credit_per_request`](Self::abuse_credit_per_request) away, and a second
     /// [`abuse_leak_per_second`](Self::abuse_leak_per_second). It stops floods of such frames and rapid resets
@@ -59,6 +59,10 @@ pub struct Limits {
     pub abuse_credit_per_request: u32,
     /// Abuse that a second clears. 33.
     pub abuse_leak_per_second: u32,
+    /// From which age of a request on its reset by the peer is no abuse: those of closed tabs, and of deadlines. The
+    /// stream limit of QUIC bounds how many of them a peer can order in a second. 100 milliseconds. `Duration::MAX` counts
+    /// every reset.
+    pub abuse_reset_age: Duration,
 }
 
 impl Default for Limits {
@@ -80,6 +84,7 @@ impl Default for Limits {
             abuse_max: 1000,
             abuse_credit_per_request: 8,
             abuse_leak_per_second: 33,
+            abuse_reset_age: Duration::from_millis(100),
         }
     }
 }
@@ -215,5 +220,5 @@ impl Default for Config {
 
 const SECTION_BYTES_CEILING: u32 = 1024 * 1024;
 
-/// The control stream and the two streams of QPACK.
+/// The control stream and the two QPACK streams.
 const CRITICAL_STREAMS: u32 = 3;

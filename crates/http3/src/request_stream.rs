@@ -21,7 +21,7 @@ use tidegate_http_stream::{
 };
 use tidegate_http1::Status;
 
-use crate::connection::Role;
+use crate::connection::ConnectionRole;
 use crate::error::{ErrorCode, Exceeded, StreamError, Violation};
 use crate::frame::{FrameHead, is_of_http2, kind};
 use crate::limits::Config;
@@ -47,7 +47,7 @@ pub struct RequestStream {
     record_left: u64,
     /// Bytes that may be discarded.
     reserved_left: u32,
-    role: Role,
+    role: ConnectionRole,
     inbound: Inbound,
     flags: u8,
     priority: Option<Priority>,
@@ -91,16 +91,16 @@ impl RequestStream {
     /// The frames of a stream that a client has opened, for its server.
     #[must_use]
     pub fn server(config: Arc<Config>) -> Self {
-        Self::new(Role::Server, config)
+        Self::new(ConnectionRole::Server, config)
     }
 
     /// The frames of a stream that this client opens.
     #[must_use]
     pub fn client(config: Arc<Config>) -> Self {
-        Self::new(Role::Client, config)
+        Self::new(ConnectionRole::Client, config)
     }
 
-    fn new(role: Role, config: Arc<Config>) -> Self {
+    fn new(role: ConnectionRole, config: Arc<Config>) -> Self {
         let reserved_left = config.limits().reserved_bytes_max;
         Self {
             config,
@@ -228,7 +228,7 @@ impl RequestStream {
                 _ => false,
             },
             // This client has permitted no push.
-            kind::PUSH_PROMISE if self.role == Role::Client => return Err(Violation::Id),
+            kind::PUSH_PROMISE if self.role == ConnectionRole::Client => return Err(Violation::Id),
             kind::PUSH_PROMISE | kind::SETTINGS | kind::GOAWAY | kind::MAX_PUSH_ID | kind::CANCEL_PUSH => false,
             kind::PRIORITY_UPDATE | kind::PRIORITY_UPDATE_OF_PUSH => false,
             kind => !is_of_http2(kind),
@@ -254,8 +254,8 @@ impl RequestStream {
         reply: &mut Output<'_>,
     ) -> Result<(), StreamError> {
         let kind = match (self.inbound, self.role) {
-            (Inbound::Head, Role::Server) => HeadKind::Request,
-            (Inbound::Head, Role::Client) => HeadKind::Response,
+            (Inbound::Head, ConnectionRole::Server) => HeadKind::Request,
+            (Inbound::Head, ConnectionRole::Client) => HeadKind::Response,
             _ => HeadKind::Trailers,
         };
         SCRATCH.with_borrow_mut(|Scratch { parts, strings }| {
@@ -328,7 +328,7 @@ impl RequestStream {
     /// its way.
     #[cold]
     fn refuse_head(&mut self, reply: &mut Output<'_>) -> StreamError {
-        let is_answered = self.role == Role::Server && self.inbound == Inbound::Head;
+        let is_answered = self.role == ConnectionRole::Server && self.inbound == Inbound::Head;
         if is_answered {
             self.config.stream().refusals().add(Status::FIELDS_TOO_LARGE);
             section::write_empty_response(Status::FIELDS_TOO_LARGE.code(), reply);
@@ -429,8 +429,8 @@ impl Filter for RequestStream {
             (Inbound::Failed, _) => Ok(()),
             // RFC 9114 §7.1.
             _ if !wire.is_empty() || self.data_left > 0 || self.skip_left > 0 => Err(Violation::FrameLayout.into()),
-            (Inbound::Head, Role::Server) => Err(StreamError::Incomplete),
-            (Inbound::Head, Role::Client) => Err(StreamError::Malformed),
+            (Inbound::Head, ConnectionRole::Server) => Err(StreamError::Incomplete),
+            (Inbound::Head, ConnectionRole::Client) => Err(StreamError::Malformed),
             _ => self.check_length(true),
         };
         ended.map_err(|error| self.fail(error))

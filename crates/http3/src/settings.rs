@@ -37,7 +37,7 @@ impl Settings {
     /// Reads the payload of a SETTINGS frame with at most `settings_max` settings.
     ///
     /// # Errors
-    /// [`Violation::Settings`] for a setting that comes twice, has a number of HTTP/2, or has a value that it cannot have;
+    /// [`Violation::Settings`] for a setting that comes twice, has a number that is reserved for HTTP/2, or has a value that it cannot have;
     /// [`Violation::FrameLayout`] if the payload ends within a setting; [`Exceeded::Settings`].
     pub fn parse(mut payload: &[u8], settings_max: u32) -> Result<Self, Error> {
         let mut settings = Self::default();
@@ -61,7 +61,7 @@ impl Settings {
 
     fn set(&mut self, number: u64, value: u64) -> Result<(), Violation> {
         match number {
-            // Numbers of HTTP/2 that HTTP/3 has no use for (RFC 9114 §7.2.4.1).
+            // Reserved for HTTP/2 settings that have no use here (RFC 9114 §7.2.4.1).
             0 | 2..=5 => return Err(Violation::Settings),
             QPACK_MAX_TABLE_CAPACITY => self.table_bytes_max = value,
             MAX_FIELD_SECTION_SIZE => self.field_section_bytes_max = Some(value),

@@ -9,7 +9,10 @@ use crate::text::{Kind, MetricsText};
 pub fn write_server(server: &ServerHandle, text: &mut MetricsText) {
     let counts = server.counts();
     let names: Vec<_> = (0..counts.len()).map(|number| number.to_string()).collect();
-    for (name, kind, help, value) in OF_LOOPS {
+    // A server without endpoints has no figures of datagrams.
+    let has_datagrams = counts.iter().any(|counts| counts.endpoints > 0 || counts.datagrams_received > 0);
+    let of_datagrams = if has_datagrams { OF_DATAGRAMS } else { &[] };
+    for (name, kind, help, value) in OF_LOOPS.iter().chain(of_datagrams) {
         text.family(name, *kind, help);
         for (number, counts) in names.iter().zip(&counts) {
             text.sample(&[("loop", number)], value(counts));
@@ -87,6 +90,30 @@ const OF_LOOPS: &[Metric] = &[
     }),
     ("tidegate_slow_turns", Kind::Counter, "Turns that took longer than 100 ms.", |counts| counts.slow_turns),
     ("tidegate_stalls", Kind::Counter, "Turns that took longer than a second.", |counts| counts.stalls),
+];
+
+const OF_DATAGRAMS: &[Metric] = &[
+    ("tidegate_endpoints", Kind::Gauge, "Open datagram sockets.", |counts| counts.endpoints),
+    ("tidegate_datagrams_received", Kind::Counter, "Received datagrams.", |counts| counts.datagrams_received),
+    ("tidegate_datagrams_sent", Kind::Counter, "Sent datagrams.", |counts| counts.datagrams_sent),
+    ("tidegate_datagrams_dropped", Kind::Counter, "Datagrams that a full list of waiting ones dropped.", |counts| {
+        counts.datagrams_dropped
+    }),
+    (
+        "tidegate_datagrams_overflowed",
+        Kind::Counter,
+        "Datagrams for which the kernel's receive buffer had no room.",
+        |counts| counts.datagrams_overflowed,
+    ),
+    ("tidegate_datagrams_lost", Kind::Counter, "Datagrams that the kernel or the device did not take.", |counts| {
+        counts.datagrams_lost
+    }),
+    ("tidegate_datagram_errors", Kind::Counter, "Reports that a datagram was not delivered or not sent.", |counts| {
+        counts.datagram_errors
+    }),
+    ("tidegate_endpoints_panicked", Kind::Counter, "Protocols of datagram sockets that panicked.", |counts| {
+        counts.endpoints_panicked
+    }),
 ];
 
 type Cause = (&'static str, fn(&Counts) -> u64);

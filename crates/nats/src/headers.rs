@@ -73,6 +73,12 @@ impl Headers {
         HeadersView { block: &self.block }
     }
 
+    /// As [`HeadersView::last_value`].
+    #[must_use]
+    pub fn last_value(&self, name: &str) -> Option<&[u8]> {
+        self.view().last_value(name)
+    }
+
     /// As [`HeadersView::value`].
     #[must_use]
     pub fn value(&self, name: &str) -> Option<&[u8]> {
@@ -126,6 +132,13 @@ impl<'a> HeadersView<'a> {
     pub fn description(&self) -> &'a [u8] {
         let line = self.status_line();
         line.iter().position(|byte| *byte == b' ').map_or(&[], |at| line[at + 1..].trim_ascii())
+    }
+
+    /// The last value of this name. A server appends its headers to those of the publisher, who may have chosen the same
+    /// names: so it is the server's, if it has set one.
+    #[must_use]
+    pub fn last_value(&self, name: &str) -> Option<&'a [u8]> {
+        self.iter().filter(|(other, _)| *other == name.as_bytes()).last().map(|(_, value)| value)
     }
 
     /// The first value of this name, without the spaces around it.

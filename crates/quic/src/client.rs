@@ -1,4 +1,4 @@
-//! `Client` and `Connection`: connecting, and opening streams.
+//! `Connector` and `Connection`: connecting, and opening streams.
 
 use std::fmt;
 use std::future::Future;
@@ -17,13 +17,13 @@ use tidegate_sys::DatagramOptions;
 
 use crate::config::ClientConfig;
 use crate::endpoint::Endpoint;
-use crate::error::Error;
+use crate::error::ConnectionError;
 
 /// A socket with which tasks of one loop connect to servers. A clone is another handle of the same socket, which closes
 /// behind its last stream once all handles are gone.
 ///
 /// `E` is a protocol around an [`Endpoint`], such as HTTP/3.
-pub struct Client<E: StreamEndpoint + 'static = Endpoint> {
+pub struct Connector<E: StreamEndpoint + 'static = Endpoint> {
     endpoint: SessionEndpoint<E>,
     config: Rc<ClientConfig>,
 }
@@ -42,7 +42,7 @@ pub struct OpenStream<'a, C, E: StreamEndpoint + AsMut<Endpoint> + 'static = End
     codec: Option<C>,
 }
 
-impl Client {
+impl Connector {
     /// Opens a socket at `address`, most often port 0, on the loop that runs on this thread. Servers cannot open streams.
     ///
     /// # Errors
@@ -73,7 +73,7 @@ impl Client {
     }
 }
 
-impl<E: StreamEndpoint + AsMut<Endpoint> + 'static> Client<E> {
+impl<E: StreamEndpoint + AsMut<Endpoint> + 'static> Connector<E> {
     /// A client on an endpoint that a loop has opened: [`EventLoop::open_sessions`](tidegate_engine::EventLoop::open_sessions).
     #[must_use]
     pub fn new(endpoint: SessionEndpoint<E>, config: &ClientConfig) -> Self {
@@ -83,15 +83,15 @@ impl<E: StreamEndpoint + AsMut<Endpoint> + 'static> Client<E> {
     /// Connects to a server whose certificate has to have this name: a DNS name, or an IP address.
     ///
     /// # Errors
-    /// [`Error`].
-    pub async fn connect(&self, address: SocketAddr, name: &str) -> Result<Connection<E>, Error> {
+    /// [`ConnectionError`].
+    pub async fn connect(&self, address: SocketAddr, name: &str) -> Result<Connection<E>, ConnectionError> {
         let begun = self.endpoint.with(|endpoint, now| endpoint.as_mut().connect(&self.config, address, name, now));
-        let session = begun.map_err(|_| Error::Closed)??;
+        let session = begun.map_err(|_| ConnectionError::Closed)??;
         let connection =
             Connection { endpoint: self.endpoint.clone(), session: self.endpoint.session(session, address) };
         std::future::poll_fn(|cx| {
             let polled = connection.endpoint.with(|endpoint, _| endpoint.as_mut().poll_established(session, cx));
-            polled.unwrap_or(Poll::Ready(Err(Error::Closed)))
+            polled.unwrap_or(Poll::Ready(Err(ConnectionError::Closed)))
         })
         .await?;
         Ok(connection)
@@ -139,10 +139,10 @@ impl<E: StreamEndpoint + AsMut<Endpoint> + 'static> Connection<E> {
     }
 
     /// Waits for the end of the connection, and returns the reason.
-    pub async fn closed(&self) -> Error {
+    pub async fn closed(&self) -> ConnectionError {
         std::future::poll_fn(|cx| {
             let polled = self.endpoint.with(|endpoint, _| endpoint.as_mut().poll_ended(self.number(), cx));
-            polled.unwrap_or(Poll::Ready(Error::Closed))
+            polled.unwrap_or(Poll::Ready(ConnectionError::Closed))
         })
         .await
     }
@@ -174,15 +174,15 @@ impl<E: StreamEndpoint + AsMut<Endpoint> + 'static> Drop for Connection<E> {
     }
 }
 
-impl<E: StreamEndpoint + 'static> Clone for Client<E> {
+impl<E: StreamEndpoint + 'static> Clone for Connector<E> {
     fn clone(&self) -> Self {
         Self { endpoint: self.endpoint.clone(), config: self.config.clone() }
     }
 }
 
-impl<E: StreamEndpoint + 'static> fmt::Debug for Client<E> {
+impl<E: StreamEndpoint + 'static> fmt::Debug for Connector<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Client").field("endpoint", &self.endpoint).finish_non_exhaustive()
+        f.debug_struct("Connector").field("endpoint", &self.endpoint).finish_non_exhaustive()
     }
 }
 

@@ -1,4 +1,4 @@
-//! `ServerConfig`, `ClientConfig`: what all endpoints of a server or a client share.
+//! `ServerConfig`, `ClientConfig`: the settings that all endpoints of a server or a client share.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -12,7 +12,7 @@ use crate::connection_ids::Origin;
 use crate::counters::{Counters, Counts};
 use crate::endpoint::Endpoint;
 use crate::error::ConfigError;
-use crate::limits::Limits;
+use crate::limits::TransportLimits;
 use crate::quinn::{Outgoing, Shared, server_tls};
 
 /// The decision on a client that wants to connect.
@@ -35,12 +35,12 @@ pub(crate) type Decide = dyn Fn(SocketAddr, bool) -> Admit + Send + Sync;
 /// same for each. A clone is another handle.
 ///
 /// ```
-/// use tidegate::quic::{Limits, ServerConfig};
+/// use tidegate::quic::{TransportLimits, ServerConfig};
 /// # fn certificates() -> Result<tidegate::tls::ServerConfig, Box<dyn std::error::Error>> { Err("none".into()) }
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let Ok(tls) = certificates() else { return Ok(()) };
-/// let limits = Limits { connections_max: 1000, ..Limits::default() };
+/// let limits = TransportLimits { connections_max: 1000, ..TransportLimits::default() };
 /// let config = ServerConfig::new(&tls, limits)?;
 /// assert_eq!(config.counts().connections, 0);
 /// # Ok(())
@@ -49,7 +49,7 @@ pub(crate) type Decide = dyn Fn(SocketAddr, bool) -> Admit + Send + Sync;
 #[derive(Clone)]
 pub struct ServerConfig(pub(crate) Settings);
 
-/// The configuration of a client's connections. A clone is another handle; sessions of TLS are resumed between connections
+/// The configuration of a client's connections. A clone is another handle; TLS sessions are resumed between connections
 /// that share it.
 #[derive(Clone)]
 pub struct ClientConfig {
@@ -61,7 +61,7 @@ pub struct ClientConfig {
 #[derive(Clone)]
 pub(crate) struct Settings {
     pub(crate) shared: Shared,
-    pub(crate) limits: Arc<Limits>,
+    pub(crate) limits: Arc<TransportLimits>,
     pub(crate) codes: Codes,
     pub(crate) handshake_timeout: Duration,
     pub(crate) decide: Option<Arc<Decide>>,
@@ -70,7 +70,7 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    fn new(shared: Shared, limits: Limits, handshake_timeout: Duration) -> Self {
+    fn new(shared: Shared, limits: TransportLimits, handshake_timeout: Duration) -> Self {
         Self {
             shared,
             limits: Arc::new(limits),
@@ -84,12 +84,12 @@ impl Settings {
 }
 
 impl ServerConfig {
-    /// A server with these certificates and protocols (ALPN) of TLS. Its handshakes have the deadline of `tls`, and its
+    /// A server with these TLS certificates and protocols (ALPN). Its handshakes have the deadline of `tls`, and its
     /// secrets go to the key log of `tls`. Clients may change their address.
     ///
     /// # Errors
     /// [`ConfigError`].
-    pub fn new(tls: &tls::ServerConfig, limits: Limits) -> Result<Self, ConfigError> {
+    pub fn new(tls: &tls::ServerConfig, limits: TransportLimits) -> Result<Self, ConfigError> {
         Self::with_migration(tls, limits, true)
     }
 
@@ -97,7 +97,11 @@ impl ServerConfig {
     ///
     /// # Errors
     /// [`ConfigError`].
-    pub fn with_migration(tls: &tls::ServerConfig, limits: Limits, migrates: bool) -> Result<Self, ConfigError> {
+    pub fn with_migration(
+        tls: &tls::ServerConfig,
+        limits: TransportLimits,
+        migrates: bool,
+    ) -> Result<Self, ConfigError> {
         let shared = Shared::new(&limits, Some(server_tls(tls.tls())?), migrates)?;
         Ok(Self(Settings::new(shared, limits, tls.handshake_timeout())))
     }
@@ -130,7 +134,7 @@ impl ServerConfig {
         Endpoint::new(self.0.clone(), Origin::new(loop_number, self.0.generation))
     }
 
-    /// What all endpoints of this configuration have done.
+    /// The counts of all endpoints of this configuration.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.0.counters.read()
@@ -138,11 +142,11 @@ impl ServerConfig {
 }
 
 impl ClientConfig {
-    /// A client that trusts what `tls` trusts.
+    /// A client with the trust of `tls`.
     ///
     /// # Errors
     /// [`ConfigError`].
-    pub fn new(tls: &tls::ClientConfig, limits: Limits) -> Result<Self, ConfigError> {
+    pub fn new(tls: &tls::ClientConfig, limits: TransportLimits) -> Result<Self, ConfigError> {
         let shared = Shared::new(&limits, None, false)?;
         let outgoing = shared.outgoing(tls.tls().clone())?;
         Ok(Self { settings: Settings::new(shared, limits, tls.handshake_timeout()), outgoing })
@@ -161,7 +165,7 @@ impl ClientConfig {
         Endpoint::new(self.settings.clone(), Origin::new(0, 0))
     }
 
-    /// What all endpoints of this configuration have done.
+    /// The counts of all endpoints of this configuration.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.settings.counters.read()

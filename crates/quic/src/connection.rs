@@ -8,7 +8,7 @@ use tidegate_codec::mux::{OpenError, ResetCause};
 use tidegate_codec::{Direction, ReadEnd, SessionEvent, SessionNumber, StreamNumber, WriteRefused};
 
 use crate::codes::Codes;
-use crate::error::Error;
+use crate::error::ConnectionError;
 use crate::quinn::{self, Dir, Event, Machine, ReadError, Side, StreamEvent, StreamId, WriteError, code};
 
 /// A connection with its state in the endpoint.
@@ -18,7 +18,7 @@ pub(crate) struct ConnectionState {
     pub(crate) peer: SocketAddr,
     /// The handshake is complete, and the caller knows.
     pub(crate) is_established: bool,
-    /// It is over for the caller: what is left are the last packets.
+    /// It is over for the caller, and its last packets may be left.
     pub(crate) is_over: bool,
     /// It may have packets to send.
     pub(crate) is_queued: bool,
@@ -32,11 +32,11 @@ pub(crate) struct ConnectionState {
     pub(crate) handshake_deadline: Option<Instant>,
 }
 
-/// What happened to a connection, beside the events of its streams.
+/// The events of a connection, beside the events of its streams.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     pub(crate) has_been_established: bool,
-    pub(crate) error: Option<Error>,
+    pub(crate) error: Option<ConnectionError>,
     /// Tasks that wait to open a stream may succeed.
     pub(crate) may_open: bool,
 }

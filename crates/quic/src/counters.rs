@@ -1,4 +1,4 @@
-//! `Counts`: what the endpoints of one configuration have done.
+//! `Counts`: numbers of the endpoints of one configuration.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

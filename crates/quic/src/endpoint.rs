@@ -18,14 +18,14 @@ use crate::config::{Admit, ClientConfig, Settings};
 use crate::connection::ConnectionState;
 use crate::connection_ids::Origin;
 use crate::counters::{add, remove};
-use crate::error::Error;
+use crate::error::ConnectionError;
 use crate::quinn::{self, ConnectionHandle, ConnectionId, DatagramEvent, Incoming, Machine, Machines, Sent};
 use crate::watches::Watches;
 
 /// QUIC on one socket: the connections of all peers, free of I/O.
 ///
 /// [`ServerConfig::endpoint`](crate::ServerConfig::endpoint) makes one for each loop of a server, and
-/// [`Client`](crate::Client) makes one for a client.
+/// [`Connector`](crate::Connector) makes one for a client.
 pub struct Endpoint {
     machines: Machines,
     settings: Settings,
@@ -105,7 +105,7 @@ impl Endpoint {
     pub fn close_connection(&mut self, session: SessionNumber, code: u64, reason: &'static str, now: Instant) {
         let Some(connection) = self.get_mut(session) else { return };
         connection.end(now, code, reason);
-        self.on_over(place(session), Error::Closed, true);
+        self.on_over(place(session), ConnectionError::Closed, true);
     }
 
     pub(crate) fn connect(
@@ -114,9 +114,9 @@ impl Endpoint {
         address: SocketAddr,
         name: &str,
         now: Instant,
-    ) -> Result<SessionNumber, Error> {
+    ) -> Result<SessionNumber, ConnectionError> {
         if self.is_draining || self.open >= self.settings.limits.connections_max {
-            return Err(Error::Full);
+            return Err(ConnectionError::Full);
         }
         let (handle, machine) = self.machines.connect(now, config.outgoing.clone(), address, name)?;
         let session = self.insert(handle, machine, now);
@@ -124,11 +124,15 @@ impl Endpoint {
         Ok(session)
     }
 
-    pub(crate) fn poll_established(&mut self, session: SessionNumber, cx: &Context<'_>) -> Poll<Result<(), Error>> {
+    pub(crate) fn poll_established(
+        &mut self,
+        session: SessionNumber,
+        cx: &Context<'_>,
+    ) -> Poll<Result<(), ConnectionError>> {
         self.watches.poll_established(session, cx)
     }
 
-    pub(crate) fn poll_ended(&mut self, session: SessionNumber, cx: &Context<'_>) -> Poll<Error> {
+    pub(crate) fn poll_ended(&mut self, session: SessionNumber, cx: &Context<'_>) -> Poll<ConnectionError> {
         self.watches.poll_ended(session, cx)
     }
 
@@ -193,7 +197,7 @@ impl Endpoint {
         }
     }
 
-    /// Takes what has happened to a connection.
+    /// Takes the events of a connection.
     fn advance(&mut self, index: usize) {
         self.exchange_events(index);
         let Self { connections, events, settings, watches, .. } = self;
@@ -225,14 +229,14 @@ impl Endpoint {
     }
 
     /// A connection has ended, and its last packets remain. The caller learns that if it `reports`.
-    fn on_over(&mut self, index: usize, error: Error, reports: bool) {
+    fn on_over(&mut self, index: usize, error: ConnectionError, reports: bool) {
         let Self { connections, events, settings, watches, open, handshaking, .. } = self;
         let Some(Some(connection)) = connections.get_mut(index) else { return };
         connection.handshake_deadline = None;
         let number = connection.number;
         add(&settings.counters.packets_lost, connection.machine.stats().path.lost_packets);
         remove(&settings.counters.connections);
-        if error == Error::IdleTimeout {
+        if error == ConnectionError::IdleTimeout {
             add(&settings.counters.idle_timeouts, 1);
         }
         *open -= 1;
@@ -269,7 +273,7 @@ impl Endpoint {
         {
             connection.is_over = true;
             let error = connection.take_events(&Default::default(), &mut VecDeque::new()).error;
-            self.on_over(index, error.unwrap_or(Error::Closed), true);
+            self.on_over(index, error.unwrap_or(ConnectionError::Closed), true);
         }
         let Some(connection) = self.connections.get_mut(index).and_then(Option::take) else { return };
         if let Some(at) = connection.timer {
@@ -369,12 +373,12 @@ impl Endpoint {
         }
     }
 
-    /// Sends what a connection has to send. Returns whether the list still has room.
+    /// Sends the packets of a connection. Returns whether the list still has room.
     fn send(&mut self, index: usize, now: Instant, transmits: &mut Transmits) -> bool {
         let run_max = usize::from(self.settings.limits.run_max.max(1));
         let window_max = self.settings.limits.send_window;
         if self.at(index).is_some_and(|connection| connection.end_when_delivered(now)) {
-            self.on_over(index, Error::Closed, false);
+            self.on_over(index, ConnectionError::Closed, false);
         }
         if let Some(connection) = self.at(index) {
             loop {
@@ -464,7 +468,7 @@ impl tidegate_codec::Endpoint for Endpoint {
             if connection.handshake_deadline.is_some_and(|deadline| deadline <= now) {
                 // Nothing is sent: the address of the peer may be forged.
                 connection.is_over = true;
-                self.on_over(index, Error::HandshakeTimeout, true);
+                self.on_over(index, ConnectionError::HandshakeTimeout, true);
                 self.machines.handle_event(ConnectionHandle(index), quinn::drained());
                 self.forget(index);
                 continue;
@@ -535,7 +539,7 @@ impl StreamEndpoint for Endpoint {
             return;
         }
         connection.end(now, code, "");
-        self.on_over(place(session), Error::Closed, false);
+        self.on_over(place(session), ConnectionError::Closed, false);
     }
 
     fn round_trip(&self, session: SessionNumber) -> Option<Duration> {

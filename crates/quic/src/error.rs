@@ -1,4 +1,4 @@
-//! `Error`: why a connection is over, or was not made.
+//! `ConnectionError`: why a connection is over, or was not made.
 
 use std::error;
 use std::fmt;
@@ -8,10 +8,10 @@ use tidegate_tls::ConfigError as TlsError;
 /// Why a connection is over.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Error {
+pub enum ConnectionError {
     /// The peer has no version in common with this side, which has version 1 (RFC 9000) alone.
     Version,
-    /// The peer broke the protocol, or the handshake failed (RFC 9000 §20.1). Codes from 0x100 to 0x1ff are alerts of TLS.
+    /// The peer broke the protocol, or the handshake failed (RFC 9000 §20.1). Codes from 0x100 to 0x1ff are TLS alerts.
     Transport {
         /// The code.
         code: u64,
@@ -34,7 +34,7 @@ pub enum Error {
     },
     /// The peer has lost the connection: it sent a stateless reset (RFC 9000 §10.3).
     Reset,
-    /// No packet of the peer came for [`Limits::idle_timeout`](crate::Limits::idle_timeout).
+    /// No packet of the peer came for [`TransportLimits::idle_timeout`](crate::TransportLimits::idle_timeout).
     IdleTimeout,
     /// The handshake was not complete in time.
     HandshakeTimeout,
@@ -46,7 +46,7 @@ pub enum Error {
     Address,
 }
 
-impl fmt::Display for Error {
+impl fmt::Display for ConnectionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Version => f.write_str("the peer does not have version 1 of QUIC"),
@@ -65,13 +65,13 @@ impl fmt::Display for Error {
     }
 }
 
-impl error::Error for Error {}
+impl error::Error for ConnectionError {}
 
 /// Why a configuration cannot be used.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// The configuration of TLS has no version 1.3, or no cipher suite for the first packets (RFC 9001 §5.2).
+    /// The TLS configuration has no version 1.3, or no cipher suite for the first packets (RFC 9001 §5.2).
     Tls,
     /// The configuration of TLS itself.
     Certificates(TlsError),

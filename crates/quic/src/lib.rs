@@ -15,16 +15,16 @@
 //! | file | holds |
 //! |---|---|
 //! | `config.rs` | `ServerConfig`, `ClientConfig`: TLS, limits, admission |
-//! | `limits.rs` | `Limits`, with their defaults |
+//! | `limits.rs` | `TransportLimits`, with their defaults |
 //! | `codes.rs` | `Codes`: the numbers that a peer gets for the causes of a reset |
 //! | `endpoint.rs` | `Endpoint`: datagrams, timers, admission, and as a protocol of the engine |
 //! | `connection.rs` | one connection of an endpoint: its streams and its state |
 //! | `quinn.rs` | the types of quinn-proto that the crate uses, its configuration, and its errors as ours; it alone names quinn-proto |
 //! | `connection_ids.rs` | the layout of connection ids |
 //! | `watches.rs` | tasks that wait for a connection |
-//! | `client.rs` | `Client`, `Connection`: connecting, and opening streams |
+//! | `client.rs` | `Connector`, `Connection`: connecting, and opening streams |
 //! | `counters.rs` | `Counts` |
-//! | `error.rs` | `Error`, `ConfigError` |
+//! | `error.rs` | `ConnectionError`, `ConfigError` |
 
 #![forbid(unsafe_code)]
 
@@ -40,11 +40,11 @@ mod limits;
 mod quinn;
 mod watches;
 
-pub use client::{Client, Connection, OpenStream};
+pub use client::{Connection, Connector, OpenStream};
 pub use codes::Codes;
 pub use config::{Admit, ClientConfig, ServerConfig};
 pub use counters::Counts;
 pub use endpoint::Endpoint;
-pub use error::{ConfigError, Error};
-pub use limits::Limits;
+pub use error::{ConfigError, ConnectionError};
+pub use limits::TransportLimits;
 pub use tidegate_codec::{Direction, SessionNumber};

@@ -1,4 +1,4 @@
-//! `Limits`: what protects an endpoint.
+//! `TransportLimits`: the limits that protect an endpoint.
 
 use std::time::Duration;
 
@@ -7,13 +7,13 @@ use std::time::Duration;
 /// ```
 /// use std::time::Duration;
 ///
-/// use tidegate::quic::Limits;
+/// use tidegate::quic::TransportLimits;
 ///
-/// let limits = Limits { idle_timeout: Some(Duration::from_secs(60)), ..Limits::default() };
+/// let limits = TransportLimits { idle_timeout: Some(Duration::from_secs(60)), ..TransportLimits::default() };
 /// assert_eq!(limits.stream_window, 256 * 1024);
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Limits {
+pub struct TransportLimits {
     /// Connections of an endpoint, which is one a loop; 16,384 by default. Further ones are refused.
     pub connections_max: usize,
     /// Connections whose handshake is under way; 1,024 by default. While there are as many, the Initials of further ones
@@ -50,7 +50,7 @@ pub struct Limits {
     pub payload_bytes_max: u16,
 }
 
-impl Default for Limits {
+impl Default for TransportLimits {
     fn default() -> Self {
         Self {
             connections_max: 16_384,

@@ -8,8 +8,8 @@ use bytes::Bytes;
 use quinn_proto::congestion::CubicConfig;
 use quinn_proto::crypto::rustls::{HandshakeData, QuicClientConfig, QuicServerConfig};
 use quinn_proto::{
-    ConnectError, ConnectionError, ConnectionIdGenerator, EcnCodepoint, EndpointConfig, IdleTimeout, InvalidCid,
-    RandomConnectionIdGenerator, TransportConfig,
+    ConnectError, ConnectionError as MachineError, ConnectionIdGenerator, EcnCodepoint, EndpointConfig, IdleTimeout,
+    InvalidCid, RandomConnectionIdGenerator, TransportConfig,
 };
 pub(crate) use quinn_proto::{
     Connection as Machine, ConnectionHandle, ConnectionId, DatagramEvent, Dir, Endpoint as Machines, Event, Incoming,
@@ -21,8 +21,8 @@ use tidegate_tls::rustls;
 use tidegate_tls::rustls::pki_types::CertificateDer;
 
 use crate::connection_ids::{LENGTH, Origin};
-use crate::error::{ConfigError, Error};
-use crate::limits::{Limits, STREAM_WINDOW_MAX};
+use crate::error::{ConfigError, ConnectionError};
+use crate::limits::{STREAM_WINDOW_MAX, TransportLimits};
 
 /// The configuration that all endpoints of a server or client share, with the keys of stateless resets and of tokens.
 #[derive(Debug, Clone)]
@@ -35,12 +35,12 @@ pub(crate) struct Shared {
 /// The configuration of a client's connections.
 pub(crate) use quinn_proto::ClientConfig as Outgoing;
 
-/// The configuration of TLS for servers.
+/// The TLS configuration for servers.
 pub(crate) type ServerTls = Arc<QuicServerConfig>;
 
 impl Shared {
     /// The configuration of a server, or of an endpoint that only connects.
-    pub(crate) fn new(limits: &Limits, tls: Option<ServerTls>, migrates: bool) -> Result<Self, ConfigError> {
+    pub(crate) fn new(limits: &TransportLimits, tls: Option<ServerTls>, migrates: bool) -> Result<Self, ConfigError> {
         let mut endpoint = EndpointConfig::default();
         let payload_max = endpoint.max_udp_payload_size(limits.payload_bytes_max);
         payload_max.map_err(|_| ConfigError::Limit("payload_bytes_max"))?;
@@ -74,7 +74,7 @@ impl Shared {
     }
 }
 
-/// The configuration of TLS for servers, if it has what QUIC needs.
+/// The TLS configuration for servers, if QUIC can use it.
 pub(crate) fn server_tls(tls: Arc<rustls::ServerConfig>) -> Result<ServerTls, ConfigError> {
     // quinn-proto panics within a handshake for a configuration that rustls refuses.
     let probe = rustls::quic::ServerConnection::new(tls.clone(), rustls::quic::Version::V1, Vec::new());
@@ -82,7 +82,7 @@ pub(crate) fn server_tls(tls: Arc<rustls::ServerConfig>) -> Result<ServerTls, Co
     Ok(Arc::new(QuicServerConfig::try_from(tls).map_err(|_| ConfigError::Tls)?))
 }
 
-fn transport(limits: &Limits) -> Result<TransportConfig, ConfigError> {
+fn transport(limits: &TransportLimits) -> Result<TransportConfig, ConfigError> {
     if limits.stream_window > STREAM_WINDOW_MAX {
         return Err(ConfigError::Limit("stream_window"));
     }
@@ -132,27 +132,27 @@ impl ConnectionIdGenerator for Ids {
     }
 }
 
-impl From<ConnectionError> for Error {
-    fn from(error: ConnectionError) -> Self {
+impl From<MachineError> for ConnectionError {
+    fn from(error: MachineError) -> Self {
         match error {
-            ConnectionError::VersionMismatch => Self::Version,
-            ConnectionError::TransportError(error) => Self::Transport { code: error.code.into(), reason: error.reason },
-            ConnectionError::ConnectionClosed(close) => Self::AbortedByPeer {
+            MachineError::VersionMismatch => Self::Version,
+            MachineError::TransportError(error) => Self::Transport { code: error.code.into(), reason: error.reason },
+            MachineError::ConnectionClosed(close) => Self::AbortedByPeer {
                 code: close.error_code.into(),
                 reason: String::from_utf8_lossy(&close.reason).into_owned(),
             },
-            ConnectionError::ApplicationClosed(close) => {
+            MachineError::ApplicationClosed(close) => {
                 Self::ClosedByPeer { code: close.error_code.into_inner(), reason: close.reason.to_vec() }
             }
-            ConnectionError::Reset => Self::Reset,
-            ConnectionError::TimedOut => Self::IdleTimeout,
-            ConnectionError::LocallyClosed => Self::Closed,
-            ConnectionError::CidsExhausted => Self::Full,
+            MachineError::Reset => Self::Reset,
+            MachineError::TimedOut => Self::IdleTimeout,
+            MachineError::LocallyClosed => Self::Closed,
+            MachineError::CidsExhausted => Self::Full,
         }
     }
 }
 
-impl From<ConnectError> for Error {
+impl From<ConnectError> for ConnectionError {
     fn from(error: ConnectError) -> Self {
         match error {
             ConnectError::CidsExhausted | ConnectError::EndpointStopping => Self::Full,

@@ -5,7 +5,7 @@ use std::task::{Context, Poll, Waker};
 
 use tidegate_codec::SessionNumber;
 
-use crate::error::Error;
+use crate::error::ConnectionError;
 
 /// The connections that a program has a handle of.
 #[derive(Debug, Default)]
@@ -14,7 +14,7 @@ pub(crate) struct Watches(HashMap<SessionNumber, Watch>);
 #[derive(Debug, Default)]
 struct Watch {
     is_established: bool,
-    end: Option<Error>,
+    end: Option<ConnectionError>,
     wakers: Vec<Waker>,
 }
 
@@ -37,7 +37,7 @@ impl Watches {
         self.wake(session);
     }
 
-    pub(crate) fn on_ended(&mut self, session: SessionNumber, error: &Error) {
+    pub(crate) fn on_ended(&mut self, session: SessionNumber, error: &ConnectionError) {
         if let Some(watch) = self.0.get_mut(&session) {
             watch.end.get_or_insert_with(|| error.clone());
         }
@@ -52,8 +52,12 @@ impl Watches {
     }
 
     /// Whether the connection is established, or why it is over.
-    pub(crate) fn poll_established(&mut self, session: SessionNumber, cx: &Context<'_>) -> Poll<Result<(), Error>> {
-        let Some(watch) = self.0.get_mut(&session) else { return Poll::Ready(Err(Error::Closed)) };
+    pub(crate) fn poll_established(
+        &mut self,
+        session: SessionNumber,
+        cx: &Context<'_>,
+    ) -> Poll<Result<(), ConnectionError>> {
+        let Some(watch) = self.0.get_mut(&session) else { return Poll::Ready(Err(ConnectionError::Closed)) };
         match &watch.end {
             Some(error) => Poll::Ready(Err(error.clone())),
             None if watch.is_established => Poll::Ready(Ok(())),
@@ -65,8 +69,8 @@ impl Watches {
     }
 
     /// Why the connection is over.
-    pub(crate) fn poll_ended(&mut self, session: SessionNumber, cx: &Context<'_>) -> Poll<Error> {
-        let Some(watch) = self.0.get_mut(&session) else { return Poll::Ready(Error::Closed) };
+    pub(crate) fn poll_ended(&mut self, session: SessionNumber, cx: &Context<'_>) -> Poll<ConnectionError> {
+        let Some(watch) = self.0.get_mut(&session) else { return Poll::Ready(ConnectionError::Closed) };
         match &watch.end {
             Some(error) => Poll::Ready(error.clone()),
             None => {

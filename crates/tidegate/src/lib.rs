@@ -72,6 +72,7 @@
 //! | `quic`, by the feature of that name | QUIC: servers and clients whose streams are connections |
 //! | `redis`, by the feature of that name | the protocol of Redis in both roles, and a server handler |
 //! | `backplane`, by the feature of that name | rooms over several processes, on Redis |
+//! | `l4`, by the feature of that name | forwarding below HTTP: TCP, TLS by its server name, UDP |
 //! | `socks`, by the feature of that name | SOCKS 4, 4a and 5: clients of a proxy, and the proxy |
 //! | `nats`, by the feature of that name | the NATS client protocol: a client with JetStream, and a broker |
 //! | `dns`, by the feature of that name | DNS: messages, a resolver with its cache, servers, zone files |
@@ -143,11 +144,12 @@ pub use tidegate_engine as engine;
 pub use tidegate_engine::TokioRuntime;
 pub use tidegate_engine::{
     Account, Admission, Backend, BlockingError, Channel, ChannelError, Client, CloseReason, ConnectError,
-    ConnectionCharge, ConnectionRate, Context, DatagramChannel, Deadlines, EndpointLimits, EndpointListener, Event,
-    EventLoop, Group, Handler, IpNet, Limits, Listener, LoadBalancing, Member, Outcome, PortableError, Position,
-    PostError, Protocol, ProtocolIndex, Protocols, PublishError, Rate, ReadHalf, Remote, Room, RoomError, RoomEvent,
-    RoomLimits, Rooms, SendError, Server, ServerEnd, ServerHandle, ServiceManager, Session, Shaping, Slow, StartError,
-    Supervisor, Visit, WriteHalf, blocking, task,
+    ConnectionCharge, ConnectionRate, Context, DatagramChannel, Deadlines, EndpointLimits, EndpointListener,
+    EndpointWaker, Event, EventLoop, Group, Handler, IpNet, Limits, Listener, LoadBalancing, Member, Outcome,
+    PortableError, Position, PostError, Protocol, ProtocolIndex, Protocols, PublishError, Rate, ReadHalf, Remote, Room,
+    RoomError, RoomEvent, RoomLimits, RoomNotice, RoomSubscriber, Rooms, RoomsSummary, SendError, Server, ServerEnd,
+    ServerHandle, ServiceManager, Session, Shaping, Slow, StartError, Supervisor, UserLimits, Users, Visit, WriteHalf,
+    blocking, task,
 };
 /// HTTP/1.1.
 #[cfg(feature = "http1")]
@@ -159,6 +161,10 @@ pub use tidegate_http2 as http2;
 #[cfg(feature = "http3")]
 #[doc(inline)]
 pub use tidegate_http3 as http3;
+/// Forwarding below HTTP: TCP, TLS by its server name, UDP.
+#[cfg(feature = "l4")]
+#[doc(inline)]
+pub use tidegate_l4 as l4;
 /// The compiler names the wrong argument of a router's function.
 ///
 /// ```

@@ -129,6 +129,25 @@ impl Certificates {
         Ok(())
     }
 
+    /// Uses the present certificates of another handle in place of all certificates, until these are replaced: for
+    /// certificates that are issued later, in place of those in use.
+    ///
+    /// ```
+    /// use tidegate_tls::{Certificates, Provider};
+    ///
+    /// let provider = Provider::aws_lc_rs();
+    /// let made = rcgen::generate_simple_self_signed(["sea.example".to_owned()])?;
+    /// let used = Certificates::from_pem(&provider, made.cert.pem().as_bytes(), made.signing_key.serialize_pem().as_bytes())?;
+    /// let certificates = Certificates::issued_later(&provider);
+    /// certificates.replace_with(&used);
+    /// assert_eq!(certificates.names(), ["sea.example"]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn replace_with(&self, other: &Self) {
+        let table = other.0.table.read().unwrap_or_else(PoisonError::into_inner).clone();
+        *self.0.table.write().unwrap_or_else(PoisonError::into_inner) = table;
+    }
+
     /// Presents this certificate with its key, both as PEM text, to an authority that validates `name` by TLS-ALPN-01:
     /// to a client that offers `acme-tls/1` alone and requests `name` (SNI). For an IP address that is the name of
     /// RFC 8738 §6. Nothing happens unless the certificates are [`issued_later`](Self::issued_later).
@@ -232,10 +251,12 @@ impl Table {
 impl ResolvesServerCert for Certificates {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         REQUESTED_NAME.set(hello.server_name().map(Into::into));
-        match &self.0.challenges {
-            Some(challenges) if is_challenge(&hello) => challenges.find(hello.server_name()?),
+        let found = match &self.0.challenges {
+            Some(challenges) if is_challenge(&hello) => hello.server_name().and_then(|name| challenges.find(name)),
             _ => self.find(hello.server_name()),
-        }
+        };
+        IS_MISSING.set(found.is_none());
+        found
     }
 }
 
@@ -243,6 +264,16 @@ thread_local! {
     /// The name in the last ClientHello on this thread. rustls does not report it on the interface that `records.rs`
     /// uses, and calls `resolve` before it returns there.
     static REQUESTED_NAME: Cell<Option<Box<str>>> = const { Cell::new(None) };
+}
+
+thread_local! {
+    /// Whether the last ClientHello on this thread has found no certificate, which rustls reports as a text alone.
+    static IS_MISSING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether the bytes that rustls has just processed on this thread had a ClientHello for which there is no certificate.
+pub(crate) fn take_missing() -> bool {
+    IS_MISSING.take()
 }
 
 /// The name that the client has requested whose bytes rustls has just processed on this thread, if they had one.

@@ -21,6 +21,9 @@ pub enum Error {
     TooManyFragments,
     /// The keys must not encrypt more, and the peer's version has no way to renew them.
     Exhausted,
+    /// The server has no certificate for this handshake: an authority has yet to issue the first one, or nothing validates the
+    /// name of a challenge (RFC 8737 §3).
+    NoCertificate,
     /// The peer sends data on a connection that validates a name (`acme-tls/1`, RFC 8737 §4).
     ChallengeData,
     /// rustls does something that this version of the filter does not know.
@@ -33,6 +36,7 @@ impl Fault for Error {
             Self::Tls(rustls::Error::General(_) | rustls::Error::FailedToGetRandomBytes) | Self::Unsupported => {
                 Blame::System
             }
+            Self::NoCertificate => Blame::Caller,
             Self::Tls(_) | Self::Truncated | Self::ChallengeData => Blame::Peer,
             Self::HandshakeTimeout | Self::TooManyFragments | Self::Exhausted => Blame::Limit,
         }
@@ -47,6 +51,7 @@ impl fmt::Display for Error {
             Self::HandshakeTimeout => f.write_str("TLS: the handshake took too long"),
             Self::TooManyFragments => f.write_str("TLS: a message of the handshake comes in too many records"),
             Self::Exhausted => f.write_str("TLS: the keys must not encrypt more"),
+            Self::NoCertificate => f.write_str("TLS: there is no certificate yet"),
             Self::ChallengeData => f.write_str("TLS: the peer sends data over acme-tls/1, which carries none"),
             Self::Unsupported => f.write_str("TLS: rustls is in a state that this filter does not know"),
         }

@@ -17,7 +17,7 @@ use rustls::{CipherSuite, CommonState, SupportedCipherSuite};
 use tidegate_buffer::{Input, Outbound, Pool, Slice};
 use tidegate_codec::Output;
 
-use crate::certificates::take_requested_name;
+use crate::certificates::{take_missing, take_requested_name};
 use crate::client::ClientConfig;
 use crate::error::Error;
 use crate::provider::Placement;
@@ -285,6 +285,7 @@ fn finish<Data>(
         Ok(ConnectionState::PeerClosed) => Ok(ProcessResult::PeerClosed),
         Ok(ConnectionState::Closed) => Ok(ProcessResult::Closed),
         Ok(_) => Err(Error::Unsupported),
+        Err(_) if take_missing() => Err(Error::NoCertificate),
         Err(error) => Err(error.into()),
     };
     (discard, processed)

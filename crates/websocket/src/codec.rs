@@ -63,7 +63,7 @@ pub struct WebSocket {
     pub(crate) deflate: Option<Box<PerMessageDeflate>>,
     partial: Option<Box<PartialMessage>>,
     /// When the next ping is due, or the end of waiting for the peer.
-    until: Option<Instant>,
+    pub(crate) until: Option<Instant>,
     /// When counting control frames began.
     second: Option<Instant>,
     left: u64,
@@ -83,7 +83,7 @@ pub(crate) const CLIENT: u16 = 1;
 /// This side has sent its close frame.
 pub(crate) const CLOSE_SENT: u16 = 2;
 /// The peer has sent its close frame.
-const CLOSE_RECEIVED: u16 = 4;
+pub(crate) const CLOSE_RECEIVED: u16 = 4;
 /// The peer has ended the stream without one.
 const PEER_ENDED: u16 = 8;
 /// Bytes have come since the time was last checked.
@@ -585,10 +585,7 @@ impl WebSocket {
         if self.has(CLOSE_SENT) {
             return;
         }
-        self.set(CLOSE_SENT, true);
-        if !self.has(CLOSE_RECEIVED) {
-            self.until = out.now().checked_add(self.config.close_timeout);
-        }
+        self.await_close(out);
         let payload = [&code.0.to_be_bytes(), reason.as_bytes()].concat();
         self.write_frame(Opcode::Close, &payload, out);
     }

@@ -14,7 +14,7 @@ use tidegate_codec::framing::Payload;
 use tidegate_codec::{Broadcast, Output};
 
 use crate::close::Close;
-use crate::codec::{CLIENT, CLOSE_SENT, SENDS_PIECES, SENDS_TEXT, WebSocket};
+use crate::codec::{CLIENT, CLOSE_RECEIVED, CLOSE_SENT, SENDS_PIECES, SENDS_TEXT, WebSocket};
 use crate::error::{Error, Misuse};
 use crate::frame::{CONTROL_BYTES_MAX, Header, Opcode};
 use crate::mask;
@@ -102,14 +102,17 @@ impl WebSocket {
             self.close_without_code(out);
             return Ok(());
         };
-        if !close.code().is_sendable() {
-            return Err(Misuse::CloseCode(close.code().0).into());
-        }
-        if close.reason().len() > CONTROL_BYTES_MAX - 2 {
-            return Err(Misuse::CloseReason.into());
-        }
+        check_close(close)?;
         self.close(close.code(), close.reason(), out);
         Ok(())
+    }
+
+    /// A close frame is sent: that of the peer is awaited, if it has not come.
+    pub(crate) fn await_close(&mut self, out: &Output<'_>) {
+        self.set(CLOSE_SENT, true);
+        if !self.has(CLOSE_RECEIVED) {
+            self.until = out.now().checked_add(self.config.close_timeout);
+        }
     }
 
     /// Writes a short frame that is a message by itself.
@@ -142,6 +145,33 @@ impl WebSocket {
 /// A header whose length is not known yet.
 fn header(opcode: Opcode, is_final: bool, is_compressed: bool) -> Header {
     Header { opcode, is_final, is_compressed, length: 0, mask: None }
+}
+
+fn check_close(close: &Close) -> Result<(), Misuse> {
+    if !close.code().is_sendable() {
+        return Err(Misuse::CloseCode(close.code().0));
+    }
+    if close.reason().len() > CONTROL_BYTES_MAX - 2 {
+        return Err(Misuse::CloseReason);
+    }
+    Ok(())
+}
+
+/// A close frame for many connections, which has one form.
+fn encode_close_once(close: Option<&Close>, out: &mut Output<'_>) -> Result<(), Error> {
+    let payload = match close {
+        Some(close) => {
+            check_close(close)?;
+            [&close.code().0.to_be_bytes(), close.reason().as_bytes()].concat()
+        }
+        None => Vec::new(),
+    };
+    // Its length is in the second byte.
+    let frame = [header(Opcode::Close, true, false).first_byte(), payload.len() as u8];
+    let length = frame.len() as u32 + payload.len() as u32;
+    out.write(&length.to_be_bytes());
+    out.write_pieces((&frame[..], &payload[..]));
+    Ok(())
 }
 
 #[inline]
@@ -178,6 +208,7 @@ impl Broadcast for WebSocket {
             Message::Binary(payload) => (Opcode::Binary, payload),
             Message::Ping(payload) if payload.as_ref().len() <= CONTROL_BYTES_MAX => (Opcode::Ping, payload),
             Message::Ping(_) => return Err(Misuse::ControlTooLong.into()),
+            Message::Close(close) => return encode_close_once(close.as_ref(), out),
             _ => return Err(Misuse::NoBroadcast.into()),
         };
         let settings = self
@@ -204,13 +235,18 @@ impl Broadcast for WebSocket {
         if self.has(CLOSE_SENT) {
             return Err(Misuse::Closed.into());
         }
-        if self.has(SENDS_PIECES) {
-            return Err(Misuse::MessageUnfinished.into());
-        }
         let Some((length, forms)) = bytes.split_first_chunk::<4>() else { return Err(Misuse::NoBroadcast.into()) };
         let plain = u32::from_be_bytes(*length) as usize;
         if plain == 0 || plain > forms.len() {
             return Err(Misuse::NoBroadcast.into());
+        }
+        // Control frames may stand between the pieces of a message (RFC 6455 §5.4).
+        let is_close = forms.first() == Some(&header(Opcode::Close, true, false).first_byte());
+        if self.has(SENDS_PIECES) && !is_close {
+            return Err(Misuse::MessageUnfinished.into());
+        }
+        if is_close {
+            self.await_close(out);
         }
         let (begin, end) = (length.len(), length.len() + plain);
         let made_with = self.config.deflate.as_ref().map(|settings| compression(settings, settings.window_bits));

@@ -6,11 +6,12 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use tidegate::admin::{Admin, AdminError, AdminHandle};
+use tidegate::admin::{Admin, AdminError, AdminHandle, BackplaneFigures};
+use tidegate::framing::Lines;
 use tidegate::http::cache::Cache;
 use tidegate::http::{Response, Router, Server};
 use tidegate::metrics::{FacadeRecorder, HttpMetrics};
-use tidegate::{Address, ServerHandle};
+use tidegate::{Address, RoomLimits, Rooms, ServerHandle, Slow};
 
 struct Both {
     server: ServerHandle,
@@ -221,6 +222,27 @@ fn events_have_the_figures_as_json() {
     assert_eq!(event["requests"]["routes"][0]["route"], "/tides/{harbour}");
     let open: u64 = event["loops"].as_array().unwrap().iter().map(|one| one["connections"].as_u64().unwrap()).sum();
     assert_eq!(open, 1);
+}
+
+#[test]
+fn the_figures_have_the_largest_rooms_and_the_backplane() {
+    let both = start();
+    let server = both.server.clone();
+    let rooms = Rooms::<Lines>::new(Slow::Skip, RoomLimits::default()).encoding(|_| None);
+    let kept: Vec<_> = (0..30).filter_map(|number| rooms.room(&format!("room {number}"))).collect();
+    let _member = kept[7].subscribe(None, ()).expect("there is room");
+    let none = both.get("/dashboard/snapshot").2;
+    assert!(!none.contains("\"rooms\"") && !none.contains("\"backplane\""), "{none}");
+    let figures = BackplaneFigures { lag_micros: 412, gaps: 3, ..BackplaneFigures::default() };
+    let admin = Admin::new(&server).rooms(move || rooms.summary(1000)).backplane(move || figures);
+    let admin = admin.start(&"127.0.0.1:0".parse().unwrap()).expect("it starts");
+    let (status, _, body) = Both { server, admin }.get("/dashboard/snapshot");
+    let snapshot: Value = serde_json::from_str(&body).expect("JSON");
+    assert_eq!((status, snapshot["rooms"]["total"].as_u64()), (200, Some(30)));
+    assert_eq!(snapshot["rooms"]["rows"].as_array().map(Vec::len), Some(20));
+    assert_eq!((&snapshot["rooms"]["rows"][0]["name"], &snapshot["rooms"]["members"]), (&"room 7".into(), &1.into()));
+    assert_eq!(snapshot["backplane"]["lag_micros"], 412);
+    assert_eq!((&snapshot["backplane"]["is_up"], &snapshot["backplane"]["gaps"]), (&false.into(), &3.into()));
 }
 
 #[test]

@@ -257,8 +257,8 @@ impl BoundedEntries {
 
 /// The position of a message that a stream has published, and the room's offset before it.
 pub(super) fn place_of(headers: &Headers) -> Option<(Position, u64)> {
-    let number = |name| std::str::from_utf8(headers.value(name)?).ok()?.parse::<u64>().ok();
-    let epoch = epoch_in(std::str::from_utf8(headers.value("Nats-Subject")?).ok()?)?;
+    let number = |name| std::str::from_utf8(headers.last_value(name)?).ok()?.parse::<u64>().ok();
+    let epoch = epoch_in(std::str::from_utf8(headers.last_value("Nats-Subject")?).ok()?)?;
     let offset = number("Nats-Sequence")?;
     Some((Position { epoch, offset }, number("Nats-Last-Sequence")?))
 }
@@ -280,7 +280,7 @@ fn node_of(subject: &[u8]) -> Option<NodeId> {
 
 /// When the server has stored a message, since some day in the past: `2026-11-27T09:06:05.123456789Z`.
 fn time_of(message: &StoredMessage) -> Option<Duration> {
-    let text = message.headers.as_ref()?.value("Nats-Time-Stamp")?;
+    let text = message.headers.as_ref()?.last_value("Nats-Time-Stamp")?;
     time_from(std::str::from_utf8(text).ok()?)
 }
 

@@ -18,7 +18,7 @@ use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use tidegate_engine::{NodeId, NodePresence, Position, RoomDelivery};
+use tidegate_engine::{MessageForm, NodeId, NodePresence, Position, RoomDelivery};
 
 use self::presence::RoomPresence;
 use self::publishing::{PublishQueue, SentMessages};
@@ -255,10 +255,26 @@ impl Node {
                 {
                     self.counts.lag_micros = lag.as_micros().try_into().unwrap_or(u64::MAX);
                 }
+                if envelope.form() == Some(MessageForm::Kick) {
+                    return self.kicked(name, place.0, envelope);
+                }
                 self.with_feed(name, |feed, cx| feed.message(place, envelope, cx));
             }
             Err(NoEnvelope::Foreign) => self.counts.foreign += 1,
             Err(NoEnvelope::OtherVersion) => self.counts.other_versions += 1,
+        }
+    }
+
+    /// The members of a room are closed, whether its history is being read or not: messages behind the kick do not concern
+    /// them. The sender has closed its own.
+    fn kicked(&mut self, name: &RoomName, position: Option<Position>, envelope: Envelope) {
+        let Envelope { origin, content: Content::Message(message), .. } = envelope else { return };
+        if position.is_some() {
+            // No node keeps one.
+            self.counts.foreign += 1;
+        } else if origin != self.id {
+            self.counts.delivered += 1;
+            self.outputs.push_back(Output::Deliver(name.clone(), RoomDelivery { position, origin, message }));
         }
     }
 

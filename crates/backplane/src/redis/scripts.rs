@@ -7,7 +7,8 @@
 //! | `PREFIX{.ROOM}:p` | hash: the members of each node, behind the time at which the lease ends |
 //!
 //! A message of the history is published as `@EPOCH-OFFSET`, a line feed and the message; another one as it is. Both keys of a
-//! room belong to one slot of a cluster. Redis refuses a script that writes before its first write, or not at all, when it has
+//! room belong to one slot of a cluster. Fields of the hash that no script has written are those of no room: the next message
+//! begins an epoch. Redis refuses a script that writes before its first write, or not at all, when it has
 //! no memory left: so none stops half-way.
 
 use std::sync::LazyLock;
@@ -29,8 +30,10 @@ pub(super) static PRESENCE: LazyLock<Script> = LazyLock::new(|| Script::new(PRES
 /// The source of [`PUBLISH`].
 pub(super) const PUBLISH_SOURCE: &str = r"
 local meta = redis.call('HMGET', KEYS[1], 'e', 'o', 'b')
-local epoch, offset, bytes = meta[1], tonumber(meta[2]), tonumber(meta[3])
-if not epoch or not offset then
+local epoch, offset, bytes = meta[1], meta[2], tonumber(meta[3])
+local is_ours = epoch and #epoch == 16 and not string.find(epoch, '%X')
+offset = is_ours and offset and #offset < 16 and not string.find(offset, '%D') and tonumber(offset)
+if not offset then
   epoch, offset, bytes = ARGV[2], 0, 0
   redis.call('DEL', KEYS[2])
 end
@@ -61,8 +64,10 @@ return 'OK'
 /// The source of [`READ`].
 pub(super) const READ_SOURCE: &str = r"
 local meta = redis.call('HMGET', KEYS[1], 'e', 'o')
-local epoch, offset = meta[1], tonumber(meta[2])
-if not epoch or not offset then return {} end
+local epoch, offset = meta[1], meta[2]
+local is_ours = epoch and #epoch == 16 and not string.find(epoch, '%X')
+offset = is_ours and offset and #offset < 16 and not string.find(offset, '%D') and tonumber(offset)
+if not offset then return {} end
 local first = offset - redis.call('LLEN', KEYS[2]) + 1
 local skipped = 0
 if ARGV[1] == epoch and tonumber(ARGV[2]) > first then skipped = tonumber(ARGV[2]) - first end

@@ -9,15 +9,15 @@ use crate::members::{Member, Seen, check};
 use crate::processes::{BrokerProcess, Kind};
 
 /// Nodes of a broker.
-struct Nodes<'a>(&'a dyn Fn() -> BackplaneBuilder);
+pub(crate) struct Nodes<'a>(&'a dyn Fn() -> BackplaneBuilder);
 
 impl Nodes<'_> {
-    fn start(&self) -> Backplane {
+    pub(crate) fn start(&self) -> Backplane {
         (self.0)().spawn().expect("a thread")
     }
 }
 
-fn with_each_broker(test: impl Fn(Nodes<'_>)) {
+pub(crate) fn with_each_broker(test: impl Fn(Nodes<'_>)) {
     let memory = MemoryBroker::new();
     test(Nodes(&|| Backplane::memory(&memory)));
     for kind in [Kind::Redis, Kind::Nats] {

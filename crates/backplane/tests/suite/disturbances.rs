@@ -153,6 +153,106 @@ fn a_replica_that_became_the_master_without_the_last_messages_is_a_gap_for_those
 }
 
 #[test]
+fn fields_that_no_script_has_written_begin_an_epoch_and_do_not_stop_the_room() {
+    let Some(mut redis) = BrokerProcess::start(Kind::Redis, &[]) else { return };
+    for fields in ["e nothing", "o 1e300", "o -7", "o 99999999999999999999", "e 000000000000000x", "o nan"] {
+        let (logs, counts) = disturbed(&mut redis, 1000, |redis, members| {
+            assert_eq!(redis.command(&format!("HSET tidegate:{{.tides}}:m {fields}")), ":0");
+            redis.command("CLIENT KILL TYPE pubsub");
+            members.iter().for_each(|member| member.log.wait(|seen| seen.contains(&Seen::Gap)));
+        });
+        assert!(gaps(&logs).iter().all(|gaps| *gaps >= 1), "{fields}: {:?}", gaps(&logs));
+        assert_eq!(counts.unconfirmed, 0, "{fields}");
+        redis.command("FLUSHALL");
+    }
+}
+
+#[test]
+fn foreign_messages_in_a_stream_do_not_end_a_history() {
+    let Some(mut nats) = BrokerProcess::start(Kind::Nats, &[]) else { return };
+    let long = format!("NATS/1.0\r\nx: {}\r\n\r\n", "x".repeat(200 << 10));
+    let (logs, counts) = disturbed(&mut nats, 1000, |nats, members| {
+        let seen = members[0].log.seen();
+        let epoch = seen.iter().find_map(|event| match event {
+            Seen::Message(position, _) => position.map(|position| position.epoch),
+            _ => None,
+        });
+        let subject = format!("tidegate.store.1000.{:016x}.tides", epoch.expect("a message"));
+        for block in ["NATS/1.0 204 EOB\r\n\r\n", "NATS/1.0 404\r\n\r\n", "NATS/1.0 503\r\n\r\n", "no headers", &long] {
+            nats.publish_to_nats(&subject, block, "");
+            members[1].publish(&format!("behind {block}"));
+        }
+        for member in members {
+            member.log.wait_for(&format!("behind {long}"));
+        }
+        nats.kill();
+        members.iter().for_each(|member| member.log.wait(|seen| seen.contains(&Seen::Connected(false))));
+        nats.restart();
+    });
+    assert_eq!(gaps(&logs), [0; NODES]);
+    assert!(counts.foreign >= 5 && counts.is_up, "{counts:?}");
+}
+
+/// A replica of a server that has all of its messages.
+fn replica_of(redis: &BrokerProcess) -> Option<BrokerProcess> {
+    let arguments = ["--replicaof", "127.0.0.1", &redis.port.to_string(), "--repl-diskless-sync-delay", "0"];
+    BrokerProcess::start(Kind::Redis, &arguments)
+}
+
+/// The offset of the last message in the room.
+fn last_offset(redis: &BrokerProcess) -> String {
+    redis.command("EVAL \"return redis.status_reply(redis.call('HGET', 'tidegate:{.tides}:m', 'o') or '')\" 0")
+}
+
+/// The replica becomes the master, at the address of the old one, which has failed.
+fn promote(redis: &mut BrokerProcess, replica: &BrokerProcess) {
+    let port = redis.port;
+    redis.kill();
+    assert_eq!(replica.command("REPLICAOF NO ONE"), "+OK");
+    assert_eq!(replica.command(&format!("CONFIG SET port {port}")), "+OK");
+}
+
+#[test]
+fn a_replica_that_is_promoted_with_all_messages_goes_on_without_a_gap() {
+    let Some(mut redis) = BrokerProcess::start(Kind::Redis, &[]) else { return };
+    let replica = replica_of(&redis).expect("it is installed");
+    let (logs, counts) = disturbed(&mut redis, 1000, |redis, members| {
+        while last_offset(&replica) != last_offset(redis) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        promote(redis, &replica);
+        members.iter().for_each(|member| member.log.wait(|seen| seen.contains(&Seen::Connected(true))));
+    });
+    assert_eq!(gaps(&logs), [0; NODES]);
+    assert!(counts.downs >= 1 && counts.is_up, "{counts:?}");
+}
+
+#[test]
+fn a_replica_that_is_promoted_without_the_last_messages_is_a_gap_for_each_member() {
+    let Some(mut redis) = BrokerProcess::start(Kind::Redis, &[]) else { return };
+    let replica = replica_of(&redis).expect("it is installed");
+    let (logs, _) = unchecked(&mut redis, 1000, |redis, members| {
+        while last_offset(&replica) != last_offset(redis) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        // From now on the two of them differ.
+        assert_eq!(replica.command("REPLICAOF NO ONE"), "+OK");
+        for number in 0..10 {
+            members
+                .iter()
+                .for_each(|member| assert!(member.publish(&format!("lost {number} {}", member.backplane.id()))));
+        }
+        for member in members {
+            members.iter().for_each(|other| member.log.wait_for(&format!("lost 9 {}", other.backplane.id())));
+        }
+        promote(redis, &replica);
+        members.iter().for_each(|member| member.log.wait(|seen| seen.contains(&Seen::Gap)));
+    });
+    check(&logs, true);
+    assert!(gaps(&logs).iter().all(|gaps| *gaps == 1), "{:?}", gaps(&logs));
+}
+
+#[test]
 fn subscribers_that_exceed_the_output_buffer_read_the_history() {
     let limit = ["--client-output-buffer-limit", "pubsub 64kb 64kb 0"];
     let Some(mut redis) = BrokerProcess::start(Kind::Redis, &limit) else { return };

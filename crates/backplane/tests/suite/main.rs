@@ -8,4 +8,6 @@ mod disturbances;
 mod members;
 mod processes;
 mod simulation;
+mod subscribers;
+mod users;
 mod work;

@@ -77,6 +77,17 @@ impl BrokerProcess {
         line.trim_end().to_owned()
     }
 
+    /// Publishes a message with these bytes as its headers, as a client of another author.
+    pub(crate) fn publish_to_nats(&self, subject: &str, headers: &str, payload: &str) {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).expect("a connection");
+        let (head, all) = (headers.len(), headers.len() + payload.len());
+        let message = format!("HPUB {subject} {head} {all}\r\n{headers}{payload}\r\n");
+        let wire = format!("CONNECT {{\"verbose\":false,\"headers\":true}}\r\n{message}PING\r\n");
+        stream.write_all(wire.as_bytes()).expect("it is sent");
+        let mut lines = BufReader::new(stream).lines().map(|line| line.expect("a reply"));
+        assert!(lines.any(|line| line == "PONG"));
+    }
+
     fn ready(mut self) -> Self {
         self.wait_until_ready();
         self

@@ -1,8 +1,10 @@
 //! The tests of `tidegate-buffer` through its public interface: one program, a module for each noun.
 
 mod input;
+mod input_model;
 mod model;
 mod outbound;
 mod outbound_memory;
+mod outbound_owners;
 mod properties;
 mod support;

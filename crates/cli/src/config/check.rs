@@ -6,14 +6,16 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use super::mistakes::{Mistakes, Place};
 use super::model::{Action, Conditions, Route};
 use super::reach;
-use super::{Config, PathRule, RedirectHttps, host_key};
+use super::{Config, Forwards, PathRule, RedirectHttps, forwarding, host_key};
 
 impl Config {
     /// Checks the rules between tables.
     pub(super) fn check(&self, mistakes: &mut Mistakes) {
+        forwarding::check(self, mistakes);
         self.check_names(mistakes);
         self.check_addresses(mistakes);
-        if self.routes.is_empty() && !self.redirects_all() && !mistakes.has_errors() {
+        let needs_routes = self.listen.is_empty() || self.listen.iter().any(|listen| listen.forwards.is_none());
+        if self.routes.is_empty() && needs_routes && !self.redirects_all() && !mistakes.has_errors() {
             mistakes.add(None, "there is no [[route]] and no [[site]]");
         }
         self.check_hosts(mistakes);
@@ -66,8 +68,13 @@ impl Config {
             Some(Action::Upstream(wanted)) => Some(wanted.clone()),
             _ => None,
         };
+        let of_listeners = self.listen.iter().flat_map(|listen| {
+            let named = listen.sni.iter().map(|(_, upstream)| upstream);
+            listen.upstream.iter().chain(named).cloned()
+        });
         let of_mirror = |route: &Route| route.proxying.mirror.as_ref().map(|mirror| mirror.upstream.clone());
-        for wanted in self.routes.iter().flat_map(|route| of_action(route).into_iter().chain(of_mirror(route))) {
+        let of_routes = self.routes.iter().flat_map(|route| of_action(route).into_iter().chain(of_mirror(route)));
+        for wanted in of_routes.chain(of_listeners) {
             if wanted.value.is_empty() {
                 continue;
             }
@@ -83,21 +90,31 @@ impl Config {
         }
         for upstream in &self.upstreams {
             if names.get(&*upstream.name.value) == Some(&false) {
-                mistakes.warn(upstream.name.place, format!("no route uses the upstream `{}`", upstream.name.value));
+                mistakes.warn(
+                    upstream.name.place,
+                    format!("no route uses the upstream `{}`, and no listener", upstream.name.value),
+                );
             }
         }
     }
 
     fn check_addresses(&self, mistakes: &mut Mistakes) {
         let mut addresses = HashSet::new();
-        let mut has_https = false;
+        let (mut has_https, mut has_http) = (false, false);
         for listen in &self.listen {
             has_https |= listen.is_https;
+            has_http |= !listen.is_https;
             for address in &listen.addresses {
                 let has_port = address.value.ip().is_none_or(|ip| ip.port() > 0);
-                if has_port && !addresses.insert(address.value.to_string()) {
+                let is_udp = listen.forwards == Some(Forwards::Udp);
+                if has_port && !addresses.insert((is_udp, address.value.to_string())) {
                     mistakes.add(address.place, format!("a second listener at {}", address.value));
                 }
+            }
+        }
+        for acme in self.listen.iter().filter_map(|listen| listen.acme.as_ref()) {
+            if acme.has_http01() && !has_http {
+                mistakes.add(acme.place, "the challenge `http-01` needs an http listener");
             }
         }
         for listen in self.listen.iter().filter(|listen| listen.redirect_https == Some(RedirectHttps::First)) {

@@ -20,10 +20,16 @@ pub(crate) struct Listen {
     pub(crate) addresses: Vec<Located<Address>>,
     pub(crate) ipv6_only: bool,
     pub(crate) is_https: bool,
+    /// It passes connections or datagrams on below HTTP.
+    pub(crate) forwards: Option<Forwards>,
+    /// The upstream of those; with TLS, of the names that `sni` does not have.
+    pub(crate) upstream: Option<Located<String>>,
+    /// Server names (SNI), each with its upstream.
+    pub(crate) sni: Vec<(Located<String>, Located<String>)>,
     pub(crate) certificates: Vec<CertificateFiles>,
     /// The names of a certificate that is made at the start.
     pub(crate) self_signed: Option<Vec<String>>,
-    /// A certificate that an authority issues; only flags have it.
+    /// A certificate that an authority issues.
     pub(crate) acme: Option<AcmeSettings>,
     pub(crate) client_ca: Option<Located<PathBuf>>,
     pub(crate) ticket_keys: Vec<Located<PathBuf>>,
@@ -38,6 +44,15 @@ pub(crate) struct Listen {
     pub(crate) connections_per_address: Option<u32>,
     pub(crate) connection_rate_per_address: Option<ConnectionRate>,
     pub(crate) limits: ListenLimits,
+}
+
+/// The traffic that a listener below HTTP passes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Forwards {
+    Tcp,
+    Udp,
+    /// TLS as it comes, by the server name of its ClientHello.
+    TlsPassthrough,
 }
 
 /// Whether connections begin with a PROXY header.
@@ -102,9 +117,11 @@ numbers! {
     streams "streams" COUNT, "", "Streams of an HTTP/2 connection at once.";
     head_timeout "head-timeout" SECONDS, "", "Until a request's head is complete.";
     body_timeout "body-timeout" SECONDS, "", "How far a body may fall behind its least rate.";
-    idle_timeout "idle-timeout" SECONDS, "", "How long a connection may be idle between requests.";
+    idle_timeout "idle-timeout" SECONDS, "", "How long a connection may be idle between requests; an hour for `tcp` and `tls-passthrough`, a minute for a flow of `udp`, unless set.";
     write_timeout "write-timeout" SECONDS, "", "Without progress in sending to a client.";
-    handshake_timeout "handshake-timeout" SECONDS, "", "Until the TLS handshake and a PROXY header are complete.";
+    handshake_timeout "handshake-timeout" SECONDS, "", "Until the TLS handshake, or the ClientHello that is passed on, and a PROXY header are complete.";
+    flows "flows" COUNT, "", "Of `udp`: flows at once; for one more the one that was idle longest ends. 4,096, or an eighth of the descriptors, unless set.";
+    datagram_bytes "datagram-bytes" Kind::Integer { min: 1, max: u16::MAX as i64 }, "9216", "Of `udp`: bytes of a datagram; a longer one is dropped.";
 }
 
 impl Keys for Listen {
@@ -116,10 +133,27 @@ impl Keys for Listen {
         })
         .required()
         .known_as(&["bind", "port", "addresses"]),
-        Key::<Self>::new("protocol", Kind::Choice(&["http", "https"]), "Whether connections are encrypted.", |to, value, reader| {
-            to.is_https = reader.text(value) == "https";
+        Key::<Self>::new("protocol", Kind::Choice(&["http", "https", "tcp", "tls-passthrough", "udp"]), "HTTP in the clear or encrypted, for routes; or connections, TLS as it comes, or datagrams that are passed on to an upstream.", |to, value, reader| {
+            let protocol = reader.text(value);
+            to.is_https = protocol == "https";
+            to.forwards = match &*protocol {
+                "tcp" => Some(Forwards::Tcp),
+                "tls-passthrough" => Some(Forwards::TlsPassthrough),
+                "udp" => Some(Forwards::Udp),
+                _ => None,
+            };
         })
         .default("\"http\""),
+        Key::<Self>::new("upstream", Kind::Text, "The upstream of `tcp` and `udp`, with servers such as `tcp://10.0.0.1:5432`; with `tls-passthrough` that of names which `sni` does not have, which are refused unless it is set.", |to, value, reader| {
+            to.upstream = Some(reader.located(value));
+        })
+        .known_as(&["target", "proxy-pass", "backend"]),
+        Key::<Self>::new("sni", Kind::Map(&Kind::Text), "Of `tls-passthrough`: the upstream of each server name. `*.sea.example` is for all names below; an exact name comes first, then the longest domain.", |to, value, reader| {
+            to.sni = reader.entries(value).iter().map(|(name, upstream)| {
+                (Located::new(name.text.clone(), name.place), reader.located(upstream))
+            }).collect();
+        })
+        .known_as(&["names", "server-names"]),
         Key::<Self>::new("certificates", Kind::List(&Kind::Table(info::<CertificateFiles>)), "Certificates of an https listener: a client gets the one with the name that it requests (SNI), otherwise the first.", |to, value, reader| {
             to.certificates = reader.tables(value);
         })
@@ -130,6 +164,10 @@ impl Keys for Listen {
                 _ => reader.boolean(value).then(|| vec!["localhost".to_owned(), "127.0.0.1".to_owned()]),
             };
         }),
+        Key::<Self>::new("acme", Kind::Table(info::<AcmeSettings>), "A certificate that an authority issues and renews.", |to, value, reader| {
+            to.acme = Some(reader.table(value));
+        })
+        .known_as(&["lets-encrypt", "tls-auto"]),
         Key::<Self>::new("client-ca", Kind::Path, "Refuse clients without a certificate that one in this file (PEM) vouches for.", |to, value, reader| {
             to.client_ca = Some(reader.path(value));
         }),
@@ -174,17 +212,18 @@ impl Keys for Listen {
     }
 
     fn check(&mut self, mistakes: &mut Mistakes) {
-        let has_certificate = !self.certificates.is_empty() || self.self_signed.is_some();
+        let sources = [!self.certificates.is_empty(), self.acme.is_some(), self.self_signed.is_some()];
+        let has_certificate = sources.contains(&true);
         if self.is_https && !has_certificate {
-            mistakes.add(self.place, "an https listener has `certificates`, or `self-signed`");
+            mistakes.add(self.place, "an https listener has `certificates`, `acme`, or `self-signed`");
         }
-        if !self.certificates.is_empty() && self.self_signed.is_some() {
-            mistakes.add(self.place, "`certificates` and `self-signed` exclude each other");
+        if sources.iter().filter(|is_set| **is_set).count() > 1 {
+            mistakes.add(self.place, "`certificates`, `acme` and `self-signed` exclude each other");
         }
         let is_of_tls =
             has_certificate || self.client_ca.is_some() || !self.ticket_keys.is_empty() || !self.versions.is_empty();
-        if !self.is_https && (is_of_tls || self.http3) {
-            let keys = "`certificates`, `self-signed`, `client-ca`, `ticket-keys`, `versions` and `http3`";
+        if !self.is_https && self.forwards.is_none() && (is_of_tls || self.http3) {
+            let keys = "`certificates`, `acme`, `self-signed`, `client-ca`, `ticket-keys`, `versions` and `http3`";
             mistakes.add(self.place, format!("{keys} need `protocol = \"https\"`"));
         }
         if self.is_https && self.redirect_https.is_some() {
@@ -201,7 +240,30 @@ impl Listen {
     pub(crate) fn without_places(&self) -> Self {
         let mut listen = Self { place: Place::FLAG, ..self.clone() };
         listen.certificates.iter_mut().for_each(|files| files.place = Place::FLAG);
+        listen.acme.iter_mut().for_each(|acme| acme.place = Place::FLAG);
         listen
+    }
+
+    /// The same without the upstreams, which may change while the listener stays.
+    pub(crate) fn without_upstreams(&self) -> Self {
+        Self { upstream: None, sni: Vec::new(), ..self.without_places() }
+    }
+
+    /// Its addresses with their scheme, as the file has them.
+    pub(crate) fn name(&self) -> String {
+        let addresses: Vec<_> = self.addresses.iter().map(|address| address.value.to_string()).collect();
+        format!("{}{}", self.scheme(), addresses.join(" "))
+    }
+
+    /// The scheme of its addresses, for readers.
+    pub(crate) fn scheme(&self) -> &'static str {
+        match (self.forwards, self.is_https) {
+            (Some(Forwards::Tcp), _) => "tcp://",
+            (Some(Forwards::Udp), _) => "udp://",
+            (Some(Forwards::TlsPassthrough), _) => "tls://",
+            (None, true) => "https://",
+            (None, false) => "http://",
+        }
     }
 }
 

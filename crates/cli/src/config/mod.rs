@@ -4,18 +4,20 @@
 //! how a table describes its keys; `reader.rs` reads by these descriptions, and `schema.rs` and `reference.rs` write the
 //! JSON schema and the table for readers from them. The tables: `listen.rs`, `upstream.rs`, `route.rs` with
 //! `proxying.rs`, `mirror.rs`, `rewriting.rs`, `guards.rs`, `rate.rs`, `cors.rs`, `caching.rs`, `sticky.rs`, `auth.rs` and
-//! `files.rs`, and here the file itself with `request_ids.rs`; `model.rs` and `path_rule.rs` have the types of a route.
+//! `files.rs`, with `forwarding.rs` for listeners below HTTP, and here the file itself with `request_ids.rs`; `model.rs` and `path_rule.rs` have the types of a route.
 //! `check.rs` has the rules between tables, `reach.rs` warnings about parts that nothing reaches. `mistakes.rs` collects all
 //! mistakes. `gateway/` runs a configuration.
 //!
 //! A new key is one entry in the `KEYS` of its table.
 
+mod acme;
 mod auth;
 mod caching;
 mod check;
 mod cors;
 mod environment;
 mod files;
+mod forwarding;
 mod globs;
 mod guards;
 mod keys;
@@ -42,6 +44,7 @@ mod value;
 
 use std::path::Path;
 
+use tidegate::IpNet;
 use tidegate::http::Slashes;
 
 use crate::access_log::AccessLogFormat;
@@ -50,7 +53,7 @@ pub(crate) use self::auth::JwtRule;
 pub(crate) use self::caching::CacheRule;
 pub(crate) use self::check::{PathPlan, host_plan};
 use self::keys::{Key, Keys, Kind, info};
-pub(crate) use self::listen::{CertificateFiles, HeaderMode, Listen, ListenLimits, RedirectHttps};
+pub(crate) use self::listen::{CertificateFiles, Forwards, HeaderMode, Listen, ListenLimits, RedirectHttps};
 pub(crate) use self::literal::{host_key, refuse_variable};
 pub(crate) use self::mistakes::{Located, Mistakes, Place};
 pub(crate) use self::model::{
@@ -59,7 +62,7 @@ pub(crate) use self::model::{
 };
 pub(crate) use self::path_rule::PathRule;
 pub(crate) use self::proxying::RESPONSE_TIMEOUT_MAX;
-pub(crate) use self::rate::RateRule;
+pub(crate) use self::rate::{RateRule, RedisServer};
 use self::reader::Reader;
 pub(crate) use self::request_ids::RequestIdRule;
 use self::route::Site;
@@ -75,6 +78,8 @@ pub(crate) struct Config {
     pub(crate) access_log: AccessLogFormat,
     pub(crate) request_ids: Option<RequestIdRule>,
     pub(crate) slashes: SlashRule,
+    /// Proxies in front.
+    pub(crate) trusted: Vec<IpNet>,
     pub(crate) listen: Vec<Listen>,
     pub(crate) upstreams: Vec<Upstream>,
     /// Those of sites too.
@@ -114,6 +119,10 @@ impl Keys for Config {
             to.slashes = reader.choice(value, &values, SlashRule::Merge);
         })
         .default("\"merge\""),
+        Key::<Self>::new("trusted", Kind::OneOrMore(&Kind::Text), "Networks of proxies in front, whose `X-Forwarded-For` names the client: for `client`, `allow`, `deny`, `rate`, `hash-key`, `{client.ip}`, the access log and the fields about the client.", |to, value, reader| {
+            to.trusted = reader.networks(value);
+        })
+        .known_as(&["trusted-proxies"]),
         Key::<Self>::new("listen", Kind::List(&Kind::Table(info::<Listen>)), "Where the server listens.", |to, value, reader| {
             let listen = reader.tables(value);
             to.listen.extend(listen);
@@ -144,7 +153,7 @@ impl Config {
         for table in read_all(path, &mut mistakes) {
             let Data::Table(entries) = &table.data else { continue };
             for (name, value) in entries {
-                if matches!(&*name.text, "access-log" | "request-id" | "slashes") {
+                if matches!(&*name.text, "access-log" | "request-id" | "slashes" | "trusted") {
                     if scalars.iter().any(|(other, _)| *other == name.text) {
                         mistakes.add(name.place, format!("another file has `{}` already", name.text));
                     }
@@ -152,6 +161,9 @@ impl Config {
                 }
             }
             Reader { mistakes: &mut mistakes }.take_all(&mut config, entries);
+        }
+        for route in &mut config.routes {
+            route.proxying.trusted.get_or_insert_with(|| config.trusted.clone());
         }
         config.check(&mut mistakes);
         (if mistakes.has_errors() { None } else { Some(config) }, mistakes)

@@ -182,7 +182,8 @@ pub(crate) struct ProxyRules {
     pub(crate) hash_key: HashKey,
     pub(crate) x_forwarded: bool,
     pub(crate) forwarded: bool,
-    pub(crate) trusted: Vec<IpNet>,
+    /// Proxies in front; those of the file, unless set.
+    pub(crate) trusted: Option<Vec<IpNet>>,
     pub(crate) upgrades: Option<Vec<String>>,
     pub(crate) connect: bool,
     pub(crate) half_close: Option<bool>,
@@ -210,7 +211,7 @@ impl Default for ProxyRules {
             hash_key: HashKey::Client,
             x_forwarded: true,
             forwarded: false,
-            trusted: Vec::new(),
+            trusted: None,
             upgrades: None,
             connect: false,
             half_close: None,

@@ -170,10 +170,9 @@ proxy_key!(FORWARDED, "forwarded", Kind::Boolean, "false", "Add `Forwarded` (RFC
 pub(super) const TRUSTED: Key<Route> = Key::<Route>::new(
     "trusted",
     Kind::OneOrMore(&Kind::Text),
-    "Networks of proxies in front, whose fields about the client count: for `client`, `allow`, `deny`, `rate` and `{client.ip}`.",
-    |to, value, reader| to.proxying.trusted = reader.networks(value),
+    "Networks of proxies in front, in place of those of the file.",
+    |to, value, reader| to.proxying.trusted = Some(reader.networks(value)),
 )
-.default("[]")
 .known_as(&["trusted-proxies"]);
 proxy_key!(
     UPGRADES,

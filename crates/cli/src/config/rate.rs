@@ -1,10 +1,13 @@
 //! The value of `rate`: a text, or a table with the Redis server where gateways share the counts.
 
+use std::path::PathBuf;
+
 use tidegate::ConnectionRate;
-use tidegate::redis::Client;
+use tidegate::redis::{Client, ClientBuilder};
+use tidegate::tls::rustls::pki_types::ServerName;
 
 use super::keys::{Key, Keys, Kind};
-use super::mistakes::Place;
+use super::mistakes::{Mistakes, Place};
 use super::reader::Reader;
 use super::value::{Data, Value};
 use crate::admission::parse_rate;
@@ -13,13 +16,46 @@ use crate::admission::parse_rate;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct RateRule {
     pub(crate) rate: Option<ConnectionRate>,
-    /// The URL of the Redis server, if gateways share the counts.
-    pub(crate) shared: Option<String>,
+    /// The Redis server, if gateways share the counts.
+    pub(crate) shared: Option<RedisServer>,
     /// The name of the counts; that of the route, unless set.
     pub(crate) name: Option<String>,
     /// Requests are refused while Redis does not answer.
     pub(crate) is_closed: bool,
+    /// That of `ca`.
+    ca_place: Option<Place>,
 }
+
+/// A Redis server.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct RedisServer {
+    url: String,
+    /// Certificates that vouch for it over TLS; those that the system trusts, unless set.
+    pub(crate) ca: Option<PathBuf>,
+}
+
+impl RedisServer {
+    /// A client of it, and its name for TLS with `rediss`; `None` if the URL is none.
+    pub(crate) fn client(&self) -> Option<(ClientBuilder, Option<String>)> {
+        let rest = self.url.split_at_checked(SECURE.len()).filter(|(scheme, _)| scheme.eq_ignore_ascii_case(SECURE));
+        let Some((_, rest)) = rest else { return Some((Client::url(&self.url).ok()?, None)) };
+        let builder = Client::url(&format!("redis://{rest}")).ok()?;
+        let authority = rest.split('/').next()?;
+        let server = authority.rsplit('@').next()?;
+        let host = match server.strip_prefix('[').and_then(|inside| inside.split_once(']')) {
+            Some((inside, _)) => inside,
+            None => server.rsplit_once(':').map_or(server, |(host, _)| host),
+        };
+        ServerName::try_from(host).ok()?;
+        Some((builder, Some(host.to_owned())))
+    }
+
+    fn is_secure(&self) -> bool {
+        self.client().is_some_and(|(_, tls_name)| tls_name.is_some())
+    }
+}
+
+const SECURE: &str = "rediss://";
 
 impl RateRule {
     /// A rule from either form.
@@ -39,7 +75,7 @@ fn rate(value: &Value, reader: &mut Reader<'_>) -> Option<ConnectionRate> {
 
 fn mistake_of_url(place: Place, reader: &mut Reader<'_>) {
     // The URL may have a password.
-    reader.mistake(place, "`shared` is not redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE] or unix:PATH");
+    reader.mistake(place, "`shared` is not redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE], rediss or unix:PATH");
 }
 
 impl Keys for RateRule {
@@ -54,16 +90,26 @@ impl Keys for RateRule {
         Key::<Self>::new(
             "shared",
             Kind::Secret,
-            "The Redis server: `redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE]`, or `unix:PATH`.",
+            "The Redis server: `redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE]`, `rediss` for TLS, or `unix:PATH`.",
             |to, value, reader| {
-                let url = reader.secret(value);
-                if Client::url(url.trim()).is_err() {
+                let server = to.shared.get_or_insert_default();
+                server.url = reader.secret(value).trim().to_owned();
+                if server.client().is_none() {
                     mistake_of_url(value.place, reader);
                 }
-                to.shared = Some(url.trim().to_owned());
             },
         )
         .required(),
+        Key::<Self>::new(
+            "ca",
+            Kind::Path,
+            "Certificates (PEM) that vouch for a server of `rediss`; those that the system trusts, unless set.",
+            |to, value, reader| {
+                let path = reader.path(value);
+                to.shared.get_or_insert_default().ca = Some(path.value);
+                to.ca_place = Some(value.place);
+            },
+        ),
         Key::<Self>::new(
             "name",
             Kind::Text,
@@ -79,4 +125,43 @@ impl Keys for RateRule {
         )
         .default("\"open\""),
     ];
+
+    fn check(&mut self, mistakes: &mut Mistakes) {
+        let is_secure = self.shared.as_ref().is_some_and(RedisServer::is_secure);
+        // The rules of two readings of a file are equal wherever they stand.
+        if let Some(place) = self.ca_place.take()
+            && !is_secure
+        {
+            mistakes.add(place, "`ca` needs a server of `rediss://`");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_for_tls_is_the_host_of_the_url() {
+        let named = |url: &str| {
+            let server = RedisServer { url: url.to_owned(), ca: None };
+            server.client().map(|(_, name)| name)
+        };
+        for (url, expected) in [
+            ("redis://sea.example", Some(None)),
+            ("unix:/run/redis", Some(None)),
+            ("rediss://sea.example", Some(Some("sea.example"))),
+            ("REDISS://:secret@sea.example:6380/2", Some(Some("sea.example"))),
+            ("rediss://user:p%40ss@[::1]:6380", Some(Some("::1"))),
+            ("rediss://::1", None),
+            ("rediss://192.0.2.1:1", Some(Some("192.0.2.1"))),
+            ("rediss://", None),
+            ("rediss://a b", None),
+            ("rediss://sea.example/x", None),
+            ("rediss", None),
+            ("rediés://a", None),
+        ] {
+            assert_eq!(named(url), expected.map(|name| name.map(str::to_owned)), "{url}");
+        }
+    }
 }

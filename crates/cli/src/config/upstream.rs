@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use tidegate::http::proxy::{Balance, UpstreamUrl, WEIGHT_MAX};
+use tidegate::l4::ServerAddress;
 
 use super::keys::{Key, Keys, Kind, info};
 use super::literal::refuse_variable;
@@ -15,6 +16,8 @@ use super::value::{Data, Value};
 pub(crate) struct Upstream {
     pub(crate) name: Located<String>,
     pub(crate) servers: Vec<UpstreamServer>,
+    /// Servers of `tcp`, `tls-passthrough` or `udp`, each with its weight.
+    pub(crate) l4_servers: Vec<(ServerAddress, u32)>,
     pub(crate) balance: Balance,
     pub(crate) send_proxy: bool,
     pub(crate) ca: Option<Located<PathBuf>>,
@@ -43,7 +46,7 @@ impl Keys for Upstream {
         Key::<Self>::new(
             "servers",
             Kind::List(&Kind::Either(&[Kind::Text, Kind::Table(info::<WeightedServer>)])),
-            "URLs: `http://`, `https://`, `h2c://`, `unix:` or `unix+h2c:`; each alone or as a table with a weight.",
+            "URLs: `http://`, `https://`, `h2c://`, `unix:` or `unix+h2c:` for routes, `tcp://` or `udp://` with a port for listeners that pass on; each alone or as a table with a weight.",
             |to, value, reader| {
                 let Data::List(items) = &value.data else { return };
                 if items.is_empty() {
@@ -54,6 +57,13 @@ impl Keys for Upstream {
                         Data::Table(_) => reader.table(item),
                         _ => WeightedServer { url: reader.located(item), weight: 1 },
                     };
+                    if server.url.value.starts_with("tcp://") || server.url.value.starts_with("udp://") {
+                        match server.url.value.parse() {
+                            Ok(address) => to.l4_servers.push((address, server.weight)),
+                            Err(error) => reader.mistake(item.place, format!("the address of a server: {error}")),
+                        }
+                        continue;
+                    }
                     match server.url.value.parse() {
                         Ok(url) => to.servers.push(UpstreamServer { url, weight: server.weight }),
                         Err(error) => reader.mistake(item.place, format!("the URL of a server: {error}")),

@@ -1,21 +1,20 @@
 //! The middleware of a route: its parts that all loops share, and those of each loop.
 
-use std::collections::HashMap;
 use std::error::Error;
 use std::rc::Rc;
-use std::time::Duration;
 
 use tidegate::http::auth::{ForwardAuth, Jwt};
 use tidegate::http::cache::Cache;
 use tidegate::http::proxy::RateLimit;
 use tidegate::http::{
-    AsyncMiddleware, BasicAuth, ConcurrencyLimit, NetworkRules, Passwords, PasswordsError, RedisRateStore,
-    SecurityFields, SharedRateLimit, TrustedProxies, WithMiddleware, Wrapper,
+    AsyncMiddleware, BasicAuth, ConcurrencyLimit, NetworkRules, Passwords, PasswordsError, SecurityFields,
+    SharedRateLimit, TrustedProxies, WithMiddleware, Wrapper,
 };
 use tidegate::proxy_protocol::Networks;
-use tidegate::{ConnectionRate, IpNet, redis};
+use tidegate::{ConnectionRate, IpNet};
 
-use crate::config::{Action, CacheRule, JwtRule, RateRule, Route};
+use super::rate_stores::RateStores;
+use crate::config::{Action, CacheRule, JwtRule, Route};
 
 /// The middleware of a route that all loops share.
 pub(super) struct Guards {
@@ -155,7 +154,7 @@ fn rates(
     let Some(given) = rule.rate else { return Ok((None, None)) };
     let limit = RateLimit::new(given).key(route.guards.rate_by.clone()).trusted(trusted.clone());
     Ok(match &rule.shared {
-        Some(url) => (None, Some(stores.share(url, limit, rule, route)?)),
+        Some(server) => (None, Some(stores.share(server, limit, rule, route)?)),
         None => (Some(limit), None),
     })
 }
@@ -180,44 +179,12 @@ fn stores_the_same(one: &Route, other: &Route) -> bool {
     one.guards.cache == other.guards.cache && upstream(one) == upstream(other) && one.proxying == other.proxying
 }
 
-/// The clients of Redis servers where gateways share counts, by their URLs.
-#[derive(Default)]
-pub(super) struct RateStores(HashMap<String, redis::Client>);
-
-impl RateStores {
-    /// A limit whose counts are in Redis, under the name of the rule or the route.
-    fn share(
-        &mut self,
-        url: &str,
-        limit: RateLimit,
-        rule: &RateRule,
-        route: &Route,
-    ) -> Result<SharedRateLimit, Box<dyn Error>> {
-        let client = match self.0.get(url) {
-            Some(client) => client.clone(),
-            None => {
-                let client = redis::Client::url(url)?.name("tidegate").timeout(REDIS_TIMEOUT).spawn()?;
-                self.0.insert(url.to_owned(), client.clone());
-                client
-            }
-        };
-        let hosts = || route.hosts.iter().map(|host| &*host.value).collect::<Vec<_>>().join(" ");
-        let of_route = || format!("{} {}", hosts(), route.path.value.patterns().join(" "));
-        let name = rule.name.clone().unwrap_or_else(of_route);
-        let limit = limit.shared(&name, RedisRateStore::new(client));
-        Ok(if rule.is_closed { limit.fail_closed() } else { limit })
-    }
-}
-
 /// The proxies in front of a route.
 pub(super) fn trusted(route: &Route) -> TrustedProxies {
-    TrustedProxies::new(networks(&route.proxying.trusted))
+    TrustedProxies::new(networks(route.proxying.trusted.as_deref().unwrap_or_default()))
 }
 
 /// Networks as a set.
 pub(super) fn networks(networks: &[IpNet]) -> Networks {
     networks.iter().fold(Networks::default(), |all, one| all.and(one.addr(), one.prefix_len()))
 }
-
-/// A command of a request that has given up long before is not sent any more.
-const REDIS_TIMEOUT: Duration = Duration::from_secs(1);

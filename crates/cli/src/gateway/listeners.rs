@@ -7,10 +7,12 @@ use std::time::Duration;
 use tidegate::engine::{RunningListener, ServedListener};
 use tidegate::http::{self, Request};
 use tidegate::metrics::HttpMetrics;
-use tidegate::{Address, Admission, ListenOptions, Listener, Server, ServerHandle, quic};
+use tidegate::{Address, Admission, EndpointListener, ListenOptions, Listener, Server, ServerHandle, quic};
 
+use super::forwarding::{Forwarder, Forwarding};
 use super::routes::RouteTable;
-use crate::config::{Config, HeaderMode, Listen, ListenLimits, RESPONSE_TIMEOUT_MAX, RedirectHttps};
+use crate::acme;
+use crate::config::{Config, Forwards, HeaderMode, Listen, ListenLimits, RESPONSE_TIMEOUT_MAX, RedirectHttps};
 use crate::server::ProcessOptions;
 use crate::tls::Tls;
 use crate::to_https::to_https;
@@ -28,11 +30,12 @@ pub(super) struct ServerParts<'a> {
     pub(super) process: &'a ProcessOptions,
     pub(super) metrics: Option<&'a HttpMetrics>,
     pub(super) table: &'a Arc<RouteTable>,
+    pub(super) forwarding: &'a Forwarding,
 }
 
 impl ListenPlan {
     pub(super) fn new(config: &Config) -> Self {
-        let listens = config.listen.iter().map(Listen::without_places).collect();
+        let listens = config.listen.iter().map(Listen::without_upstreams).collect();
         Self { listens, is_proxy: !config.upstreams.is_empty() }
     }
 
@@ -53,23 +56,59 @@ impl ListenPlan {
             let [listen] = &self.listens[..] else {
                 return Err("the environment passes listeners (LISTEN_FDS), which are for one [[listen]] alone".into());
             };
+            if listen.forwards == Some(Forwards::Udp) {
+                return Err("the environment passes listeners (LISTEN_FDS), which are not for `udp`".into());
+            }
             let config = self.config(parts, listen, tls[0].as_ref())?;
             let server = parts.process.apply(inherited).replaceable();
-            return Ok(server
-                .run_main(|listener| self.serve(parts, listen, config, with_admission(listener, parts, listen)))?);
+            return Ok(server.run_main(|listener| {
+                let listener = with_admission(listener, parts, listen);
+                self.serve_streams(parts, (0, listen), config, listener)
+            })?);
         }
         let mut server = parts.process.apply(Server::new()).replaceable();
         if let Some(replaced) = replaced {
             server = server.replaces(replaced)?;
         }
-        for (listen, tls) in self.listens.iter().zip(tls) {
+        for (number, (listen, tls)) in self.listens.iter().zip(tls).enumerate() {
+            if let Some(Forwarder::Udp(forwarder)) = parts.forwarding.of(number) {
+                for address in &listen.addresses {
+                    server = server.endpoint(forwarder.serve(EndpointListener::at(address.value.clone())));
+                }
+                continue;
+            }
             let options = ListenOptions { only_v6: listen.ipv6_only, ..ListenOptions::default() };
             let listener = listen.addresses.iter().map(|address| address.value.clone()).collect::<Listener>();
             let listener = with_admission(listener.options(options), parts, listen);
             let config = self.config(parts, listen, tls.as_ref())?;
-            server = server.listener(self.serve(parts, listen, config, listener));
+            server = server.listener(self.serve_streams(parts, (number, listen), config, listener));
         }
         Ok(server.run()?)
+    }
+
+    /// The schemes of the addresses of a running server: one for each listener, then one for each address of `udp`.
+    pub(super) fn schemes(&self) -> Vec<&'static str> {
+        let is_udp = |listen: &&Listen| listen.forwards == Some(Forwards::Udp);
+        let (udp, others): (Vec<_>, Vec<_>) = self.listens.iter().partition(is_udp);
+        let of_udp = udp.iter().flat_map(|listen| listen.addresses.iter().map(|_| listen.scheme()));
+        others.iter().map(|listen| listen.scheme()).chain(of_udp).collect()
+    }
+
+    /// A listener of connections, by its number.
+    fn serve_streams(
+        &self,
+        parts: &ServerParts<'_>,
+        (number, listen): (usize, &Listen),
+        config: http::Config,
+        listener: Listener,
+    ) -> ServedListener {
+        if let Some(Forwarder::Tcp(forwarder)) = parts.forwarding.of(number) {
+            let mut limits = parts.process.limits();
+            limits.connections_max = listen.limits.connections.map_or(limits.connections_max, |count| count as usize);
+            limits.write_timeout = ListenLimits::seconds(listen.limits.write_timeout).unwrap_or(limits.write_timeout);
+            return forwarder.serve(listener.limits(limits));
+        }
+        self.serve(parts, listen, config, listener)
     }
 
     fn serve(
@@ -79,14 +118,16 @@ impl ListenPlan {
         config: http::Config,
         listener: Listener,
     ) -> ServedListener {
+        let http01 = if listen.is_https { Vec::new() } else { acme::http01(&self.listens) };
         match listen.redirect_https {
             Some(rule) => {
                 let (port, table) = (self.https_port(rule), parts.table.clone());
-                config.serve(listener, move || table.router_of(move |request: Request| to_https(&request, port)))
+                let redirect = move |request: Request| to_https(&request, port);
+                config.serve(listener, move || table.router_of(redirect, &http01))
             }
             None => {
                 let table = parts.table.clone();
-                config.serve(listener, move || table.router())
+                config.serve(listener, move || table.router(&http01))
             }
         }
     }

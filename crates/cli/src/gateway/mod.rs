@@ -1,13 +1,16 @@
 //! Runs a configuration: `run`, `serve --config`, `serve --root` and `proxy`.
 //!
-//! `listeners.rs` starts the server, `routes.rs` makes routers, with `conditions.rs`, `guards.rs` and `upstreams.rs`. Here a
+//! `listeners.rs` starts the server, `forwarding.rs` makes forwarders for listeners below HTTP, `routes.rs` makes routers,
+//! with `conditions.rs`, `guards.rs`, `rate_stores.rs` and `upstreams.rs`. Here a
 //! configuration takes the place of another one, as a whole or not at all. If the listeners stay as they are, the loops
 //! take other routers. Otherwise another server starts, which keeps the listeners of the addresses that stay; then the old
 //! one drains.
 
 mod conditions;
+mod forwarding;
 mod guards;
 mod listeners;
+mod rate_stores;
 mod routes;
 mod upstreams;
 
@@ -22,6 +25,7 @@ use tidegate::http::cache::CacheCounts;
 use tidegate::metrics::{HttpMetrics, MetricsText};
 use tidegate::{Server, StartError};
 
+use self::forwarding::{Forwarder, Forwarding, write_forwarders};
 use self::listeners::{ListenPlan, ServerParts};
 use self::routes::{OpenRoutes, RouteTable};
 use crate::access_log::AccessLines;
@@ -100,7 +104,8 @@ pub(crate) fn run(source: Source, process: ProcessOptions) -> Result<(), Box<dyn
 /// upstream.
 pub(crate) fn check(config: &Config) -> Result<String, Box<dyn Error>> {
     OpenRoutes::open(config, None)?;
-    for listen in &config.listen {
+    // Reading the file has checked `acme`. Its folder is the server's to make.
+    for listen in config.listen.iter().filter(|listen| listen.acme.is_none()) {
         Tls::of(listen, None)?;
     }
     let (listeners, upstreams, routes) = (config.listen.len(), config.upstreams.len(), config.routes.len());
@@ -117,6 +122,8 @@ struct Gateway {
     admin: RunningAdmin,
     /// The table in use, which can be read during a reload.
     table: Mutex<Arc<RouteTable>>,
+    /// The forwarders in use, each with the addresses of its listener.
+    forwarders: Mutex<Vec<(String, Forwarder)>>,
     /// Held as long as a reload takes.
     current: Mutex<Running>,
 }
@@ -126,6 +133,7 @@ struct Running {
     plan: ListenPlan,
     tls: Vec<Option<Tls>>,
     table: Arc<RouteTable>,
+    forwarding: Forwarding,
 }
 
 impl Gateway {
@@ -140,13 +148,15 @@ impl Gateway {
         let plan = ListenPlan::new(&config);
         let table = Arc::new(RouteTable::new(OpenRoutes::open(&config, None)?.maintain()?, access_log.lines()));
         let tls = plan.tls(&process)?;
-        let parts = ServerParts { process: &process, metrics: metrics.as_ref(), table: &table };
+        let forwarding = Forwarding::open(&config, &process, None)?.maintain()?;
+        let parts =
+            ServerParts { process: &process, metrics: metrics.as_ref(), table: &table, forwarding: &forwarding };
         let server = plan.start(&parts, &tls, inherited, None)?;
         acme::start()?;
-        let in_use = Mutex::new(table.clone());
-        let current = Mutex::new(Running { plan, tls, table });
+        let (in_use, forwarders) = (Mutex::new(table.clone()), Mutex::new(forwarding.named(&config)));
+        let current = Mutex::new(Running { plan, tls, table, forwarding });
         let (servers, admin) = (CurrentServer::new(server), RunningAdmin::default());
-        Ok(Self { source, process, access_log, metrics, servers, admin, table: in_use, current })
+        Ok(Self { source, process, access_log, metrics, servers, admin, table: in_use, forwarders, current })
     }
 
     /// Starts the administrative server, which follows the server and its routes through reloads.
@@ -159,6 +169,8 @@ impl Gateway {
         };
         let gateway = Arc::downgrade(self);
         let table = move || gateway.upgrade().map(|gateway| gateway.table());
+        let gateway = Arc::downgrade(self);
+        let forwarders = move || gateway.upgrade().map_or_else(Vec::new, |gateway| gateway.forwarders());
         let (of_caches, of_metrics) = (table.clone(), table.clone());
         let caches = move || of_caches().map_or_else(Vec::new, |table| table.caches());
         let servers = self.servers.clone();
@@ -166,7 +178,10 @@ impl Gateway {
         self.admin.start(&self.process.admin, admin, self.metrics.as_ref(), |admin| {
             let admin = admin
                 .upstreams(move || table().map_or_else(Vec::new, |table| table.snapshot()))
-                .metrics(move |text| write_caches(of_metrics().as_deref(), text))
+                .metrics(move |text| {
+                    write_caches(of_metrics().as_deref(), text);
+                    write_forwarders(&forwarders(), text);
+                })
                 .caches(move || caches().into_iter().map(|(_, cache)| cache).collect());
             let admin = if self.process.has_takeover() { admin.share_address() } else { admin };
             if self.process.admin.allows_reload() { admin.reload(reload) } else { admin }
@@ -178,10 +193,14 @@ impl Gateway {
         self.table.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// The forwarders in use.
+    fn forwarders(&self) -> Vec<(String, Forwarder)> {
+        self.forwarders.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     fn announce(&self) {
         let running = self.lock();
-        let is_https = running.plan.listens.iter().map(|listen| listen.is_https).collect::<Vec<_>>();
-        announce(&self.servers.get(), &is_https);
+        announce(&self.servers.get(), &running.plan.schemes());
         findings::announce(&self.process, None, running.tls.iter().flatten());
     }
 
@@ -224,21 +243,27 @@ impl Gateway {
         // Before anything changes: certificates that cannot be used refuse the configuration.
         let tls = plan.tls(&self.process)?;
         let routes = OpenRoutes::open(&config, Some(&running.table.current()))?.maintain()?;
+        let forwarding = Forwarding::open(&config, &self.process, Some(&running.forwarding))?.maintain()?;
         let summary = format!("{} listeners, {} routes", config.listen.len(), config.routes.len());
         if plan == running.plan {
             running.table.replace(routes);
             running.tls.iter().flatten().for_each(Tls::reload);
+            running.forwarding = forwarding.continue_with(&running.forwarding, &config, &self.process)?;
             return Ok(summary);
         }
         let table = Arc::new(RouteTable::new(routes, self.access_log.lines()));
-        let parts = ServerParts { process: &self.process, metrics: self.metrics.as_ref(), table: &table };
-        let is_https: Vec<_> = plan.listens.iter().map(|listen| listen.is_https).collect();
+        let (process, metrics) = (&self.process, self.metrics.as_ref());
+        let parts = ServerParts { process, metrics, table: &table, forwarding: &forwarding };
+        let schemes = plan.schemes();
         self.servers.replace(|old| plan.start(&parts, &tls, None, Some(old)))?;
+        acme::retain(&plan.listens);
+        acme::start()?;
         *self.table.lock().unwrap_or_else(PoisonError::into_inner) = table.clone();
-        *running = Running { plan, tls, table };
+        *self.forwarders.lock().unwrap_or_else(PoisonError::into_inner) = forwarding.named(&config);
+        *running = Running { plan, tls, table, forwarding };
         let server = self.servers.get();
         tracing::info!(subsystem = "config", addresses = ?listeners::addresses(&server), "listeners changed");
-        announce(&server, &is_https);
+        announce(&server, &schemes);
         Ok(summary)
     }
 }

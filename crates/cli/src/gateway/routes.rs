@@ -7,16 +7,19 @@ use std::collections::{HashMap, VecDeque};
 use std::error::Error;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use tidegate::IpNet;
+use tidegate::acme::Http01;
 use tidegate::http::cache::Cache;
 use tidegate::http::proxy::{Edit, Forwarding, Maintenance, Proxy, RateLimit, StickyCookie, Upstreams};
 use tidegate::http::{
     self, Condition, ContentType, ErrorPage, ErrorPages, Files, IntoResponse, InvalidField, LineLog, Reload, Request,
-    RequestFunction, Response, ResponseCompression, Router, Slashes, StatusCode, Template, TlsInfos, Wrapper,
-    with_middleware,
+    RequestFunction, Response, ResponseCompression, Router, Slashes, StatusCode, Template, TlsInfos, TrustedProxies,
+    Wrapper, with_middleware,
 };
 use tidegate::metrics::UpstreamGroup;
 
-use super::guards::{Guards, RateStores, networks};
+use super::guards::{Guards, networks};
+use super::rate_stores::RateStores;
 use super::{conditions, upstreams};
 use crate::access_log::AccessLogFormat;
 use crate::config::{
@@ -36,6 +39,8 @@ pub(crate) struct OpenRoutes {
     access_log: AccessLogFormat,
     request_ids: Option<RequestIdRule>,
     slashes: Slashes,
+    /// The proxies in front of routes that have none of their own.
+    trusted: Vec<IpNet>,
     upstreams: HashMap<String, OpenUpstream>,
     routes: Vec<OpenRoute>,
     /// The paths of each host, each with the routes that are asked in turn.
@@ -49,6 +54,8 @@ struct LoopParts<'r> {
     proxies: HashMap<&'r str, Proxy>,
     /// Async middleware, by the number of the route.
     wrappers: Vec<Vec<Wrapper>>,
+    /// The proxies in front of all routes.
+    trusted: &'r [IpNet],
 }
 
 /// A route, with the parts that all loops share.
@@ -111,15 +118,15 @@ impl RouteTable {
     }
 
     /// The router of a listener that has one function for all requests.
-    pub(crate) fn router_of<M>(&self, function: impl RequestFunction<(), M>) -> Router {
+    pub(crate) fn router_of<M>(&self, function: impl RequestFunction<(), M>, http01: &[Http01]) -> Router {
         let routes = self.lock().clone();
-        routes.with_log(Router::new().fallback(function), &self.access_log)
+        routes.with_front(Router::new().fallback(function), &self.access_log, http01)
     }
 
-    /// The router of one loop.
-    pub(crate) fn router(&self) -> Router {
+    /// The router of one loop. It answers these challenges of certificates.
+    pub(crate) fn router(&self, http01: &[Http01]) -> Router {
         let routes = self.lock().clone();
-        routes.router(&self.access_log)
+        routes.router(&self.access_log, http01)
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Arc<OpenRoutes>> {
@@ -134,7 +141,7 @@ impl OpenRoutes {
     /// responses of routes.
     pub(crate) fn open(config: &Config, before: Option<&Self>) -> Result<Self, Box<dyn Error>> {
         let mut sets = HashMap::new();
-        for group in &config.upstreams {
+        for group in config.upstreams.iter().filter(|group| group.l4_servers.is_empty()) {
             let kept = before.and_then(|before| before.upstreams.get(&group.name.value));
             let opened = match kept.filter(|kept| kept.is_of(group)) {
                 Some(kept) => kept.clone(),
@@ -156,6 +163,7 @@ impl OpenRoutes {
             access_log: config.access_log.clone(),
             request_ids: config.request_ids.clone(),
             slashes: config.slashes.slashes(),
+            trusted: config.trusted.clone(),
             upstreams: sets,
             routes,
             hosts: host_plan(&config.routes),
@@ -178,12 +186,12 @@ impl OpenRoutes {
         Ok(self)
     }
 
-    fn router(&self, access_log: &LineLog) -> Router {
+    fn router(&self, access_log: &LineLog, http01: &[Http01]) -> Router {
         // The routes of a loop share the idle connections of each upstream.
         let upstreams = &self.upstreams;
         let proxies = upstreams.iter().map(|(name, open)| (name.as_str(), Proxy::new(&open.set))).collect();
         let wrappers = self.routes.iter().map(|route| route.guards.of_loop()).collect();
-        let of_loop = LoopParts { upstreams, proxies, wrappers };
+        let of_loop = LoopParts { upstreams, proxies, wrappers, trusted: &self.trusted };
         let mut all = None;
         let mut named = Vec::new();
         for (host, paths) in &self.hosts {
@@ -199,7 +207,7 @@ impl OpenRoutes {
                     router = if path.is_empty() { router.fallback(refused) } else { router.any(path, refused) };
                 }
             }
-            router = self.with_log(router, access_log);
+            router = self.with_front(router, access_log, http01);
             if paths.iter().flat_map(|(_, numbers)| numbers).any(|number| reads_tls(&self.routes[*number].route)) {
                 router = router.with(TlsInfos::new());
             }
@@ -209,20 +217,28 @@ impl OpenRoutes {
                 named.push((host, router));
             }
         }
-        let misdirected = || self.with_log(Router::new().fallback(|| StatusCode::MISDIRECTED_REQUEST), access_log);
+        let misdirected =
+            || self.with_front(Router::new().fallback(|| StatusCode::MISDIRECTED_REQUEST), access_log, http01);
         let all = all.unwrap_or_else(misdirected);
         named.into_iter().fold(all, |all, (host, router)| all.host(host, router))
     }
 
-    /// A router whose requests have numbers and are logged, if the file says so.
-    fn with_log(&self, mut router: Router, access_log: &LineLog) -> Router {
+    /// A router whose requests have clients and numbers and are logged, if the file says so, and which answers challenges of
+    /// certificates.
+    fn with_front(&self, mut router: Router, access_log: &LineLog, http01: &[Http01]) -> Router {
+        if !self.trusted.is_empty() {
+            router = router.with(TrustedProxies::new(networks(&self.trusted)));
+        }
         if let Some(ids) = self.request_ids.as_ref().and_then(|rule| rule.ids().ok()) {
             router = router.with(ids);
         }
-        match self.access_log.access_log(access_log) {
-            Some(log) => router.with(log),
-            None => router,
+        if let Some(mut log) = self.access_log.access_log(access_log) {
+            if self.routes.iter().any(|open| open.own_proxies(&self.trusted).is_some()) {
+                log = log.proxies_of_functions();
+            }
+            router = router.with(log);
         }
+        http01.iter().cloned().fold(router, Router::with)
     }
 
     /// The methods of the routes of one path, if they are all that decides.
@@ -318,36 +334,42 @@ impl OpenRoute {
         Ok(Self { number, route: route.clone(), rate, sticky, guards, files, error_pages })
     }
 
+    /// The proxies in front of it, if they are others than those of the file.
+    fn own_proxies(&self, of_file: &[IpNet]) -> Option<TrustedProxies> {
+        let own = self.route.proxying.trusted.as_deref().filter(|own| *own != of_file)?;
+        Some(TrustedProxies::new(networks(own)))
+    }
+
     /// Adds the route for one path, or for all that have no route.
     fn add_to(&self, router: Router, path: &str, of_loop: &LoopParts<'_>) -> Router {
-        let (proxies, wrappers) = (&of_loop.proxies, &*of_loop.wrappers[self.number]);
+        let proxies = &of_loop.proxies;
         let half_close = self.route.proxying.half_close;
         match (&self.route.action, &self.files) {
             (Some(Action::Upstream(name)), _) => match proxies.get(name.value.as_str()) {
                 Some(proxy) => {
                     let function = http::half_close(half_close, self.proxy(proxy, of_loop));
                     match &self.guards.cache {
-                        Some(cache) => self.add(router, path, wrappers, cache.wrap(function)),
-                        None => self.add(router, path, wrappers, function),
+                        Some(cache) => self.add(router, path, of_loop, cache.wrap(function)),
+                        None => self.add(router, path, of_loop, function),
                     }
                 }
-                None => self.add(router, path, wrappers, || StatusCode::BAD_GATEWAY),
+                None => self.add(router, path, of_loop, || StatusCode::BAD_GATEWAY),
             },
             (Some(Action::Redirect(redirect)), _) => {
                 let Redirect { to, template, status } = redirect.clone();
                 let code = StatusCode::from_u16(status).unwrap_or(StatusCode::PERMANENT_REDIRECT);
                 match template.and_then(|template| http::Redirect::new(code, template).ok()) {
-                    Some(redirect) => self.add(router, path, wrappers, redirect),
+                    Some(redirect) => self.add(router, path, of_loop, redirect),
                     None => self
-                        .add(router, path, wrappers, move |request: Request| redirected(&to, status, request.query())),
+                        .add(router, path, of_loop, move |request: Request| redirected(&to, status, request.query())),
                 }
             }
             (Some(Action::Respond(response)), _) => {
                 let response = response.clone();
-                self.add(router, path, wrappers, move || fixed(&response))
+                self.add(router, path, of_loop, move || fixed(&response))
             }
-            (_, Some(files)) => self.add(router, path, wrappers, files.clone()),
-            _ => self.add(router, path, wrappers, || StatusCode::NOT_FOUND),
+            (_, Some(files)) => self.add(router, path, of_loop, files.clone()),
+            _ => self.add(router, path, of_loop, || StatusCode::NOT_FOUND),
         }
     }
 
@@ -356,10 +378,13 @@ impl OpenRoute {
         &self,
         router: Router,
         path: &str,
-        wrappers: &[Wrapper],
+        of_loop: &LoopParts<'_>,
         function: impl RequestFunction<(), M>,
     ) -> Router {
         let mut function = with_middleware(function);
+        if let Some(proxies) = self.own_proxies(of_loop.trusted) {
+            function = function.with(proxies);
+        }
         if self.files.is_some() && self.route.files.compression || self.route.guards.compress {
             function = function.with(ResponseCompression::new());
         }
@@ -372,7 +397,7 @@ impl OpenRoute {
                 });
             function = function.with(if self.route.intercepts_errors { pages.forwarded() } else { pages });
         }
-        let function = self.guards.around(function, &self.route, wrappers);
+        let function = self.guards.around(function, &self.route, &of_loop.wrappers[self.number]);
         let mut router = router;
         if let Some(cors) = self.route.cors.as_ref().and_then(|rule| rule.cors.clone())
             && let Some(conditions) = conditions::of_preflight(&self.route)
@@ -403,7 +428,7 @@ impl OpenRoute {
         let mut forwarding = Forwarding::default();
         forwarding.x_forwarded = rules.x_forwarded;
         forwarding.forwarded = rules.forwarded;
-        forwarding.trusted = networks(&rules.trusted);
+        forwarding.trusted = networks(rules.trusted.as_deref().unwrap_or_default());
         let mut proxy = upstream.clone().forwarding(forwarding).hash_key(rules.hash_key.clone());
         proxy = match &rules.host {
             HostRule::Keep => proxy,

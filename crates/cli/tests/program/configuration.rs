@@ -330,7 +330,7 @@ upstream = "${NOT_THERE}"
         ("7:8", "second upstream"),
         ("8:11", "no servers"),
         ("10:11", "`here` is not an address"),
-        ("9:1", "`certificates`, or `self-signed`"),
+        ("9:1", "`certificates`, `acme`, or `self-signed`"),
         ("13:10", "never matches"),
         ("14:8", "begins with a slash"),
         ("15:12", "did you mean `app`"),
@@ -545,6 +545,7 @@ fn a_changed_listener_is_opened_before_the_old_server_drains() {
     let now = listeners(&program);
     assert_eq!(now.len(), first.len() + 2, "{now:?}");
     assert_eq!(now[first.len()], first[0], "the address stays");
+    program.until_logged("the replaced server has ended", 1);
     assert_eq!(ask(&program, "a", "/", "").text(), "two");
     assert_eq!(ask(&program, "a", "/", "A: 1\r\nB: 2\r\nC: 3\r\n").status, 431);
     let second = Peer::to(&now[now.len() - 1].parse::<SocketAddr>().unwrap().into()).get("/").text().to_owned();
@@ -562,6 +563,7 @@ fn a_changed_listener_is_opened_before_the_old_server_drains() {
     files.write("gateway.toml", &text("three", ""));
     let reply = Peer::to(&admin.into()).exchange(&reload);
     assert_eq!((reply.status, reply.text()), (200, "1 listeners, 1 routes\n"));
+    program.until_logged("the replaced server has ended", 2);
     assert_eq!(ask(&program, "a", "/", "").text(), "three");
     program.signal(Signal::TERM);
     assert_eq!(program.until_ended().code(), Some(0));

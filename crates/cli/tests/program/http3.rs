@@ -18,14 +18,14 @@ use crate::support::program::{Program, skip, tidegate};
 /// Status, version and body of the response to a GET over HTTP/3.
 fn get(server: SocketAddr, path: &'static str) -> Result<(u16, Version, Vec<u8>), Box<dyn Error>> {
     let tls = ClientConfig::dangerous_builder_without_verification(&Provider::aws_lc_rs()).alpn(["h3"]).build()?;
-    let config = quic::ClientConfig::new(&tls, quic::Limits::default())?;
+    let config = quic::ClientConfig::new(&tls, quic::TransportLimits::default())?;
     EventLoop::on(Backend::Epoll)?.block_on(async move {
         let of_http3 = Arc::new(http3::Config::default());
         let endpoint = http3::Endpoint::client(of_http3.clone(), config.endpoint());
         let (options, limits) = (DatagramOptions::default(), SessionLimits::default());
         let services = |_| SessionStreams::default();
         let socket = SessionEndpoint::bind("127.0.0.1:0".parse()?, &options, limits, endpoint, services)?;
-        let connection = quic::Client::new(socket, &config).connect(server, "localhost").await?;
+        let connection = quic::Connector::new(socket, &config).connect(server, "localhost").await?;
         let codec = http3::client_stream(&of_http3, Arc::default(), false);
         let mut channel = connection.open_when_allowed(Direction::Bidirectional, codec).await?;
         channel.send(Request::get(path)?.host("localhost")?.into())?;

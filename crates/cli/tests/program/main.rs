@@ -5,6 +5,7 @@
 //!
 //! A program of its own: the crate has no library, so these are its only tests, and CI repeats them on epoll.
 
+mod acme;
 mod admin;
 mod authentication;
 mod backends;
@@ -21,6 +22,7 @@ mod crowds;
 mod experiment;
 mod faults;
 mod faults_on_uring;
+mod forwarding;
 mod gateway_keys;
 mod gateway_reloads;
 mod guide;
@@ -38,6 +40,7 @@ mod process;
 mod proxy;
 mod proxy_protocol;
 mod rates;
+mod rates_over_tls;
 mod serve;
 mod service;
 mod signals;
@@ -46,3 +49,4 @@ mod support;
 mod suspension;
 mod takeover;
 mod tls;
+mod trusted_proxies;

@@ -22,9 +22,9 @@ use tidegate_buffer::{Outbound, Slice};
 
 pub use self::raw::{RawStreams, StreamCommand};
 pub use self::streams::{FlowError, StreamKey, Streams, WindowUpdate, Windows};
-pub use crate::reset_cause::ResetCause;
 use crate::codec::Codec;
 use crate::output::Output;
+pub use crate::reset_cause::ResetCause;
 
 /// An event of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]

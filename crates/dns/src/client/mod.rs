@@ -1,58 +1,72 @@
-//! `StreamResolver`: lookups on an event loop, over one TCP connection to each server.
+//! `StubResolver`: lookups on an event loop, over UDP and TCP.
 //!
-//! Queries of all lookups share the connections and are pipelined (RFC 7766 §6.2.1.1). A connection opens with the first
-//! query and closes after [`IDLE`] without one. `connection.rs` is its handler.
+//! A query goes in a datagram from one of several sockets to its server, each at a port of the system's choice, and over
+//! TCP where the datagram was too short or in doubt. Queries of all lookups share one TCP connection to each server and are
+//! pipelined (RFC 7766 §6.2.1.1). Sockets and connections open with their first query and close after [`IDLE`] without
+//! one, so an idle resolver has none.
+//!
+//! One task has the timers of all lookups; `sockets.rs` has a task for each socket, `connection.rs` the handler of a
+//! connection, `name_server.rs` the servers.
 
 mod connection;
+mod name_server;
+mod sockets;
+mod timer;
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::HashMap;
-use std::future::poll_fn;
-use std::net::IpAddr;
+use std::future::Future;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Poll, Waker};
-use std::time::Duration;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
 
-use tidegate_engine::{Client, Remote, task};
+use tidegate_engine::{DatagramChannel, task};
 
 use self::connection::ServerConnection;
+pub use self::name_server::NameServer;
+use self::name_server::ServerState;
+use self::sockets::Sockets;
+use self::timer::Timer;
 use crate::hosts::Hosts;
-use crate::message_writer::EncodedMessage;
 use crate::name::Name;
 use crate::numbers::RecordType;
 use crate::resolv_conf::ResolvConf;
 use crate::resolver::{
-    Answer, Lookup, LookupError, LookupId, Resolver, ResolverConfig, ResolverCounts, ResolverServer, SharedCache,
+    Answer, Lookup, LookupError, LookupId, Resolver, ResolverConfig, ResolverCounts, SharedCache, Transport,
 };
 use crate::stream_codecs::ClientCodec;
 
-/// How long a connection to a server stays open without a response: 10 s.
+/// How long sockets and connections to a server stay open without a query or a response: 10 s.
 pub const IDLE: Duration = Duration::from_secs(10);
 
-/// Lookups over TCP, on one event loop. A clone is the same resolver; the cache may be that of the process.
+/// Lookups over UDP and TCP, on one event loop: a stub resolver (RFC 9499 §6). A clone is the same resolver; the cache may
+/// be that of the process.
 ///
 /// ```
 /// use std::sync::Arc;
-/// use tidegate::dns::server::StreamHandler;
-/// use tidegate::dns::{CacheConfig, ResolverConfig, ServerCodec, SharedCache, StreamResolver, Zone};
-/// use tidegate::{Backend, Client, EventLoop, Server};
+/// use tidegate::dns::server::DnsServer;
+/// use tidegate::dns::{CacheConfig, NameServer, ResolverConfig, SharedCache, StubResolver, Zone};
+/// use tidegate::{Backend, EventLoop};
 ///
 /// let zone = Zone::parse("tides.example. 60 SOA . . 1 2 3 4 5\nwww.tides.example. A 192.0.2.1\n", None)?;
 /// let zone = Arc::new(zone);
-/// let server = Server::bind("127.0.0.1:0")?.loops(1).start(move || (ServerCodec::default(), StreamHandler::new(zone.clone())))?;
+/// let server = DnsServer::bind("127.0.0.1:0")?.loops(1).start(move |_loop| zone.clone())?;
 ///
-/// let upstream = Client::at(server.address().clone());
+/// let upstream = NameServer::at(server.address().ip().ok_or("an IP address")?);
 /// let addresses = EventLoop::on(Backend::Auto)?.block_on(async move {
 ///     let cache = SharedCache::new(CacheConfig::default());
-///     let resolver = StreamResolver::new(vec![upstream], ResolverConfig::default(), cache);
+///     let resolver = StubResolver::new(vec![upstream], ResolverConfig::default(), cache);
 ///     resolver.addresses("www.tides.example").await
 /// })?;
 /// assert_eq!(addresses?, ["192.0.2.1".parse::<std::net::IpAddr>()?]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug, Clone)]
-pub struct StreamResolver {
+pub struct StubResolver {
     shared: Rc<Shared>,
 }
 
@@ -60,19 +74,11 @@ pub struct StreamResolver {
 struct Shared {
     resolver: RefCell<Resolver>,
     servers: Vec<ServerState>,
+    sockets: Sockets,
+    timer: Timer,
     waiters: RefCell<HashMap<LookupId, Vec<Rc<Waiter>>>>,
     conf: ResolvConf,
     hosts: Hosts,
-}
-
-/// A server, and the connection to it.
-#[derive(Debug)]
-struct ServerState {
-    client: Client,
-    remote: RefCell<Option<Remote<EncodedMessage>>>,
-    is_connecting: Cell<bool>,
-    /// Queries that wait for the connection: at most one an attempt, so [`ResolverConfig::lookups_max`] bounds them.
-    queue: RefCell<Vec<EncodedMessage>>,
 }
 
 /// A caller that waits for a lookup.
@@ -83,18 +89,34 @@ struct Waiter {
 }
 
 /// A lookup that has begun.
-enum Begun {
+pub(crate) enum BegunLookup {
     Ready(Result<Arc<Answer>, LookupError>),
-    Waiting(Rc<Waiter>),
+    Waiting(LookupWait),
 }
 
-impl StreamResolver {
+/// The future of a lookup. Dropping it leaves the lookup to others.
+#[derive(Debug)]
+pub(crate) struct LookupWait(Rc<Waiter>);
+
+impl Future for LookupWait {
+    type Output = Result<Arc<Answer>, LookupError>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        if let Some(result) = self.0.result.borrow_mut().take() {
+            return Poll::Ready(result);
+        }
+        *self.0.waker.borrow_mut() = Some(cx.waker().clone());
+        Poll::Pending
+    }
+}
+
+impl StubResolver {
     /// A resolver with these servers, no search list and no hosts.
     ///
     /// # Panics
     /// If there is no server.
     #[must_use]
-    pub fn new(servers: Vec<Client>, config: ResolverConfig, cache: SharedCache) -> Self {
+    pub fn new(servers: Vec<NameServer>, config: ResolverConfig, cache: SharedCache) -> Self {
         Self::with_files(servers, config, cache, ResolvConf::default(), Hosts::default())
     }
 
@@ -104,23 +126,51 @@ impl StreamResolver {
     /// If there is no server.
     #[must_use]
     pub fn with_files(
-        servers: Vec<Client>,
+        servers: Vec<NameServer>,
         config: ResolverConfig,
         cache: SharedCache,
         conf: ResolvConf,
         hosts: Hosts,
     ) -> Self {
-        let config = ResolverConfig { use_streams: true, ..config };
-        let upstreams = servers.iter().map(|_| ResolverServer::default()).collect();
-        let resolver = RefCell::new(Resolver::new(config, upstreams, cache));
-        let servers = servers.into_iter().map(|client| ServerState {
-            client,
-            remote: RefCell::default(),
-            is_connecting: Cell::new(false),
-            queue: RefCell::default(),
-        });
-        let servers = servers.collect();
-        Self { shared: Rc::new(Shared { resolver, servers, waiters: RefCell::default(), conf, hosts }) }
+        let resolver = Resolver::new(config, servers.iter().map(NameServer::of_resolver).collect(), cache);
+        Self::of(resolver, servers, Sockets::default(), (conf, hosts))
+    }
+
+    /// A resolver whose numbers follow from a seed, with sockets that `open` opens for a server's address: for a simulated
+    /// network, never for another one.
+    ///
+    /// # Panics
+    /// If there is no server.
+    #[must_use]
+    pub fn simulated(
+        servers: Vec<NameServer>,
+        config: ResolverConfig,
+        cache: SharedCache,
+        seed: u64,
+        open: impl Fn(SocketAddr) -> io::Result<DatagramChannel> + 'static,
+    ) -> Self {
+        let of_resolver = servers.iter().map(NameServer::of_resolver).collect();
+        let resolver = Resolver::seeded(config, of_resolver, cache, seed);
+        Self::of(resolver, servers, Sockets::opened_by(Rc::new(open)), (ResolvConf::default(), Hosts::default()))
+    }
+
+    fn of(resolver: Resolver, servers: Vec<NameServer>, sockets: Sockets, (conf, hosts): (ResolvConf, Hosts)) -> Self {
+        let shared = Shared {
+            resolver: RefCell::new(resolver),
+            servers: servers.into_iter().map(ServerState::from).collect(),
+            sockets,
+            timer: Timer::default(),
+            waiters: RefCell::default(),
+            conf,
+            hosts,
+        };
+        Self { shared: Rc::new(shared) }
+    }
+
+    /// Datagram sockets that are open.
+    #[must_use]
+    pub fn sockets(&self) -> usize {
+        self.shared.sockets.len()
     }
 
     /// Counts since the beginning.
@@ -137,8 +187,7 @@ impl StreamResolver {
     /// # Panics
     /// If no event loop runs on this thread.
     pub async fn lookup(&self, name: &Name, record_type: RecordType) -> Result<Arc<Answer>, LookupError> {
-        let begun = self.begin(name, record_type);
-        self.wait(begun).await
+        Self::wait(self.begin(name, record_type)).await
     }
 
     /// The addresses of a host, IPv6 and IPv4 in turns with IPv6 first (RFC 8305 §4): of an address itself, from the hosts
@@ -162,7 +211,7 @@ impl StreamResolver {
                 return Ok(addresses);
             }
             let (v6, v4) = (self.begin(&name, RecordType::AAAA), self.begin(&name, RecordType::A));
-            let (v6, v4) = (self.wait(v6).await, self.wait(v4).await);
+            let (v6, v4) = (Self::wait(v6).await, Self::wait(v4).await);
             let addresses = match (v6, v4) {
                 (Err(_), Err(error)) => return Err(error),
                 (v6, v4) => alternate(v6.as_deref().ok(), v4.as_deref().ok()),
@@ -174,49 +223,29 @@ impl StreamResolver {
         Ok(Vec::new())
     }
 
-    fn begin(&self, name: &Name, record_type: RecordType) -> Begun {
-        let now = task::now();
-        let begun = {
-            let mut resolver = self.shared.resolver.borrow_mut();
-            // Lookups for which no caller waits, such as those that refresh the cache, have no timer of their own.
-            resolver.handle_timeout(now);
-            resolver.lookup(name, record_type, now)
-        };
+    fn begin(&self, name: &Name, record_type: RecordType) -> BegunLookup {
+        self.begin_lookup(name, record_type, task::now())
+    }
+
+    /// Begins a lookup. A handler may call this: nothing here needs the core of the loop.
+    pub(crate) fn begin_lookup(&self, name: &Name, record_type: RecordType, now: Instant) -> BegunLookup {
+        let begun = self.shared.resolver.borrow_mut().lookup(name, record_type, now);
         let begun = match begun {
-            Lookup::Ready(result) => Begun::Ready(result),
+            Lookup::Ready(result) => BegunLookup::Ready(result),
             Lookup::Pending(id) => {
                 let waiter = Rc::new(Waiter::default());
                 self.shared.waiters.borrow_mut().entry(id).or_default().push(waiter.clone());
-                Begun::Waiting(waiter)
+                BegunLookup::Waiting(LookupWait(waiter))
             }
         };
         Shared::pump(&self.shared);
         begun
     }
 
-    async fn wait(&self, begun: Begun) -> Result<Arc<Answer>, LookupError> {
-        let waiter = match begun {
-            Begun::Ready(result) => return result,
-            Begun::Waiting(waiter) => waiter,
-        };
-        loop {
-            let timeout = self.shared.resolver.borrow().poll_timeout();
-            let mut sleep = timeout.map(|at| Box::pin(task::sleep_until(at)));
-            let result = poll_fn(|cx| {
-                if let Some(result) = waiter.result.borrow_mut().take() {
-                    return Poll::Ready(Some(result));
-                }
-                *waiter.waker.borrow_mut() = Some(cx.waker().clone());
-                match &mut sleep {
-                    Some(sleep) => sleep.as_mut().poll(cx).map(|()| None),
-                    None => Poll::Pending,
-                }
-            });
-            if let Some(result) = result.await {
-                return result;
-            }
-            self.shared.resolver.borrow_mut().handle_timeout(task::now());
-            Shared::pump(&self.shared);
+    async fn wait(begun: BegunLookup) -> Result<Arc<Answer>, LookupError> {
+        match begun {
+            BegunLookup::Ready(result) => result,
+            BegunLookup::Waiting(wait) => wait.await,
         }
     }
 }
@@ -241,8 +270,13 @@ impl Shared {
         loop {
             let transmit = this.resolver.borrow_mut().poll_transmit();
             let Some(transmit) = transmit else { break };
-            this.servers[transmit.server].queue.borrow_mut().push(transmit.message);
-            Self::flush(this, transmit.server);
+            match transmit.transport {
+                Transport::Datagram(socket) => sockets::send(this, transmit.server, socket, transmit.message),
+                Transport::Stream => {
+                    this.servers[transmit.server].queue.borrow_mut().push(transmit.message);
+                    Self::flush(this, transmit.server);
+                }
+            }
         }
         loop {
             let finished = this.resolver.borrow_mut().poll_finished();
@@ -255,6 +289,7 @@ impl Shared {
                 }
             }
         }
+        timer::arm(this);
     }
 
     /// Posts the queue of a server to its connection, or connects.

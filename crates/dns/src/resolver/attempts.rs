@@ -53,7 +53,8 @@ impl Resolver {
     /// Sends the query of a lookup to a server.
     pub(super) fn send(&mut self, id: LookupId, server: usize, now: Instant) {
         let Some(lookup) = self.lookups.get(&id) else { return };
-        let (is_stream, target) = (lookup.is_stream, lookup.target.clone());
+        let is_stream = lookup.is_stream || self.upstreams[server].use_streams;
+        let target = lookup.target.clone();
         let record_type = lookup.record_type;
         let transport = if is_stream {
             Transport::Stream

@@ -66,17 +66,18 @@ impl ResolverConfig {
     }
 }
 
-/// A server of a [`Resolver`](crate::Resolver): only its bailiwick is of interest here. Its address is known to the one
-/// that sends, by the server's index.
+/// A server of a [`Resolver`](crate::Resolver). Its address is known to the one that sends, by the server's index.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResolverServer {
     /// Records of names outside it are dropped. The root for a server that resolves all names; the zone for one that is
     /// asked for one zone.
     pub bailiwick: Name,
+    /// Whether it gets queries over a stream only, such as one behind TLS; false.
+    pub use_streams: bool,
 }
 
 impl Default for ResolverServer {
     fn default() -> Self {
-        Self { bailiwick: Name::root() }
+        Self { bailiwick: Name::root(), use_streams: false }
     }
 }

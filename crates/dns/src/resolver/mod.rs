@@ -199,7 +199,7 @@ impl Resolver {
         mut random: QueryRandom,
     ) -> Self {
         assert!(!servers.is_empty(), "a resolver has at least one server");
-        let upstreams = servers.into_iter().map(|server| Upstream::new(server.bailiwick, random.bits().to_be_bytes()));
+        let upstreams = servers.into_iter().map(|server| Upstream::new(server, random.bits().to_be_bytes()));
         Self {
             upstreams: upstreams.collect(),
             config,

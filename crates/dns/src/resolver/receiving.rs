@@ -23,9 +23,29 @@ impl Resolver {
         self.handle(server, Transport::Stream, bytes, now);
     }
 
+    /// A datagram that came to a socket of a server from another address. It is counted, and nothing else.
+    pub const fn handle_foreign_datagram(&mut self) {
+        self.counts.mismatches += 1;
+    }
+
     /// The stream to a server has ended, or could not be opened. Lookups that wait for it try another server.
     pub fn handle_stream_closed(&mut self, server: usize, now: Instant) {
-        let is_lost = |key: &(usize, Transport, u16)| key.0 == server && key.1 == Transport::Stream;
+        self.handle_closed(server, Transport::Stream, now);
+    }
+
+    /// A socket of a server has closed, or could not be opened. Lookups that wait for it try another server.
+    pub fn handle_socket_closed(&mut self, server: usize, socket: u16, now: Instant) {
+        self.handle_closed(server, Transport::Datagram(socket), now);
+    }
+
+    /// Whether a response may come from a server over this transport.
+    #[must_use]
+    pub fn is_waiting(&self, server: usize, transport: Transport) -> bool {
+        self.in_flight.keys().any(|key| key.0 == server && key.1 == transport)
+    }
+
+    fn handle_closed(&mut self, server: usize, transport: Transport, now: Instant) {
+        let is_lost = |key: &(usize, Transport, u16)| key.0 == server && key.1 == transport;
         let lost = self.in_flight.iter().filter(|(key, _)| is_lost(key));
         let mut keys: Vec<_> = lost.map(|(key, id)| (*key, *id)).collect();
         keys.sort_unstable_by_key(|(_, id)| *id);

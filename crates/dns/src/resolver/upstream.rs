@@ -2,12 +2,14 @@
 
 use std::time::{Duration, Instant};
 
+use super::config::ResolverServer;
 use crate::name::Name;
 
 #[derive(Debug)]
 pub(super) struct Upstream {
     /// Only records of names within it are believed.
     pub(super) bailiwick: Name,
+    pub(super) use_streams: bool,
     smoothed: Option<Duration>,
     variation: Duration,
     /// Attempts in a row without an answer.
@@ -19,9 +21,10 @@ pub(super) struct Upstream {
 }
 
 impl Upstream {
-    pub(super) const fn new(bailiwick: Name, client_cookie: [u8; 8]) -> Self {
+    pub(super) fn new(server: ResolverServer, client_cookie: [u8; 8]) -> Self {
         Self {
-            bailiwick,
+            bailiwick: server.bailiwick,
+            use_streams: server.use_streams,
             smoothed: None,
             variation: Duration::ZERO,
             timeouts: 0,

@@ -1,14 +1,26 @@
-//! `StreamHandler`: a connection of a server whose responder answers at once.
+//! `StreamHandler`: a connection of a server.
+
+use std::collections::VecDeque;
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::sync::Arc;
 
 use tidegate_codec::Pipeline;
-use tidegate_engine::{Context, Handler, Outcome};
+use tidegate_engine::{Context, Event, Handler, Outcome, Remote, task};
 
-use super::{Responder, respond};
+use super::counters::{Counters, count};
+use super::limits::ServerLimits;
+use super::query_handler::{Begun, QueryHandler, begin};
 use crate::message_view::Message;
 use crate::message_writer::EncodedMessage;
 
-/// The connection of a server over TCP or TLS. Responses leave in the order of their queries. While the client does not
-/// read, the loop decodes no further query, so a client that sends a thousand of them fills its own kernel.
+/// The connection of a server over TCP or TLS. Responses leave as they are ready, in any order (RFC 7766 §6.2.1.1); those
+/// of a handler that answers at once leave in the order of the queries. While the client does not read, the loop decodes
+/// no further query, so a client that sends a thousand of them fills its own kernel; nor does it while
+/// [`in_flight_per_connection_max`](super::ServerLimits::in_flight_per_connection_max) queries wait for their responses.
+///
+/// [`DnsServer`](super::DnsServer) makes one for each connection. A server behind TLS, or with listeners of its own, makes
+/// them itself:
 ///
 /// ```
 /// use std::sync::Arc;
@@ -22,28 +34,112 @@ use crate::message_writer::EncodedMessage;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
-pub struct StreamHandler<R> {
-    responder: R,
+pub struct StreamHandler<H> {
+    handler: Rc<H>,
+    counters: Arc<Counters>,
+    client: Option<IpAddr>,
+    remote: Option<Remote<EncodedMessage>>,
+    /// Queries without a response in the connection's queue.
+    in_flight: usize,
+    in_flight_max: usize,
+    /// Responses that wait until the client has read others: at most those of the queries in flight.
+    waiting: VecDeque<EncodedMessage>,
+    is_paused: bool,
+    is_read_closed: bool,
 }
 
-impl<R: Responder> StreamHandler<R> {
+impl<H: QueryHandler> StreamHandler<H> {
     /// A handler of one connection.
-    pub const fn new(responder: R) -> Self {
-        Self { responder }
+    pub fn new(handler: H) -> Self {
+        Self::shared(Rc::new(handler), Arc::default(), ServerLimits::default().in_flight_per_connection_max)
+    }
+
+    pub(super) fn shared(handler: Rc<H>, counters: Arc<Counters>, in_flight_max: usize) -> Self {
+        let in_flight_max = in_flight_max.max(1);
+        Self {
+            handler,
+            counters,
+            client: None,
+            remote: None,
+            in_flight: 0,
+            in_flight_max,
+            waiting: VecDeque::new(),
+            is_paused: false,
+            is_read_closed: false,
+        }
+    }
+
+    /// Sends the responses that wait, as far as the client reads, and reads on.
+    fn send_waiting<P: Pipeline<In = Message, Out = EncodedMessage>>(
+        &mut self,
+        cx: &mut Context<'_, P, EncodedMessage>,
+    ) -> Outcome<P> {
+        while cx.is_writable()
+            && let Some(message) = self.waiting.pop_front()
+        {
+            self.in_flight -= 1;
+            if let Err(error) = cx.send(message) {
+                return Outcome::fail(error);
+            }
+        }
+        if self.is_read_closed && self.in_flight == 0 {
+            return Outcome::Close;
+        }
+        if self.is_paused && self.in_flight < self.in_flight_max {
+            self.is_paused = false;
+            cx.resume();
+        }
+        Outcome::Continue
     }
 }
 
-impl<R, P> Handler<P> for StreamHandler<R>
+impl<H, P> Handler<P> for StreamHandler<H>
 where
-    R: Responder + 'static,
+    H: QueryHandler + 'static,
     P: Pipeline<In = Message, Out = EncodedMessage>,
 {
-    type Post = ();
+    type Post = EncodedMessage;
 
-    fn message(&mut self, query: Message, cx: &mut Context<'_, P>) -> Outcome<P> {
-        match cx.send(respond(&self.responder, &query.view(), None)) {
-            Ok(_) => Outcome::Continue,
-            Err(error) => Outcome::fail(error),
+    fn message(&mut self, query: Message, cx: &mut Context<'_, P, EncodedMessage>) -> Outcome<P> {
+        count(&self.counters.stream_queries);
+        if self.client.is_none() {
+            self.client = cx.peer().ip().map(|address| address.ip().to_canonical());
+        }
+        match begin(&*self.handler, query.view(), self.client, None, cx.now()) {
+            Begun::Ready(message) => match cx.send(message) {
+                Ok(_) => Outcome::Continue,
+                Err(error) => Outcome::fail(error),
+            },
+            Begun::Waiting(parts, future) => {
+                self.in_flight += 1;
+                if self.in_flight >= self.in_flight_max {
+                    self.is_paused = true;
+                    cx.pause();
+                }
+                let remote = self.remote.get_or_insert_with(|| cx.remote()).clone();
+                drop(task::spawn(async move {
+                    let response = future.await;
+                    // The connection may have closed.
+                    let _ = remote.post(parts.encode(&response, None));
+                }));
+                Outcome::Continue
+            }
+        }
+    }
+
+    fn event(&mut self, event: Event<EncodedMessage>, cx: &mut Context<'_, P, EncodedMessage>) -> Outcome<P> {
+        match event {
+            Event::Posted(message) => {
+                self.waiting.push_back(message);
+                self.send_waiting(cx)
+            }
+            Event::Writable if !self.waiting.is_empty() => self.send_waiting(cx),
+            // The client sends no further query, and may still read the responses.
+            Event::ReadClosed if self.in_flight > 0 => {
+                self.is_read_closed = true;
+                Outcome::Continue
+            }
+            event => event.by_default(cx),
         }
     }
 }

@@ -1,10 +1,25 @@
-//! Servers: a [`Responder`] answers queries, [`respond`] keeps to the rules that all servers have, [`StreamHandler`] serves
-//! a TCP or TLS connection, and [`RateLimiter`] bounds the responses in datagrams.
+//! Servers: [`DnsServer`] serves UDP and TCP at an address. A [`QueryHandler`] answers its queries, at once or later; a
+//! [`Responder`] is one that answers at once, and [`Forwarder`] one that asks other servers. [`respond`] keeps to the rules
+//! that all servers have.
+//!
+//! `datagrams.rs` serves datagrams within the limits of a [`RateLimiter`], [`StreamHandler`] a TCP or TLS connection.
 
+mod builder;
+mod counters;
+mod datagrams;
+mod encoded_answers;
+mod forwarder;
 mod handler;
+mod limits;
+mod query_handler;
 mod rate_limit;
 
+pub use builder::DnsServer;
+pub use counters::{ServerCounts, ServerMetrics};
+pub use forwarder::Forwarder;
 pub use handler::StreamHandler;
+pub use limits::ServerLimits;
+pub use query_handler::{ClientQuery, LaterResponse, QueryHandler, Reply};
 pub use rate_limit::{RateDecision, RateLimiter, RateLimits, ResponseKind};
 
 use crate::edns::Edns;
@@ -120,66 +135,98 @@ pub fn respond(
     query: &MessageView<'_>,
     bytes_max: Option<usize>,
 ) -> EncodedMessage {
-    let question = query.question().map(|question| question.to_question());
-    let edns = query.edns();
-    let code = if query.header().opcode != Opcode::QUERY {
-        Some(ResponseCode::NOTIMP)
-    } else if edns.is_some_and(|edns| edns.version > 0) {
-        Some(ResponseCode::BADVERS)
-    } else if question.is_none() || edns.is_some_and(|edns| edns.cookie().is_err()) {
-        Some(ResponseCode::FORMERR)
-    } else {
-        None
-    };
-    let response = match (code, &question) {
+    let parts = QueryParts::of(query);
+    let response = match (parts.refusal(query), &parts.question) {
         (None, Some(question)) => responder.answer(question),
         (code, _) => Response::of_code(code.unwrap_or(ResponseCode::FORMERR)),
     };
-    encode(query, question.as_ref(), &response, bytes_max)
+    parts.encode(&response, bytes_max)
 }
 
-/// Writes a response to a query, truncated if it is too long.
-pub(crate) fn encode(
-    query: &MessageView<'_>,
-    question: Option<&Question>,
-    response: &Response,
-    bytes_max: Option<usize>,
-) -> EncodedMessage {
-    let header = Header {
-        is_authoritative: response.is_authoritative,
-        recursion_available: response.recursion_available,
-        ..query.header().response(response.response_code)
-    };
-    let edns = query.edns().map(|_| match response.extended_error {
-        Some((code, text)) => Edns::default().extended_error(code, text),
-        None => Edns::default(),
-    });
-    let reserved = edns.as_ref().map_or(0, Edns::wire_bytes);
-    let writer = MessageWriter::with_bytes_max(header, bytes_max.unwrap_or(usize::from(u16::MAX))).reserve(reserved);
-    let writer = match question {
-        // A question of the shortest message fits in the least payload.
-        Some(question) => writer.question(question).unwrap_or_else(|_| MessageWriter::new(header)),
-        None => writer,
-    };
-    let mut writer = writer;
+/// The parts of a query that its response repeats.
+#[derive(Debug, Clone)]
+pub(crate) struct QueryParts {
+    header: Header,
+    has_edns: bool,
+    question: Option<Question>,
+}
+
+impl QueryParts {
+    pub(crate) fn of(query: &MessageView<'_>) -> Self {
+        let question = query.question().map(|question| question.to_question());
+        Self { header: *query.header(), has_edns: query.edns().is_some(), question }
+    }
+
+    pub(crate) const fn question(&self) -> Option<&Question> {
+        self.question.as_ref()
+    }
+
+    /// The code of a query that no responder gets.
+    pub(crate) fn refusal(&self, query: &MessageView<'_>) -> Option<ResponseCode> {
+        let edns = query.edns();
+        if self.header.opcode != Opcode::QUERY {
+            Some(ResponseCode::NOTIMP)
+        } else if edns.is_some_and(|edns| edns.version > 0) {
+            Some(ResponseCode::BADVERS)
+        } else if self.question.is_none() || edns.is_some_and(|edns| edns.cookie().is_err()) {
+            Some(ResponseCode::FORMERR)
+        } else {
+            None
+        }
+    }
+
+    /// A response without records that is marked as truncated: the client asks again over a stream.
+    pub(crate) fn truncated(&self) -> EncodedMessage {
+        let header = Header { is_truncated: true, ..self.header.response(ResponseCode::NOERROR) };
+        let writer = MessageWriter::new(header);
+        match &self.question {
+            Some(question) => writer.question(question).unwrap_or_else(|_| MessageWriter::new(header)).finish(),
+            None => writer.finish(),
+        }
+    }
+
+    /// Writes a response, truncated if it is too long.
+    pub(crate) fn encode(&self, response: &Response, bytes_max: Option<usize>) -> EncodedMessage {
+        let header = Header {
+            is_authoritative: response.is_authoritative,
+            recursion_available: response.recursion_available,
+            ..self.header.response(response.response_code)
+        };
+        let edns = self.has_edns.then(|| match response.extended_error {
+            Some((code, text)) => Edns::default().extended_error(code, text),
+            None => Edns::default(),
+        });
+        let reserved = edns.as_ref().map_or(0, Edns::wire_bytes);
+        let writer =
+            MessageWriter::with_bytes_max(header, bytes_max.unwrap_or(usize::from(u16::MAX))).reserve(reserved);
+        let mut writer = match &self.question {
+            // A question of the shortest message fits in the least payload.
+            Some(question) => writer.question(question).unwrap_or_else(|_| MessageWriter::new(header)),
+            None => writer,
+        };
+        write_sections(&mut writer, response);
+        match edns {
+            Some(edns) => writer.edns(&edns).map_or_else(|_| crate::format_error(&self.header), MessageWriter::finish),
+            None => writer.finish(),
+        }
+    }
+}
+
+fn write_sections(writer: &mut MessageWriter, response: &Response) {
     let sections = [
         (Section::Answer, &response.answers),
         (Section::Authority, &response.authorities),
         (Section::Additional, &response.additionals),
     ];
-    'sections: for (section, records) in sections {
+    for (section, records) in sections {
         for record in records {
             if writer.record(section, record).is_err() {
                 // Additional records are left out without a word (RFC 2181 §9).
                 if section != Section::Additional {
                     writer.set_truncated();
                 }
-                break 'sections;
+                return;
             }
         }
-    }
-    match edns {
-        Some(edns) => writer.edns(&edns).map_or_else(|_| crate::format_error(query.header()), MessageWriter::finish),
-        None => writer.finish(),
     }
 }

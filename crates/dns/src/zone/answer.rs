@@ -81,11 +81,7 @@ impl Zone {
         if record_type == RecordType::ANY {
             // RFC 8482 §4.2: an answer that is of no use to an amplifier.
             let ttl = self.soa.ttl;
-            answer.answers.push(Record::new(
-                name.clone(),
-                ttl,
-                Rdata::from_checked(RecordType::HINFO, ANY_ANSWER.into()),
-            ));
+            answer.answers.push(Record::new(name.clone(), ttl, Rdata::any_refused()));
             return None;
         }
         if let Some(set) = self.set(&source, record_type) {
@@ -174,4 +170,3 @@ fn is_refused(record_type: RecordType) -> bool {
 
 const ALIASES_MAX: usize = 16;
 const ADDITIONAL_NAMES_MAX: usize = 16;
-const ANY_ANSWER: &[u8] = b"\x07RFC8482\x00";

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod cache;
+mod forwarder;
 mod generated;
 mod hickory;
 mod messages;
@@ -11,6 +12,8 @@ mod resolver;
 mod servers;
 mod simulation;
 mod streams;
+mod stub;
+mod stub_on_loops;
 mod support;
 mod system_files;
 mod texts;

@@ -260,7 +260,7 @@ fn aliases_are_followed_and_those_that_lead_back_are_refused() {
 /// A response to the only query of a resolver, with these records.
 fn respond(bailiwick: &str, records: &[(Section, Record)]) -> (Resolver, std::time::Instant) {
     let now = std::time::Instant::now();
-    let server = ResolverServer { bailiwick: name(bailiwick) };
+    let server = ResolverServer { bailiwick: name(bailiwick), ..ResolverServer::default() };
     let cache = SharedCache::new(CacheConfig::default());
     let mut resolver = Resolver::seeded(ResolverConfig::default(), vec![server], cache, 3);
     assert!(matches!(resolver.lookup(&name("www.tides.example"), RecordType::A, now), Lookup::Pending(_)));

@@ -10,7 +10,7 @@ use tidegate_dns::server::{
 };
 use tidegate_dns::{
     CacheConfig, Edns, EncodedMessage, Header, Hosts, LookupError, MessageView, MessageWriter, Opcode, Question,
-    RecordType, ResolvConf, ResolverConfig, ResponseCode, ServerCodec, SharedCache, StreamResolver, Zone,
+    RecordType, ResolvConf, ResolverConfig, ResponseCode, ServerCodec, SharedCache, StubResolver, Zone,
 };
 use tidegate_engine::{Backend, Client, EventLoop, Server, ServerHandle, task};
 
@@ -141,7 +141,7 @@ fn a_resolver_on_a_loop_shares_connections_and_questions() {
         let cache = SharedCache::new(CacheConfig::default());
         let conf = ResolvConf::parse(b"search tides.example\n");
         let hosts = Hosts::parse(b"192.0.2.200 printer\n");
-        let resolver = StreamResolver::with_files(vec![upstream], ResolverConfig::default(), cache, conf, hosts);
+        let resolver = StubResolver::with_files(vec![upstream.into()], ResolverConfig::default(), cache, conf, hosts);
         let texts = |addresses: Vec<IpAddr>| addresses.iter().map(ToString::to_string).collect::<Vec<_>>();
         assert_eq!(texts(resolver.addresses("www").await.expect("an answer")), ["2001:db8::1", "192.0.2.1"]);
         assert_eq!(texts(resolver.addresses("printer").await.expect("hosts")), ["192.0.2.200"]);
@@ -172,14 +172,14 @@ fn a_server_that_is_not_there_is_followed_by_the_next() {
     let closed = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let gone = closed.local_addr().expect("its address");
     drop(closed);
-    let upstreams = vec![Client::at(gone), Client::at(server.address().clone())];
+    let upstreams = vec![Client::at(gone).into(), Client::at(server.address().clone()).into()];
     run(async move {
         let resolver =
-            StreamResolver::new(upstreams, ResolverConfig::default(), SharedCache::new(CacheConfig::default()));
+            StubResolver::new(upstreams, ResolverConfig::default(), SharedCache::new(CacheConfig::default()));
         let answer = resolver.lookup(&name("www.tides.example"), RecordType::A).await.expect("an answer");
         assert_eq!(answer.addresses().count(), 1);
-        let alone = StreamResolver::new(
-            vec![Client::at(gone)],
+        let alone = StubResolver::new(
+            vec![Client::at(gone).into()],
             ResolverConfig::default(),
             SharedCache::new(CacheConfig::default()),
         );
@@ -204,8 +204,8 @@ fn a_connection_that_breaks_loses_no_lookup() {
         let _ = second.read(&mut [0]);
     });
     run(async move {
-        let resolver = StreamResolver::new(
-            vec![Client::at(upstream)],
+        let resolver = StubResolver::new(
+            vec![Client::at(upstream).into()],
             ResolverConfig::default(),
             SharedCache::new(CacheConfig::default()),
         );

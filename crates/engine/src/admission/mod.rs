@@ -200,10 +200,17 @@ impl AdmissionControl {
         self.table.as_ref().map_or(0, |table| table.connections(address.to_canonical()))
     }
 
+    /// Whether the lists permit an address, without its counts: for datagrams, which no connection belongs to.
+    #[must_use]
+    pub fn permits(&self, address: IpAddr) -> bool {
+        let ip = address.to_canonical();
+        !self.deny.contains(ip) && self.allow.as_ref().is_none_or(|allow| allow.contains(ip))
+    }
+
     /// A connection comes. If it is admitted, its address has one more, until [`release`](Self::release).
     pub(crate) fn admit(&self, peer: &Address, now: Instant) -> Result<(), Refusal> {
         let Some(ip) = canonical(peer) else { return Ok(()) };
-        if self.deny.contains(ip) || self.allow.as_ref().is_some_and(|allow| !allow.contains(ip)) {
+        if !self.permits(ip) {
             return Err(Refusal::Denied);
         }
         match &self.table {

@@ -97,6 +97,9 @@ impl<C: Pipeline, A: Application<C>> SlotEntry for Connection<C, A> {
         if self.is_closed() {
             return (DeliveryOutcome::Closed, Disposition::Keep);
         }
+        if delivery.closes() {
+            return (self.close_as_member(core, token, delivery), Disposition::Keep);
+        }
         let outcome = self.enqueue_broadcast(core, token, delivery);
         let too_slow = outcome == DeliveryOutcome::Closed;
         (
@@ -226,6 +229,24 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
             // The codec may have waited for this before it could decode on.
             self.application.wake_reader();
         }
+        self.schedule(core, token);
+        DeliveryOutcome::Delivered
+    }
+
+    /// Writes the last message of a group that closes its members, and begins to close. A slow peer is bounded by the
+    /// deadlines of sending, and the message is one at most.
+    #[cold]
+    fn close_as_member(&mut self, core: &mut Core, token: Token, delivery: &Delivery) -> DeliveryOutcome {
+        if self.link.is_closing() {
+            return DeliveryOutcome::NotApplicable;
+        }
+        if TypeId::of::<C>() == delivery.kind() && !self.link.is_write_shut() && !delivery.is_empty() {
+            let mut out = Output::new(self.link.outbound(), &core.pool, &core.time);
+            // A codec that refuses it closes without it.
+            delivery.write(&mut self.codec, &mut out);
+            self.link.update_level(&self.codec);
+        }
+        self.link.close_in_order();
         self.schedule(core, token);
         DeliveryOutcome::Delivered
     }

@@ -1,6 +1,8 @@
 //! Adding endpoints to a loop.
 
+use std::cell::Cell;
 use std::io;
+use std::rc::Rc;
 
 use tidegate_codec::Endpoint;
 use tidegate_sys::{Address, DatagramOptions, Operation, Side, Socket, Token};
@@ -83,7 +85,7 @@ impl EventLoop {
         limits: EndpointLimits,
         endpoint: E,
     ) -> io::Result<Address> {
-        self.bind_entry(socket, options, limits, endpoint, None)
+        self.bind_entry(socket, options, limits, (endpoint, None), None)
     }
 
     /// The same with a function that makes the protocol: first now, and again if it panics. A datagram that makes a
@@ -99,7 +101,26 @@ impl EventLoop {
         mut make: impl FnMut() -> E + 'static,
     ) -> io::Result<Address> {
         let endpoint = make();
-        self.bind_entry(socket, options, limits, endpoint, Some(Box::new(make)))
+        self.bind_entry(socket, options, limits, (endpoint, Some(Box::new(make))), None)
+    }
+
+    /// The same with a protocol that has datagrams to send when a task of this loop has come to a result. `make` gets the
+    /// waker that the task calls then.
+    ///
+    /// # Errors
+    /// The driver's, if it does not take the socket.
+    pub fn bind_endpoint_woken<E: Endpoint + 'static>(
+        &mut self,
+        socket: Socket,
+        options: &DatagramOptions,
+        limits: EndpointLimits,
+        mut make: impl FnMut(EndpointWaker) -> E + 'static,
+    ) -> io::Result<Address> {
+        let waker = EndpointWaker::default();
+        let own = waker.clone();
+        let mut make = move || make(own.clone());
+        let endpoint = make();
+        self.bind_entry(socket, options, limits, (endpoint, Some(Box::new(make))), Some(waker))
     }
 
     fn bind_entry<E: Endpoint + 'static>(
@@ -107,14 +128,14 @@ impl EventLoop {
         socket: Socket,
         options: &DatagramOptions,
         limits: EndpointLimits,
-        endpoint: E,
-        make: Option<Box<dyn FnMut() -> E>>,
+        (endpoint, make): Made<E>,
+        waker: Option<EndpointWaker>,
     ) -> io::Result<Address> {
         self.refresh_time();
         let _entered = self.local.enter();
         let mut core = self.local.core.borrow_mut();
         let entry = EndpointEntry::new(endpoint, make, limits, &core.pool);
-        let token = core.open_endpoint(socket, options, entry)?;
+        let token = core.open_endpoint(socket, options, entry, waker)?;
         core.driver.address(token, Side::Local)
     }
 
@@ -134,6 +155,23 @@ impl EventLoop {
     }
 }
 
+/// A protocol, and the function that makes it anew.
+type Made<E> = (E, Option<Box<dyn FnMut() -> E>>);
+
+/// Has the loop ask an endpoint for datagrams to send, when a task of the same loop has a result for it. A clone is the
+/// same waker. An endpoint that has closed is not woken.
+#[derive(Debug, Clone, Default)]
+pub struct EndpointWaker(Rc<Cell<Option<Token>>>);
+
+impl EndpointWaker {
+    /// The loop calls [`poll_transmit`](Endpoint::poll_transmit) in this turn, once for any number of calls before it.
+    pub fn wake(&self) {
+        if let (Some(token), Some(local)) = (self.0.get(), Local::current()) {
+            local.schedule_endpoint(token);
+        }
+    }
+}
+
 impl Core {
     /// Gives an endpoint a slot and its socket to the driver, and dispatches it for the first time.
     pub(super) fn open_endpoint(
@@ -141,8 +179,12 @@ impl Core {
         socket: Socket,
         options: &DatagramOptions,
         entry: impl SlotEntry + 'static,
+        waker: Option<EndpointWaker>,
     ) -> io::Result<Token> {
         let (token, _) = self.reserve(Operation::Bind { socket, options })?;
+        if let Some(waker) = waker {
+            waker.0.set(Some(token));
+        }
         self.counters.endpoints += 1;
         self.counters.has_endpoints = true;
         self.driver.submit(token, Operation::Receive(true));
@@ -154,7 +196,7 @@ impl Core {
 
 impl Local {
     /// Dispatches an endpoint at the end of this pass of the loop.
-    pub(super) fn schedule_endpoint(self: &std::rc::Rc<Self>, token: Token) {
+    pub(super) fn schedule_endpoint(self: &Rc<Self>, token: Token) {
         self.with_core(move |core| core.queues.schedule(token));
     }
 }

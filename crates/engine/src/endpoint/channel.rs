@@ -85,6 +85,18 @@ impl DatagramChannel {
         Self::open(local, Socket::bind_datagrams(address, options)?, options, limits)
     }
 
+    /// Takes over a socket that was opened with `options`, on the loop that runs on this thread: one that is set up in
+    /// another way than [`bind`](Self::bind) does, or one of a simulated network.
+    ///
+    /// # Errors
+    /// The driver's, if it does not take the socket.
+    ///
+    /// # Panics
+    /// As [`bind`](Self::bind).
+    pub fn on(socket: Socket, options: &DatagramOptions, limits: EndpointLimits) -> io::Result<Self> {
+        Self::open(Local::current().expect(NO_LOOP), socket, options, limits)
+    }
+
     pub(super) fn open(
         local: Rc<Local>,
         socket: Socket,
@@ -99,7 +111,7 @@ impl DatagramChannel {
         let token = {
             let mut core = local.core.borrow_mut();
             let entry = EndpointEntry::new(ChannelEndpoint(state.clone()), None, limits, &core.pool);
-            core.open_endpoint(socket, options, entry)?
+            core.open_endpoint(socket, options, entry, None)?
         };
         Ok(Self { local: HandleLocal::new(local), token, state })
     }
@@ -137,7 +149,8 @@ impl DatagramChannel {
         self.state.borrow_mut().take()
     }
 
-    /// The datagram of [`recv_from`](Self::recv_from), for a future of the caller.
+    /// The datagram of [`recv_from`](Self::recv_from), for a future of the caller. A report of the network wakes it as well:
+    /// a caller to whom they matter calls [`next_error`](Self::next_error) first.
     ///
     /// # Errors
     /// `NotConnected` if the socket is closed.
@@ -269,11 +282,15 @@ impl Endpoint for ChannelEndpoint {
     }
 
     fn failed(&mut self, error: DatagramError, _now: Instant) {
-        let errors = &mut self.0.borrow_mut().errors;
-        if errors.len() >= ERRORS_MAX {
-            errors.pop_front();
+        let state = &mut *self.0.borrow_mut();
+        if state.errors.len() >= ERRORS_MAX {
+            state.errors.pop_front();
         }
-        errors.push_back(error);
+        state.errors.push_back(error);
+        // A task that polls looks for errors as well.
+        if let Some(waker) = state.waker.take() {
+            waker.wake();
+        }
     }
 
     // A drain: the task serves until it drops the channel, or until the deadline.

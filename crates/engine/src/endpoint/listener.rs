@@ -1,6 +1,7 @@
 //! `EndpointListener`: the datagram sockets of a server, one a loop at each address.
 
 use std::fmt;
+use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -8,9 +9,11 @@ use std::sync::Arc;
 use tidegate_codec::{Endpoint, StreamEndpoint};
 use tidegate_sys::{Address, DatagramOptions, Side, Socket};
 
-use super::bind::EndpointLimits;
+use super::bind::{EndpointLimits, EndpointWaker};
+use super::channel::DatagramChannel;
 use super::session_handle::EndpointSession;
-use super::sessions::{SessionLimits, SessionStreams};
+use super::session_tables::SessionStreams;
+use super::sessions::SessionLimits;
 use crate::event_loop::EventLoop;
 use crate::start_error::StartError;
 
@@ -140,6 +143,55 @@ impl EndpointListener {
             let make = make.clone();
             let make = move || make(number);
             event_loop.bind_sessions(socket, &options, limits.clone(), make, each(number)).map(drop)
+        };
+        ServedEndpoint { listener: self, bind: Arc::new(bind) }
+    }
+
+    /// The same with a protocol that tasks of its loop wake when they have something to send, as
+    /// [`EventLoop::bind_endpoint_woken`] describes.
+    pub fn serve_woken<E: Endpoint + 'static>(
+        self,
+        make: impl Fn(usize, EndpointWaker) -> E + Send + Sync + 'static,
+    ) -> ServedEndpoint {
+        let (make, options, limits) = (Arc::new(make), self.options.clone(), self.limits);
+        let bind = move |number: usize, event_loop: &mut EventLoop, socket: Socket| {
+            let make = make.clone();
+            event_loop.bind_endpoint_woken(socket, &options, limits, move |waker| make(number, waker)).map(drop)
+        };
+        ServedEndpoint { listener: self, bind: Arc::new(bind) }
+    }
+
+    /// Serves the datagrams with tasks: each loop runs the future that `serve` makes of the loop's number and its socket, on
+    /// its own thread. The socket closes when the future has ended.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use tidegate::codec::Transmit;
+    /// use tidegate::{EndpointListener, Server};
+    ///
+    /// let echo = EndpointListener::bind("127.0.0.1:0")?.serve_channel(|_loop, mut channel| async move {
+    ///     while let Ok(datagram) = channel.recv_from().await {
+    ///         if channel.send(Transmit::response(&datagram, datagram.payload.clone())).is_err() {
+    ///             return;
+    ///         }
+    ///     }
+    /// });
+    /// let server = Server::new().loops(2).endpoint(echo).run()?;
+    /// server.drain(Duration::ZERO);
+    /// # Ok::<(), tidegate::StartError>(())
+    /// ```
+    pub fn serve_channel<F: Future<Output = ()> + 'static>(
+        self,
+        serve: impl Fn(usize, DatagramChannel) -> F + Send + Sync + 'static,
+    ) -> ServedEndpoint {
+        let (serve, options, limits) = (Arc::new(serve), self.options.clone(), self.limits);
+        let bind = move |number: usize, event_loop: &mut EventLoop, socket: Socket| {
+            let channel = event_loop.open_datagrams(socket, &options, limits)?;
+            let serve = serve.clone();
+            // The function is called within the task, so that it may start others.
+            drop(event_loop.spawn(async move { serve(number, channel).await }));
+            Ok(())
         };
         ServedEndpoint { listener: self, bind: Arc::new(bind) }
     }

@@ -27,12 +27,13 @@ use tidegate_buffer::{Datagram, DatagramError, Pool, Transmits};
 use tidegate_codec::Endpoint;
 use tidegate_sys::{Completion, Operation, Token, Transmission};
 
-pub use self::bind::EndpointLimits;
+pub use self::bind::{EndpointLimits, EndpointWaker};
 pub use self::channel::{DatagramChannel, RecvFrom};
 pub(crate) use self::listener::Bind;
 pub use self::listener::{EndpointListener, ServedEndpoint};
 pub use self::session_handle::{EndpointSession, SessionEndpoint};
-pub use self::sessions::{SessionLimits, SessionStreams};
+pub use self::session_tables::SessionStreams;
+pub use self::sessions::SessionLimits;
 use crate::close_reason::CloseReason;
 use crate::loop_core::Core;
 use crate::slot_entry::{Disposition, SlotEntry, SlotEvent};

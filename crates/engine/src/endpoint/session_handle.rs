@@ -11,7 +11,8 @@ use std::time::Instant;
 use tidegate_codec::{Direction, Handshake, Pipeline, SessionNumber, StreamEndpoint};
 use tidegate_sys::{Address, DatagramOptions, Side, Socket, Token};
 
-use super::sessions::{SessionLimits, SessionStreams, SessionsEntry};
+use super::session_tables::SessionStreams;
+use super::sessions::{MakeServices, SessionLimits, SessionsEntry};
 use crate::channel::{Channel, Handle as ChannelHandle};
 use crate::connection::{Connection, Link};
 use crate::event_loop::EventLoop;
@@ -67,8 +68,8 @@ impl EventLoop {
         let _entered = self.local.enter();
         let mut core = self.local.core.borrow_mut();
         let protocol = (make(), Some(Box::new(make) as Box<dyn FnMut() -> E>));
-        let entry = SessionsEntry::new(protocol, limits, Box::new(services), false, &core.pool).admission(admission);
-        let token = core.open_endpoint(socket, options, entry)?;
+        let entry = SessionsEntry::new(protocol, limits, services_of(services), false, &core.pool).admission(admission);
+        let token = core.open_endpoint(socket, options, entry, None)?;
         core.driver.address(token, Side::Local)
     }
 
@@ -119,8 +120,8 @@ impl<E: StreamEndpoint + 'static> SessionEndpoint<E> {
     ) -> io::Result<Self> {
         let token = {
             let mut core = local.core.borrow_mut();
-            let entry = SessionsEntry::new((endpoint, None), limits, Box::new(services), true, &core.pool);
-            core.open_endpoint(socket, options, entry)?
+            let entry = SessionsEntry::new((endpoint, None), limits, services_of(services), true, &core.pool);
+            core.open_endpoint(socket, options, entry, None)?
         };
         Ok(Self(Rc::new(Owned(Reach::new(local, token)))))
     }
@@ -243,7 +244,7 @@ impl<E: StreamEndpoint + 'static> EndpointSession<E> {
     }
 
     /// The session with this number, of the endpoint that is dispatched on this thread.
-    pub(super) fn of_dispatch(
+    fn of_dispatch(
         token: Token,
         number: SessionNumber,
         peer: SocketAddr,
@@ -252,6 +253,15 @@ impl<E: StreamEndpoint + 'static> EndpointSession<E> {
         let handshake = handshake.map(Rc::new);
         Some(Self { reach: Reach::new(Local::current()?, token), number, peer, handshake })
     }
+}
+
+/// The services of a session, by its number.
+fn services_of<E: StreamEndpoint + 'static>(
+    mut services: impl FnMut(EndpointSession<E>) -> SessionStreams + 'static,
+) -> MakeServices {
+    Box::new(move |token, number, peer, handshake| {
+        EndpointSession::of_dispatch(token, number, peer, handshake).map(&mut services).unwrap_or_default()
+    })
 }
 
 impl<E: StreamEndpoint + 'static> Reach<E> {

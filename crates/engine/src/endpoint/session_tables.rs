@@ -7,7 +7,16 @@ use slab::Slab;
 use tidegate_codec::{SessionNumber, StreamNumber};
 use tidegate_sys::Token;
 
-use super::sessions::SessionStreams;
+use crate::session::Streams;
+
+/// The services of the streams that the peer of one session opens. Without one, streams of that direction are refused.
+#[derive(Debug, Clone, Default)]
+pub struct SessionStreams {
+    /// Streams on which both sides send.
+    pub bidirectional: Option<Streams>,
+    /// Streams on which the peer alone sends. Bytes that their applications send are dropped.
+    pub unidirectional: Option<Streams>,
+}
 
 /// A session of an endpoint.
 pub(super) struct Session {

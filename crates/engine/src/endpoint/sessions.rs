@@ -20,29 +20,19 @@ use std::sync::Arc;
 
 use tidegate_buffer::{Outbound, Pool, Slice};
 use tidegate_codec::mux::{OpenError, ResetCause};
-use tidegate_codec::{Direction, ReadEnd, SessionEvent, SessionNumber, StreamEndpoint, StreamNumber};
+use tidegate_codec::{Direction, Handshake, ReadEnd, SessionEvent, SessionNumber, StreamEndpoint, StreamNumber};
 use tidegate_sys::{Address, Token};
 
-use super::session_handle::EndpointSession;
-use super::session_tables::{SessionTables, Stream};
+use super::session_tables::{SessionStreams, SessionTables, Stream};
 use super::{EndpointEntry, EndpointLimits};
 use crate::admission::AdmissionControl;
 use crate::close_reason::CloseReason;
 use crate::connection::{Link, PeerAddress, Settings};
 use crate::limits::{FILE_PIECE_BYTES, Limits};
 use crate::loop_core::Core;
-use crate::session::{SessionError, StreamId, StreamRequest, StreamRequestKind, Streams};
+use crate::session::{SessionError, StreamId, StreamRequest, StreamRequestKind};
 use crate::slot_entry::{Disposition, SlotEntry, SlotEvent};
 use crate::unwind::discard;
-
-/// The services of the streams that the peer of one session opens. Without one, streams of that direction are refused.
-#[derive(Debug, Clone, Default)]
-pub struct SessionStreams {
-    /// Streams on which both sides send.
-    pub bidirectional: Option<Streams>,
-    /// Streams on which the peer alone sends. Bytes that their applications send are dropped.
-    pub unidirectional: Option<Streams>,
-}
 
 /// The limits of an endpoint whose sessions carry streams.
 #[derive(Debug, Clone, Default)]
@@ -54,13 +44,13 @@ pub struct SessionLimits {
 }
 
 /// Makes the services of a session that has been established.
-pub(super) type MakeServices<E> = Box<dyn FnMut(EndpointSession<E>) -> SessionStreams>;
+pub(super) type MakeServices = Box<dyn FnMut(Token, SessionNumber, SocketAddr, Option<Handshake>) -> SessionStreams>;
 
 /// A datagram socket with a protocol whose sessions carry streams.
 pub(super) struct SessionsEntry<E: StreamEndpoint + 'static> {
     base: EndpointEntry<E>,
     tables: SessionTables,
-    services: MakeServices<E>,
+    services: MakeServices,
     settings: Rc<Settings>,
     /// Which peers may have sessions, and how many.
     admission: Option<Arc<AdmissionControl>>,
@@ -73,7 +63,7 @@ impl<E: StreamEndpoint + 'static> SessionsEntry<E> {
     pub(super) fn new(
         (endpoint, make): (E, Option<Box<dyn FnMut() -> E>>),
         limits: SessionLimits,
-        services: MakeServices<E>,
+        services: MakeServices,
         has_handle: bool,
         pool: &Pool,
     ) -> Self {
@@ -220,8 +210,8 @@ impl<E: StreamEndpoint + 'static> SessionsEntry<E> {
             self.release(peer.ip());
             return self.base.endpoint.end_session(number, Some(ResetCause::Refused), now);
         };
-        let session = EndpointSession::of_dispatch(token, number, peer, self.base.endpoint.handshake(number));
-        let services = session.map(&mut self.services).unwrap_or_default();
+        let handshake = self.base.endpoint.handshake(number);
+        let services = (self.services)(token, number, peer, handshake);
         self.tables.add_session(number, link, services, peer.ip());
     }
 
@@ -462,7 +452,7 @@ fn read(endpoint: &mut impl StreamEndpoint, pool: &Pool, number: StreamNumber) -
     }
 }
 
-/// What a turn of a stream has written.
+/// The result of a stream's turn to write.
 #[derive(Default)]
 struct Written {
     /// The queue is empty.

@@ -101,6 +101,42 @@ pub enum MessageForm {
     Plain,
     /// The bytes of an [`Encoded`](tidegate_codec::Encoded) message.
     Encoded,
+    /// The members are closed: a [`Kick`] as bytes. The node that has published it does not get it back.
+    Kick,
+}
+
+/// Why the members of a room are closed, on all nodes: [`Room::kick`](crate::Room::kick).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Kick<'a> {
+    /// The code, such as one of a WebSocket's close frame (RFC 6455 §7.4), which the rooms' encoding writes.
+    pub code: u16,
+    /// A text of at most 123 bytes, as a close frame has; a longer one is cut.
+    pub reason: &'a str,
+}
+
+impl<'a> Kick<'a> {
+    /// The code and the reason as bytes.
+    #[must_use]
+    pub fn to_bytes(&self) -> Bytes {
+        [&self.code.to_be_bytes(), self.cut().reason.as_bytes()].concat().into()
+    }
+
+    /// The code and the reason of bytes; `None` if they are none.
+    #[must_use]
+    pub fn from_bytes(bytes: &'a [u8]) -> Option<Self> {
+        let (code, reason) = bytes.split_first_chunk::<2>()?;
+        let reason = std::str::from_utf8(reason).ok()?;
+        Some(Self { code: u16::from_be_bytes(*code), reason }.cut())
+    }
+
+    /// With a reason that fits into a close frame.
+    pub(super) fn cut(self) -> Self {
+        let mut end = self.reason.len().min(KICK_REASON_BYTES_MAX);
+        while !self.reason.is_char_boundary(end) {
+            end -= 1;
+        }
+        Self { reason: self.reason.get(..end).unwrap_or_default(), ..self }
+    }
 }
 
 /// A message of a room, with its position if the room is ordered.
@@ -190,6 +226,8 @@ pub enum RoomEvent<'a> {
     Down,
     /// The room receives messages again.
     Up,
+    /// The members are [kicked](crate::Room::kick): the result is the last message before their connections close.
+    Kicked(Kick<'a>),
 }
 
 /// A description of a member that nodes send to each other.
@@ -251,3 +289,22 @@ impl MemberName for Arc<str> {
 
 /// The digits of an epoch in the text of a position.
 const EPOCH_DIGITS: usize = 16;
+/// A control frame of a WebSocket has 125 bytes, two of which are the code (RFC 6455 §5.5).
+const KICK_REASON_BYTES_MAX: usize = 123;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kick_comes_back_and_its_reason_is_cut_at_a_character() {
+        let kick = Kick { code: 4001, reason: "signed out" };
+        assert_eq!(Kick::from_bytes(&kick.to_bytes()), Some(kick));
+        let long = "ü".repeat(100);
+        let bytes = Kick { code: 1008, reason: &long }.to_bytes();
+        assert_eq!(Kick::from_bytes(&bytes).map(|kick| kick.reason.len()), Some(122));
+        for bytes in [&b""[..], b"\x0f", b"\x0f\xa1\xff"] {
+            assert_eq!(Kick::from_bytes(bytes), None, "{}", bytes.escape_ascii());
+        }
+    }
+}

@@ -81,7 +81,7 @@ impl Delivery {
         let Some(mut local) = core.groups.groups.remove(&group.number) else { return true };
         let except = match &self.message.audience {
             Audience::Members { except } => except.as_ref(),
-            Audience::Newcomer(..) => None,
+            Audience::Newcomer(..) | Audience::Closing => None,
         };
         let except = except.filter(|except| Arc::ptr_eq(&except.mailbox, &local.mailbox));
         let except = except.map(|except| except.token);
@@ -97,6 +97,8 @@ impl Delivery {
                 continue;
             }
             match core.deliver(token, self) {
+                // A connection that closes gets no further message.
+                DeliveryOutcome::Delivered if self.closes() => gone.push(member),
                 DeliveryOutcome::Delivered | DeliveryOutcome::NotApplicable => {}
                 DeliveryOutcome::Dropped => skipped += 1,
                 // Connections send at the end of the turn, and the next one continues here.

@@ -13,7 +13,7 @@ use tidegate_buffer::Slice;
 use tidegate_codec::Output;
 use tidegate_sys::Token;
 
-use super::{GroupMessage, GroupShared, Slow};
+use super::{Audience, GroupMessage, GroupShared, Slow};
 use crate::mailbox::Mailbox;
 use crate::slots::Slots;
 
@@ -145,6 +145,15 @@ impl Delivery {
 
     pub(crate) fn slow(&self) -> Slow {
         self.message.group.slow
+    }
+
+    /// Whether the member's connection closes behind the message.
+    pub(crate) fn closes(&self) -> bool {
+        matches!(self.message.audience, Audience::Closing)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
     }
 }
 

@@ -10,7 +10,7 @@
 //! messages in, broadcasts and posts alike.
 //!
 //! Read next: `local_members.rs`, the members on one loop, and `delivery.rs`, a message on its way to them; `room.rs`
-//! for groups with presence and history, and `backplane.rs` for rooms that several
+//! for groups with presence and history, `subscriber.rs` for members that are no connections, `users.rs` for the connections of a user, and `backplane.rs` for rooms that several
 //! processes share.
 
 mod backplane;
@@ -20,6 +20,9 @@ mod room;
 mod room_state;
 mod rooms;
 mod shared_room;
+mod subscriber;
+mod summary;
+mod users;
 
 use std::any::{Any, TypeId};
 use std::fmt;
@@ -33,13 +36,16 @@ use tidegate_codec::{Broadcast, EncodeError, Encoded, Output};
 use tidegate_sys::Token;
 
 pub use self::backplane::{
-    Backplane, BackplaneFull, BackplaneRoom, MemberName, MessageForm, NoPosition, NodeId, NodePresence, Position,
+    Backplane, BackplaneFull, BackplaneRoom, Kick, MemberName, MessageForm, NoPosition, NodeId, NodePresence, Position,
     RoomDelivery, RoomEvent, RoomMessage,
 };
 pub(crate) use self::delivery::DeliveryBudget;
 pub(crate) use self::local_members::{Delivery, DeliveryOutcome, Groups};
 pub use self::room::{Room, RoomError, RoomLimits, Visit};
 pub use self::rooms::Rooms;
+pub use self::subscriber::{RoomNotice, RoomSubscriber};
+pub use self::summary::{RoomSummary, RoomsSummary};
+pub use self::users::{UserLimits, Users};
 use crate::mailbox::{LoopMessage, Mailbox, MailboxError};
 
 /// Connections that get the same messages: the members of a chat, the subscribers of a topic.
@@ -193,13 +199,33 @@ impl<C: Broadcast> Group<C> {
         }
     }
 
+    /// Sends a last message to all members, and closes their connections in good order, from any thread. An empty message
+    /// closes them without one. Members that read slowly get it too, and those that have another codec now are closed
+    /// without it. Connections that join afterwards are not closed.
+    ///
+    /// # Errors
+    /// [`GroupFull`] if some loops do not keep up; their members stay.
+    ///
+    /// # Panics
+    /// If the message is 4 GiB long or longer.
+    pub fn close(&self, last: &Encoded<C>) -> Result<(), GroupFull> {
+        self.put(last, Audience::Closing)
+    }
+
     fn send_to_all(&self, encoded: &Encoded<C>, except: Option<&Member>) -> Result<(), GroupFull> {
-        assert!(encoded.len() < MESSAGE_BYTES_MAX, "a message of {} bytes", encoded.len());
-        let mut loops = self.shared.loops();
-        if loops.0.is_empty() || encoded.is_empty() {
+        if encoded.is_empty() {
             return Ok(());
         }
-        let audience = Audience::Members { except: except.cloned() };
+        self.put(encoded, Audience::Members { except: except.cloned() })
+    }
+
+    /// Puts a message into the mailboxes of all loops with members.
+    fn put(&self, encoded: &Encoded<C>, audience: Audience) -> Result<(), GroupFull> {
+        assert!(encoded.len() < MESSAGE_BYTES_MAX, "a message of {} bytes", encoded.len());
+        let mut loops = self.shared.loops();
+        if loops.0.is_empty() {
+            return Ok(());
+        }
         let message = GroupMessage { group: self.shared.clone(), bytes: encoded.bytes().clone(), audience };
         let message = Arc::new(message);
         let mut full = 0;
@@ -360,6 +386,8 @@ pub(crate) struct GroupMessage {
 enum Audience {
     /// The members, apart from one.
     Members { except: Option<Member> },
+    /// The members, whose connections close behind it.
+    Closing,
     /// A connection that becomes a member, and gets these messages first.
     Newcomer(Member, Vec<Bytes>),
 }

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use tidegate_codec::{Broadcast, Encoded};
 
-use super::backplane::{MessageForm, Position, RoomEvent, RoomMessage};
+use super::backplane::{Kick, MessageForm, Position, RoomEvent, RoomMessage};
 use super::room_state::{RoomState, WaitingMember};
 use super::rooms::RoomLink;
 use super::{Group, GroupFull, Member, Slow};
@@ -26,13 +26,24 @@ pub struct RoomLimits {
     /// Messages that a newcomer gets first, the last ones that were [sent](Room::send). 0 unless set: a room has no
     /// history.
     pub history_max: usize,
-    /// Bytes of these messages. 256 KiB. It bounds the memory of a room, and the bytes that a newcomer gets at once.
+    /// Bytes of these messages. 256 KiB. It bounds the memory of a room, and the bytes that a newcomer gets at once. A message
+    /// that was [published](Room::publish) is kept in two forms, and the longer one counts.
     pub history_bytes_max: usize,
+    /// Events that wait for a [subscriber](Room::subscribe) which reads slowly. 256.
+    pub waiting_messages_max: usize,
+    /// Bytes of these. 256 KiB. It bounds the memory of a slow subscriber.
+    pub waiting_bytes_max: usize,
 }
 
 impl Default for RoomLimits {
     fn default() -> Self {
-        Self { members_max: 100_000, history_max: 0, history_bytes_max: 256 * 1024 }
+        Self {
+            members_max: 100_000,
+            history_max: 0,
+            history_bytes_max: 256 * 1024,
+            waiting_messages_max: 256,
+            waiting_bytes_max: 256 * 1024,
+        }
     }
 }
 
@@ -96,8 +107,8 @@ pub(super) struct SharedRoom<C, P> {
 /// [leaves](crate::Context::leave) the [group](Room::group).
 #[must_use = "the member is no longer present when its visit is dropped"]
 pub struct Visit<C, P = ()> {
-    room: Room<C, P>,
-    number: u64,
+    pub(super) room: Room<C, P>,
+    pub(super) number: u64,
 }
 
 impl<C: Broadcast, P> Room<C, P> {
@@ -155,12 +166,7 @@ impl<C: Broadcast, P> Room<C, P> {
     ) -> Result<Visit<C, P>, RoomError> {
         let shared = &self.shared;
         let mut state = shared.lock();
-        if state.present.len() >= shared.limits.members_max {
-            return Err(RoomError::MembersMax);
-        }
-        let number = state.visits;
-        state.visits += 1;
-        state.present.insert(number, newcomer);
+        let number = shared.admit(&mut state, newcomer)?;
         let greeting = greeting(&mut state.everyone());
         let mut first: Vec<_> = greeting.into_iter().collect();
         if state.is_open {
@@ -240,6 +246,40 @@ impl<C: Broadcast, P> Room<C, P> {
         }
     }
 
+    /// Closes the connections of all members in good order, on all nodes. The [encoding](super::Rooms::encoding) makes their
+    /// last message of [`RoomEvent::Kicked`], such as a WebSocket's close frame.
+    ///
+    /// Members of this node are closed at once, so messages that wait for the broker do not reach them any more. Those of
+    /// other nodes are closed once the broker has passed it on, which happens at most once: a node that is not connected, and
+    /// a member that enters meanwhile, miss it. So record first that the client may not return.
+    ///
+    /// ```
+    /// use tidegate::codec::{DynOver, Filters};
+    /// use tidegate::websocket::{Close, CloseCode, Config, Message, WebSocket};
+    /// use tidegate::{Encoded, RoomEvent, RoomLimits, Rooms, Slow};
+    ///
+    /// fn encode(event: RoomEvent<'_>) -> Option<Encoded<DynOver<WebSocket>>> {
+    ///     let message = match event {
+    ///         RoomEvent::Kicked(kick) => Message::Close(Some(Close::new(CloseCode(kick.code), kick.reason))),
+    ///         _ => return None,
+    ///     };
+    ///     let mut codec = Filters::default().stack(WebSocket::server(Config::default().into(), None));
+    ///     Encoded::new(&mut codec, message).ok()
+    /// }
+    ///
+    /// let rooms = Rooms::<_>::new(Slow::Skip, RoomLimits::default()).encoding(encode);
+    /// rooms.room("tides").ok_or("too many rooms")?.kick(4001, "the tide is out")?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`send`](Self::send). Members of this node are closed also if the backplane is full.
+    pub fn kick(&self, code: u16, reason: &str) -> Result<(), GroupFull> {
+        let kick = Kick { code, reason }.cut();
+        let passed_on = self.pass_on(&kick.to_bytes(), MessageForm::Kick, true);
+        self.shared.kick_here(kick).and(passed_on.unwrap_or(Ok(())))
+    }
+
     /// Gives a message to the backplane, if there is one.
     fn pass_on(&self, bytes: &Bytes, form: MessageForm, is_announcement: bool) -> Option<Result<(), GroupFull>> {
         let shared = &self.shared;
@@ -254,23 +294,38 @@ impl<C: Broadcast, P> SharedRoom<C, P> {
     /// Sends a message to the members of this process.
     fn send_here(&self, message: &Encoded<C>, is_announcement: bool) -> Result<(), GroupFull> {
         let mut state = self.lock();
+        state.messages_sent += 1;
         // Announcements stand between the messages of the history, for all members alike.
         if !is_announcement && self.limits.history_max > 0 {
             let position = state.next_position();
-            state.remember(position, message, &self.limits);
+            state.remember(position, message, None, &self.limits);
         }
         self.group.send(message)
     }
 
     fn publish_here(&self, bytes: &Bytes, is_announcement: bool) -> Result<(), GroupFull> {
         let mut state = self.lock();
+        state.messages_sent += 1;
         let has_position = !is_announcement && self.limits.history_max > 0;
         let position = has_position.then(|| state.next_position());
-        let Some(message) = self.encoded(RoomEvent::Message { bytes, position }) else { return Ok(()) };
+        let event = RoomEvent::Message { bytes, position };
+        let message = self.encoded(event).unwrap_or_else(|| Encoded::of(Bytes::new()));
         if let Some(position) = position {
-            state.remember(position, &message, &self.limits);
+            state.remember(position, &message, Some(bytes), &self.limits);
         }
+        self.notify_subscribers(&state, event);
         self.group.send(&message)
+    }
+
+    /// Closes the members of this process.
+    pub(super) fn kick_here(&self, kick: Kick<'_>) -> Result<(), GroupFull> {
+        let mut state = self.lock();
+        // They get no history.
+        state.waiting.clear();
+        let event = RoomEvent::Kicked(kick);
+        self.notify_subscribers(&state, event);
+        let last = self.encoded(event).filter(|last| last.len() < super::MESSAGE_BYTES_MAX);
+        self.group.close(&last.unwrap_or_else(|| Encoded::of(Bytes::new())))
     }
 
     /// The messages of the history that a newcomer gets.
@@ -287,6 +342,17 @@ impl<C: Broadcast, P> SharedRoom<C, P> {
 }
 
 impl<C, P> SharedRoom<C, P> {
+    /// Adds a member. Returns the number of its visit.
+    pub(super) fn admit(&self, state: &mut RoomState<C, P>, newcomer: P) -> Result<u64, RoomError> {
+        if state.present.len() >= self.limits.members_max {
+            return Err(RoomError::MembersMax);
+        }
+        let number = state.visits;
+        state.visits += 1;
+        state.present.insert(number, newcomer);
+        Ok(number)
+    }
+
     /// An event as a message to members. The encoding runs while the room is locked.
     pub(super) fn encoded(&self, event: RoomEvent<'_>) -> Option<Encoded<C>> {
         let encode = self.link.as_ref()?.encode.as_ref()?;
@@ -351,7 +417,8 @@ impl<C, P> Drop for Visit<C, P> {
     fn drop(&mut self) {
         let shared = &self.room.shared;
         let mut state = shared.lock();
-        let gone = (state.present.remove(&self.number), state.waiting.remove(&self.number));
+        let waiting = (state.waiting.remove(&self.number), state.subscribers.remove(&self.number));
+        let gone = (state.present.remove(&self.number), waiting);
         if let Some(link) = &shared.link {
             link.left(&shared.name, state.present.len());
         }

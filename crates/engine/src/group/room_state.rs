@@ -6,20 +6,24 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::{BuildHasher as _, RandomState};
 
+use bytes::Bytes;
 use tidegate_codec::Encoded;
 
 use super::Member;
 use super::backplane::{NodeId, Position};
 use super::room::RoomLimits;
+use super::subscriber::{RoomNotice, SubscriberEntry};
 
 pub(super) struct RoomState<C, P> {
-    /// The last messages with their offsets, oldest first.
-    messages: VecDeque<(u64, Encoded<C>)>,
+    /// The last messages, oldest first.
+    messages: VecDeque<KeptMessage<C>>,
     history_bytes: usize,
     epoch: u64,
     /// The offset of the last message; 0 before the first one.
     last: u64,
     forgotten: u64,
+    /// Messages that members of this process were sent.
+    pub(super) messages_sent: u64,
     /// By the number of the visit, so in the order in which they came.
     pub(super) present: BTreeMap<u64, P>,
     pub(super) visits: u64,
@@ -29,6 +33,23 @@ pub(super) struct RoomState<C, P> {
     pub(super) is_open: bool,
     /// Members that get the history once it is read, by the number of their visits.
     pub(super) waiting: BTreeMap<u64, WaitingMember>,
+    /// Members that are no connections, by the number of their visits.
+    pub(super) subscribers: BTreeMap<u64, SubscriberEntry>,
+}
+
+/// A message of the history.
+struct KeptMessage<C> {
+    offset: u64,
+    /// For connections; empty if it has no encoding.
+    encoded: Encoded<C>,
+    /// For subscribers: as the application has published it.
+    plain: Option<Bytes>,
+}
+
+impl<C> KeptMessage<C> {
+    fn len(&self) -> usize {
+        self.encoded.len().max(self.plain.as_ref().map_or(0, Bytes::len))
+    }
 }
 
 /// The members on another node.
@@ -52,11 +73,13 @@ impl<C, P> RoomState<C, P> {
             epoch: 0,
             last: 0,
             forgotten: 0,
+            messages_sent: 0,
             present: BTreeMap::new(),
             visits: 0,
             elsewhere: BTreeMap::new(),
             is_open,
             waiting: BTreeMap::new(),
+            subscribers: BTreeMap::new(),
         }
     }
 
@@ -83,18 +106,25 @@ impl<C, P> RoomState<C, P> {
     }
 
     /// Adds the message with this position to the history.
-    pub(super) fn remember(&mut self, position: Position, message: &Encoded<C>, limits: &RoomLimits) {
+    pub(super) fn remember(
+        &mut self,
+        position: Position,
+        encoded: &Encoded<C>,
+        plain: Option<&Bytes>,
+        limits: &RoomLimits,
+    ) {
         (self.epoch, self.last) = (position.epoch, position.offset);
+        let message = KeptMessage { offset: position.offset, encoded: encoded.clone(), plain: plain.cloned() };
         if limits.history_max == 0 || message.len() > limits.history_bytes_max {
             self.forgotten = position.offset;
             return;
         }
-        self.messages.push_back((position.offset, message.clone()));
         self.history_bytes += message.len();
+        self.messages.push_back(message);
         while self.messages.len() > limits.history_max || self.history_bytes > limits.history_bytes_max {
-            let Some((offset, oldest)) = self.messages.pop_front() else { break };
+            let Some(oldest) = self.messages.pop_front() else { break };
             self.history_bytes -= oldest.len();
-            self.forgotten = self.forgotten.max(offset);
+            self.forgotten = self.forgotten.max(oldest.offset);
         }
     }
 
@@ -107,21 +137,35 @@ impl<C, P> RoomState<C, P> {
     }
 
     pub(super) fn history(&self) -> impl Iterator<Item = Encoded<C>> + '_ {
-        self.messages.iter().map(|(_, message)| message.clone())
+        self.messages.iter().map(|message| message.encoded.clone())
     }
 
     /// The messages after a position, if all of them are kept.
     pub(super) fn history_after(&self, after: Position) -> Option<impl Iterator<Item = Encoded<C>> + '_> {
+        self.has_all_after(after).then(|| {
+            let missing = self.messages.iter().filter(move |message| message.offset > after.offset);
+            missing.map(|message| message.encoded.clone())
+        })
+    }
+
+    /// Whether all messages after a position are kept.
+    pub(super) fn has_all_after(&self, after: Position) -> bool {
         let is_complete = after.epoch == self.epoch && (self.forgotten..=self.last).contains(&after.offset);
-        (is_complete && self.last > 0).then(|| {
-            let missing = self.messages.iter().filter(move |(offset, _)| *offset > after.offset);
-            missing.map(|(_, message)| message.clone())
+        is_complete && self.last > 0
+    }
+
+    /// The messages after an offset for a subscriber.
+    pub(super) fn notices_after(&self, offset: u64) -> impl Iterator<Item = RoomNotice> + '_ {
+        let epoch = self.epoch;
+        self.messages.iter().filter(move |message| message.offset > offset).filter_map(move |message| {
+            let position = Some(Position { epoch, offset: message.offset });
+            Some(RoomNotice::Message { bytes: message.plain.clone()?, position })
         })
     }
 
     /// The position after which the history begins.
     pub(super) fn position_before_history(&self) -> Option<Position> {
-        let first = self.messages.front().map_or(self.last, |(offset, _)| offset - 1);
+        let first = self.messages.front().map_or(self.last, |message| message.offset - 1);
         self.position().map(|position| Position { offset: first, ..position })
     }
 

@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use bytes::Bytes;
 use tidegate_codec::{Broadcast, Encoded};
 
-use super::Slow;
-use super::backplane::{Backplane, BackplaneRoom, MemberName, RoomEvent};
+use super::backplane::{Backplane, BackplaneRoom, MemberName, RoomEvent, RoomMessage};
 use super::room::{Room, RoomLimits, SharedRoom};
+use super::{GroupFull, Slow};
 
 /// Rooms by their names, which are made when they are asked for. A room ends, with its history, when neither a visit
 /// nor another clone of it is left; with a backplane, a second later. Clones are the same rooms.
@@ -25,7 +25,7 @@ struct SharedRooms<C, P> {
     by_name: Mutex<ByName<C, P>>,
 }
 
-type ByName<C, P> = HashMap<Arc<str>, Weak<SharedRoom<C, P>>>;
+pub(super) type ByName<C, P> = HashMap<Arc<str>, Weak<SharedRoom<C, P>>>;
 
 /// Makes a message to members of an event.
 type EncodeEvent<C> = dyn Fn(RoomEvent<'_>) -> Option<Encoded<C>> + Send + Sync;
@@ -120,6 +120,13 @@ impl<C: Broadcast, P> Rooms<C, P> {
         })
     }
 
+    /// Other rooms with the same encoding and the same backplane.
+    pub(super) fn with_limits(&self, limits: RoomLimits, rooms_max: usize) -> Self {
+        let SharedRooms { slow, link, .. } = &*self.shared;
+        let (slow, link) = (*slow, link.clone());
+        Self { shared: Arc::new(SharedRooms { slow, limits, rooms_max, link, by_name: Mutex::default() }) }
+    }
+
     fn linked(self, change: impl FnOnce(&mut RoomLink<C, P>)) -> Self {
         let mut link = self.shared.link.as_ref().map_or_else(RoomLink::new, |link| (**link).clone());
         change(&mut link);
@@ -129,9 +136,14 @@ impl<C: Broadcast, P> Rooms<C, P> {
         Self { shared: Arc::new(SharedRooms { slow, limits, rooms_max, link, by_name: Mutex::default() }) }
     }
 
-    /// The room with this name. `None` if there are as many others as may be.
+    /// The room with this name. `None` if there are as many others as may be, and for a name that begins with the character
+    /// U+0001: the rooms of [`Users`](super::Users) have such names.
     #[must_use]
     pub fn room(&self, name: &str) -> Option<Room<C, P>> {
+        if name.starts_with(RESERVED) { None } else { self.any_room(name) }
+    }
+
+    pub(super) fn any_room(&self, name: &str) -> Option<Room<C, P>> {
         let mut by_name = self.by_name();
         if let Some(shared) = by_name.get(name).and_then(Weak::upgrade) {
             return Some(Room { shared });
@@ -162,13 +174,27 @@ fn report_entered<C: Broadcast, P: MemberName>(room: &Arc<SharedRoom<C, P>>, pre
 }
 
 impl<C, P> Rooms<C, P> {
+    /// The room with this name, if it has a handle.
+    pub(super) fn existing(&self, name: &str) -> Option<Room<C, P>> {
+        let shared = self.by_name().get(name)?.upgrade()?;
+        Some(Room { shared })
+    }
+
+    /// Gives a message for a room without members of this node to the backplane, if there is one.
+    pub(super) fn pass_on(&self, name: &str, message: RoomMessage) -> Result<(), GroupFull> {
+        let backplane = self.shared.link.as_ref().and_then(|link| link.backplane.as_ref());
+        let result =
+            backplane.map_or(Ok(()), |backplane| backplane.publish(&name.into(), &self.shared.limits, message));
+        result.map_err(|_| GroupFull { loops: 0, is_backplane_full: true })
+    }
+
     /// How many rooms may exist at a time.
     #[must_use]
     pub fn rooms_max(&self) -> usize {
         self.shared.rooms_max
     }
 
-    fn by_name(&self) -> MutexGuard<'_, ByName<C, P>> {
+    pub(super) fn by_name(&self) -> MutexGuard<'_, ByName<C, P>> {
         self.shared.by_name.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -186,6 +212,8 @@ impl<C, P> fmt::Debug for Rooms<C, P> {
     }
 }
 
+/// Names of rooms that are those of users begin with it.
+pub(super) const RESERVED: char = '\u{1}';
 /// Rooms at a time, unless another bound is set.
 const ROOMS_MAX: usize = 10_000;
 

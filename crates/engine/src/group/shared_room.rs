@@ -1,28 +1,32 @@
 //! `SharedRoom` as the room of a backplane: the messages of all nodes reach the members of this one.
 
+use bytes::Bytes;
 use tidegate_codec::{Broadcast, Encoded};
 
-use super::backplane::{BackplaneRoom, MessageForm, NodeId, NodePresence, Position, RoomDelivery, RoomEvent};
+use super::backplane::{BackplaneRoom, Kick, MessageForm, NodeId, NodePresence, Position, RoomDelivery, RoomEvent};
 use super::room::SharedRoom;
-use super::room_state::RemoteMembers;
+use super::room_state::{RemoteMembers, RoomState};
 
 impl<C: Broadcast, P: Send + Sync> SharedRoom<C, P> {
-    /// The message of a delivery for members.
-    fn message_of(&self, delivery: &RoomDelivery) -> Option<Encoded<C>> {
+    /// The message of a delivery for members, empty if it has no encoding, and as it was published.
+    fn message_of<'a>(&self, delivery: &'a RoomDelivery) -> Option<(Encoded<C>, Option<&'a Bytes>)> {
         let message = &delivery.message;
         if message.bytes.len() >= super::MESSAGE_BYTES_MAX {
             return None;
         }
         match message.form {
-            MessageForm::Encoded => Some(Encoded::of(message.bytes.clone())),
+            MessageForm::Encoded => Some((Encoded::of(message.bytes.clone()), None)),
             MessageForm::Plain => {
-                self.encoded(RoomEvent::Message { bytes: &message.bytes, position: delivery.position })
+                let event = RoomEvent::Message { bytes: &message.bytes, position: delivery.position };
+                Some((self.encoded(event).unwrap_or_else(|| Encoded::of(Bytes::new())), Some(&message.bytes)))
             }
+            MessageForm::Kick => None,
         }
     }
 
-    /// Sends an event to the members, if it has an encoding.
-    fn send_event(&self, event: RoomEvent<'_>) {
+    /// Sends an event to the members: to connections if it has an encoding.
+    fn send_event(&self, state: &RoomState<C, P>, event: RoomEvent<'_>) {
+        self.notify_subscribers(state, event);
         if let Some(message) = self.encoded(event) {
             // A loop that does not keep up: its members see the next one.
             let _ = self.group.send(&message);
@@ -37,8 +41,8 @@ impl<C: Broadcast, P: Send + Sync> BackplaneRoom for SharedRoom<C, P> {
         let before = before.map(|first| Position { offset: first.offset.saturating_sub(1), ..first });
         state.forget_before(before.or(position));
         for delivery in messages {
-            if let (Some(position), Some(message)) = (delivery.position, self.message_of(&delivery)) {
-                state.remember(position, &message, &self.limits);
+            if let (Some(position), Some((message, plain))) = (delivery.position, self.message_of(&delivery)) {
+                state.remember(position, &message, plain, &self.limits);
             }
         }
         state.is_open = true;
@@ -47,14 +51,22 @@ impl<C: Broadcast, P: Send + Sync> BackplaneRoom for SharedRoom<C, P> {
             // A loop that does not keep up: the member gets the next messages.
             let _ = self.group.join_with(&waiting.member, &first);
         }
+        self.open_subscribers(&mut state);
     }
 
     fn deliver(&self, delivery: RoomDelivery) -> bool {
+        if delivery.message.form == MessageForm::Kick {
+            return Kick::from_bytes(&delivery.message.bytes).is_none_or(|kick| self.kick_here(kick).is_ok());
+        }
         let mut state = self.lock();
-        let message = self.message_of(&delivery);
-        let Some(message) = message else { return true };
-        if let Some(position) = delivery.position {
-            state.remember(position, &message, &self.limits);
+        let Some((message, plain)) = self.message_of(&delivery) else { return true };
+        let position = delivery.position;
+        state.messages_sent += 1;
+        if let Some(position) = position {
+            state.remember(position, &message, plain, &self.limits);
+        }
+        if let Some(bytes) = plain {
+            self.notify_subscribers(&state, RoomEvent::Message { bytes, position });
         }
         self.group.send(&message).is_ok()
     }
@@ -62,12 +74,12 @@ impl<C: Broadcast, P: Send + Sync> BackplaneRoom for SharedRoom<C, P> {
     fn gap(&self, position: Option<Position>) {
         let mut state = self.lock();
         state.forget_before(position);
-        self.send_event(RoomEvent::Gap { position });
+        self.send_event(&state, RoomEvent::Gap { position });
     }
 
     fn connected(&self, is_connected: bool) {
-        let _state = self.lock();
-        self.send_event(if is_connected { RoomEvent::Up } else { RoomEvent::Down });
+        let state = self.lock();
+        self.send_event(&state, if is_connected { RoomEvent::Up } else { RoomEvent::Down });
     }
 
     fn presence(&self, names_max: usize) -> NodePresence {

@@ -13,7 +13,7 @@ use crate::echo::echo;
 use crate::journal::Journal;
 use crate::raw_peer::RawPeer;
 use crate::stack::Stack;
-use crate::stage::{Call, Cx, Family, Served, Site, Stage};
+use crate::stage::{Call, Cx, Family, Served, Site, Stage, panic_on_request};
 
 /// So many connections per address.
 fn capped(connections: u32) -> Arc<AdmissionControl> {
@@ -98,7 +98,7 @@ pub(crate) fn every_end_gives_the_place_back<S: Stack>(stage: &Stage) {
             b"C" => Outcome::Close,
             b"A" => Outcome::Abort,
             b"F" => Outcome::Fail("on request".into()),
-            b"P" => panic!("on request"),
+            b"P" => panic_on_request(),
             _ => cx.send(message.into()).into(),
         },
         call => call.by_default(cx),

@@ -11,7 +11,7 @@ use tidegate_testkit::ToyMuxConfig;
 use crate::multiplexer::{DATA, Multiplexer, OPEN, PING, RESET, WINDOW};
 use crate::raw_peer::RawPeer;
 use crate::stack::Stack;
-use crate::stage::{Call, Cx, Stage};
+use crate::stage::{Call, Cx, Stage, panic_on_request};
 use crate::streams::{NARROW, connect, echo, frames, limits, listen};
 
 /// Opens streams.
@@ -166,7 +166,7 @@ pub(crate) fn a_panic_loses_its_own_stream_only<S: Stack, M: Multiplexer>(stage:
         |call: Call, cx: &mut Cx<'_, M::Server>| match call {
             Call::Message(line) if &*line == b"panic" => {
                 cx.send("before".into()).expect("there is room");
-                panic!("on request")
+                panic_on_request()
             }
             call => echo(call, cx),
         }

@@ -22,7 +22,7 @@ pub(crate) fn play(play: Play, seed: u64, fault_counts: &Rc<Cell<FaultCounts>>) 
 }
 
 /// `TIDEGATE_SEEDS` is the number of seeds, and `TIDEGATE_SEED_FIRST` the first of them: a few by default;
-/// `cargo xtask ci` plays a hundred others each time, and `cargo xtask long` ten thousand.
+/// `cargo xtask ci` plays forty others each time, and `cargo xtask long` ten thousand.
 /// `TIDEGATE_SCENARIO` is a part of the names of the scenarios that are played; without it all are.
 #[test]
 fn every_scenario_keeps_the_contract_under_every_seed() {

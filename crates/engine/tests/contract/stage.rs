@@ -5,9 +5,10 @@
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
+use std::panic;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Once};
 use std::time::{Duration, Instant};
 
 use tidegate_buffer::Pool;
@@ -91,6 +92,14 @@ pub(crate) trait TestBackend {
 
 /// Wraps the driver of a loop.
 pub(crate) type Wrap = Box<dyn FnOnce(Box<dyn Driver>) -> Box<dyn Driver>>;
+
+/// The payload of a panic that a scenario asks for.
+struct PanicOnRequest;
+
+/// Panics as a handler with a bug does. The scenario calls `Stage::expect_panics` first.
+pub(crate) fn panic_on_request() -> ! {
+    panic::panic_any(PanicOnRequest)
+}
 
 /// The host of a loop or driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -442,9 +451,19 @@ impl Stage {
         self.life.reasons.borrow().iter().map(|(_, reason)| reason.clone()).collect()
     }
 
-    /// Allows panics, which fail a scenario otherwise.
+    /// Allows panics, which fail a scenario otherwise. Those of `panic_on_request` print nothing: their backtraces would
+    /// take longer than the scenarios.
     pub(crate) fn expect_panics(&self) {
         self.panics.set(true);
+        static SILENCED: Once = Once::new();
+        SILENCED.call_once(|| {
+            let print = panic::take_hook();
+            panic::set_hook(Box::new(move |info| {
+                if !info.payload().is::<PanicOnRequest>() {
+                    print(info);
+                }
+            }));
+        });
     }
 
     /// The record of the handlers.

@@ -19,7 +19,7 @@ use tidegate_testkit::ToyMuxConfig;
 use crate::multiplexer::{DATA, Frame, Multiplexer, OPEN, PING, REFUSED, RESET, WINDOW};
 use crate::raw_peer::RawPeer;
 use crate::stack::Stack;
-use crate::stage::{Call, Cx, Site, Stage, Started};
+use crate::stage::{Call, Cx, Site, Stage, Started, panic_on_request};
 
 /// The pipeline of a session.
 type Muxed<S, M> = <S as Stack>::With<<M as Multiplexer>::Mux>;
@@ -331,7 +331,7 @@ pub(crate) fn a_panic_ends_its_own_stream_only<S: Stack, M: Multiplexer>(stage: 
     let (server, client) = (stage.server(), stage.client());
     let to = listen::<S, M, _>(stage, &server, NARROW, limits(), || {
         |call: Call, cx: &mut Cx<'_, M::Server>| match call {
-            Call::Message(line) if &*line == b"panic" => panic!("on request"),
+            Call::Message(line) if &*line == b"panic" => panic_on_request(),
             call => echo(call, cx),
         }
     });

@@ -525,6 +525,58 @@ fn a_member_that_switched_to_another_codec_gets_nothing() {
 }
 
 #[test]
+fn a_group_that_closes_gives_each_member_a_last_message_and_ends_its_connection() {
+    let group = Group::new(Slow::Skip);
+    let servers = [handlers(&group, 2, Limits::default()), channels(&group, 2)];
+    let mut clients: Vec<_> = servers.iter().flat_map(|server| Client::many(server, 4)).collect();
+    until("all have joined", || group.len() == 8);
+    publish(&group, "ebb");
+    group.close(&Encoded::of("the harbour closes\n".into())).unwrap();
+    publish(&group, "flood");
+    for client in &mut clients {
+        assert_eq!((client.line(), client.line()), ("ebb".into(), "the harbour closes".into()));
+        assert_eq!(client.line(), "", "no message follows the last one");
+    }
+    until("none is a member", || group.is_empty());
+    assert!(servers[0].counts().iter().all(|counts| counts.closed_too_slow == 0));
+    // A connection that comes later stays, and one without a last message just ends.
+    let mut late = Client::new(&servers[0]);
+    until("it has joined", || group.len() == 1);
+    publish(&group, "late");
+    assert_eq!(late.line(), "late");
+    group.close(&Encoded::of("".into())).unwrap();
+    assert_eq!(late.line(), "");
+}
+
+#[test]
+fn a_member_that_reads_slowly_or_has_another_codec_is_closed_too() {
+    let group = Group::new(Slow::Skip);
+    let server = handlers(&group, 1, tight());
+    let (mut slow, mut binary) = (Client::new(&server), Client::new(&server));
+    until("both have joined", || group.len() == 2);
+    binary.0.get_mut().write_all(b"binary\n\x00\x03ebb").unwrap();
+    let mut frame = [0; 5];
+    binary.0.read_exact(&mut frame).unwrap();
+    let long = "x".repeat(8000);
+    for sent in 0.. {
+        publish(&group, long.clone());
+        if group.skipped() > 0 {
+            break;
+        }
+        assert!(sent < 100_000);
+    }
+    group.close(&Encoded::of("closed\n".into())).unwrap();
+    assert_eq!(binary.0.read(&mut frame).unwrap(), 0, "its codec knows no such message");
+    loop {
+        match &*slow.line() {
+            "closed" => break,
+            line => assert_eq!(line.len(), long.len()),
+        }
+    }
+    assert_eq!(slow.line(), "");
+}
+
+#[test]
 fn broadcasts_over_a_filter_wait_for_the_handshake() {
     const KEY: u8 = 0xa5;
     let group: Group<Over<ToyTls, Lines>> = Group::new(Slow::Skip);

@@ -3,7 +3,9 @@
 use std::io::Read;
 
 use tidegate::ConnectionRate;
-use tidegate::http::proxy::{Edit, Mirror, Proxy, RateLimit, Rewrite, StickyCookie};
+use tidegate::http::proxy::{
+    Edit, Forwarding, Mirror, Proxy, RateLimit, Rewrite, StickyCookie, UpstreamLimits, Upstreams,
+};
 use tidegate::http::{
     ConcurrencyLimit, ErrorPage, ErrorPages, RateKey, ResponseCompression, Router, StatusCode, Template,
     with_middleware,
@@ -209,6 +211,30 @@ fn a_rate_is_that_of_a_token_or_of_a_client_behind_a_proxy() {
     status("/client", "X-Forwarded-For: 198.51.100.1\r\n", true);
     status("/client", "X-Forwarded-For: 9.9.9.9, 198.51.100.1\r\n", false);
     status("/client", "X-Forwarded-For: 198.51.100.2\r\n", true);
+}
+
+#[test]
+fn clients_behind_a_trusted_proxy_have_shares_of_an_upstream_of_their_own() {
+    let upstream = Upstream::new();
+    let mut limits = UpstreamLimits::default();
+    (limits.requests_max, limits.requests_per_address_max) = (8, 1);
+    let group = Upstreams::builder().server(upstream.url().parse().unwrap()).limits(limits).build().unwrap();
+    let mut forwarding = Forwarding::default();
+    forwarding.trusted = Networks::local();
+    let running = start(move || Router::new().fallback(Proxy::new(&group).forwarding(forwarding.clone())));
+    let mut first = client(&running);
+    first.send(get("/", "X-Forwarded-For: 198.51.100.1\r\n"));
+    let mut held = upstream.accept();
+    held.head();
+    // The share of the first client is taken, and the second one has its own.
+    let mut second = client(&running);
+    second.send(get("/", "X-Forwarded-For: 198.51.100.2\r\n"));
+    let mut peer = upstream.accept();
+    peer.head();
+    for (peer, client) in [(&mut peer, &mut second), (&mut held, &mut first)] {
+        peer.send(OK);
+        client.until("ok");
+    }
 }
 
 #[test]

@@ -8,6 +8,7 @@ use tidegate_sys::Address;
 
 use super::FromRequest;
 use super::refusal::failed;
+use crate::client_address::ClientAddress;
 use crate::request::Request;
 use crate::response::Response;
 
@@ -55,7 +56,14 @@ impl Deref for Host {
     }
 }
 
-/// The address of the client: that of the peer, or the one that a trusted proxy has reported.
+impl<S> FromRequest<S> for ClientAddress {
+    fn from_request(request: &mut Request, _: &Rc<S>) -> Result<Self, Response> {
+        Ok(request.client())
+    }
+}
+
+/// The address of the peer: the other end of the connection, or the one that a trusted PROXY header reports.
+/// [`ClientAddress`] is the client behind proxies.
 ///
 /// ```
 /// use tidegate::http::{Peer, Router};

@@ -17,6 +17,7 @@ mod security_fields;
 mod shared_rate_limit;
 mod tls_infos;
 mod trace_context;
+mod trusted_proxies;
 mod wrap;
 
 use std::cell::Cell;
@@ -49,6 +50,7 @@ pub use self::tls_infos::TlsInfos;
 pub use self::trace_context::TraceContexts;
 pub use self::wrap::{AsyncMiddleware, Next, NextResponse, SharedWrapper, Wrapper};
 
+use crate::client_address::{ClientAddress, TrustedProxies};
 use crate::counting::{RequestCount, RequestCounter};
 use crate::endpoint::{BoxResponseFuture, Call, Endpoint, InterimHandler};
 use crate::request::Request;
@@ -106,6 +108,12 @@ pub trait Middleware: 'static {
     fn measures_time(&self) -> bool {
         false
     }
+
+    /// The proxies that it trusts to name the client of a request, for requests that the codec has refused.
+    #[doc(hidden)]
+    fn trusted_proxies(&self) -> Option<&TrustedProxies> {
+        None
+    }
 }
 
 /// A request whose function has it, as middleware sees it afterwards: everything but the body.
@@ -151,8 +159,10 @@ pub(crate) fn now() -> Instant {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct RefusedRequest {
-    /// The client.
+    /// The address of the peer.
     pub peer: Address,
+    /// The client: the peer, unless that is one of the [`TrustedProxies`] of the router, whose fields are not known.
+    pub client: ClientAddress,
     /// The status of the response.
     pub status: StatusCode,
     /// The reason, in words.
@@ -184,7 +194,9 @@ fn pass_refused(
     peer: Address,
 ) {
     let Ok(status) = StatusCode::from_u16(status.code()) else { return };
-    let request = RefusedRequest { peer, status, reason, line };
+    let trusted = middleware.iter().find_map(|one| one.trusted_proxies());
+    let client = trusted.map_or_else(|| ClientAddress::of_peer(&peer), |trusted| trusted.client_without_fields(&peer));
+    let request = RefusedRequest { peer, client, status, reason, line };
     middleware.iter().for_each(|one| one.refused(&request));
 }
 

@@ -11,6 +11,7 @@ use tidegate_http1::Status;
 
 use super::Middleware;
 use crate::client_address::TrustedProxies;
+use crate::client_of::counted_ip;
 use crate::cookie_value;
 use crate::request::Request;
 use crate::response::Response;
@@ -112,8 +113,7 @@ impl RateLimit {
         if let Some(value) = value {
             return Some(RequestClient::Value(value));
         }
-        let of_peer = || request.peer().ip().map(|address| address.ip().to_canonical());
-        self.trusted.client_of(request).ip().or_else(of_peer).map(|ip| RequestClient::Address(address_key(ip)))
+        counted_ip(self.trusted.networks(), request).map(|ip| RequestClient::Address(address_key(ip)))
     }
 
     /// The number under which a client counts.

@@ -9,7 +9,6 @@ use std::fmt;
 use http::{StatusCode, Version};
 use tidegate_http_message::TraceContext;
 use tidegate_http_message::body::{Body, BodyFuture, BodyKind, BodyWriter, ProducedBody};
-use tidegate_sys::Address;
 use tracing::field::Empty;
 use tracing::{Instrument, Span};
 
@@ -32,7 +31,8 @@ use crate::response::Response;
 /// | `error.type` | the status from 500 on, `client_left`, or `body` if the function that writes the body has failed |
 /// | `url.scheme`, `url.path` | of the request; a query is left out, since it may have credentials |
 /// | `server.address`, `server.port` | of the field `Host` |
-/// | `client.address`, `client.port` | the peer, as a trusted PROXY header reports it |
+/// | `client.address` | the client, as [`TrustedProxies`](crate::TrustedProxies) have established it: add those before |
+/// | `network.peer.address`, `network.peer.port` | the peer, as a trusted PROXY header reports it |
 /// | `network.protocol.version` | `1.0`, `1.1` or `2` |
 /// | `user_agent.original` | the field `User-Agent` |
 ///
@@ -165,8 +165,9 @@ fn span_of(request: &Request) -> Span {
         url.path = request.path(),
         server.address = host_and_port(request.host()).0,
         server.port = host_and_port(request.host()).1,
-        client.address = client(request.peer()).map(|(address, _)| address),
-        client.port = client(request.peer()).map(|(_, port)| port),
+        client.address = request.client().ip().map(|ip| ip.to_string()),
+        network.peer.address = request.peer().ip().map(|peer| peer.ip().to_string()),
+        network.peer.port = request.peer().ip().map(|peer| peer.port()),
         network.protocol.version = version(request.version()),
         user_agent.original = request.header_str("user-agent"),
     )
@@ -233,12 +234,6 @@ fn host_and_port(authority: &str) -> (Option<&str>, Option<u16>) {
     };
     let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
     (Some(host).filter(|host| !host.is_empty()), port)
-}
-
-/// The address of a client, and its port.
-fn client(peer: &Address) -> Option<(String, u16)> {
-    let peer = peer.ip()?;
-    Some((peer.ip().to_string(), peer.port()))
 }
 
 impl fmt::Debug for RequestSpans {

@@ -20,6 +20,7 @@ pub use self::values::TemplateValues;
 /// | placeholder | value |
 /// |---|---|
 /// | `{client.ip}`, `{client.port}` | address of the client, behind [trusted](TemplateValues::trusting) proxies the one that they name; its port, if it is the peer |
+/// | `{peer.ip}`, `{peer.port}` | address and port of the peer, as a trusted PROXY header reports it |
 /// | `{request.method}`, `{request.scheme}` | as `GET`; `http` or `https` |
 /// | `{request.host}`, `{request.hostname}` | the host that the request names, with its port and without |
 /// | `{request.path}`, `{request.query}`, `{request.target}` | as they were sent; the query without its `?`; path, `?` and query |
@@ -200,6 +201,7 @@ mod tests {
             ("a", "a"),
             ("{client.ip}", "192.0.2.1"),
             ("{client.port}", "50000"),
+            ("{peer.ip}:{peer.port}", "192.0.2.1:50000"),
             ("{request.method}", "PUT"),
             ("{request.scheme}", "http"),
             ("{request.host}|{request.hostname}", "sea|sea"),
@@ -235,6 +237,7 @@ mod tests {
         let trusted = TrustedProxies::new("192.0.2.0/24".parse().unwrap());
         let values = TemplateValues::new(&request).trusting(&trusted);
         assert_eq!(filled("{client.ip}:{client.port}", &values), "198.51.100.7:");
+        assert_eq!(filled("{peer.ip}:{peer.port}", &values), "192.0.2.1:50000");
         let none = TrustedProxies::default();
         assert_eq!(filled("{client.ip}", &TemplateValues::new(&request).trusting(&none)), "192.0.2.1");
     }

@@ -18,6 +18,8 @@ pub(crate) enum Placeholder {
 pub(crate) enum FixedPlaceholder {
     ClientIp,
     ClientPort,
+    PeerIp,
+    PeerPort,
     Method,
     Scheme,
     Host,
@@ -38,9 +40,11 @@ pub(crate) enum FixedPlaceholder {
 }
 
 impl FixedPlaceholder {
-    const ALL: [(&'static str, Self); 19] = [
+    const ALL: [(&'static str, Self); 21] = [
         ("client.ip", Self::ClientIp),
         ("client.port", Self::ClientPort),
+        ("peer.ip", Self::PeerIp),
+        ("peer.port", Self::PeerPort),
         ("request.method", Self::Method),
         ("request.scheme", Self::Scheme),
         ("request.host", Self::Host),

@@ -9,7 +9,8 @@ use tidegate_proxy_protocol::Networks;
 
 use super::Template;
 use super::placeholder::{FixedPlaceholder, Placeholder};
-use crate::client_address::{ClientAddress, TrustedProxies, client_behind};
+use crate::client_address::{ClientAddress, TrustedProxies};
+use crate::client_of::client_of;
 use crate::cookie_value;
 use crate::request::Request;
 use crate::tls_info::TlsInfo;
@@ -92,6 +93,16 @@ impl<'a> TemplateValues<'a> {
                     let _ = write!(text, "{}", address.port());
                 }
             }
+            FixedPlaceholder::PeerIp => {
+                if let Some(address) = request.peer().ip() {
+                    let _ = write!(text, "{}", address.ip().to_canonical());
+                }
+            }
+            FixedPlaceholder::PeerPort => {
+                if let Some(address) = request.peer().ip() {
+                    let _ = write!(text, "{}", address.port());
+                }
+            }
             FixedPlaceholder::Method => text.extend_from_slice(head.method_text().as_bytes()),
             FixedPlaceholder::Scheme => text.extend_from_slice(scheme(request).as_bytes()),
             FixedPlaceholder::Host => text.extend_from_slice(head.host().as_bytes()),
@@ -141,11 +152,7 @@ impl<'a> TemplateValues<'a> {
     }
 
     fn client(&self) -> ClientAddress {
-        let (peer, headers) = (self.request.peer(), self.request.head().headers());
-        match self.trusted {
-            Some(trusted) => client_behind(trusted, peer, headers),
-            None => client_behind(&Networks::default(), peer, headers),
-        }
+        self.trusted.map_or_else(|| self.request.client(), |trusted| client_of(trusted, self.request))
     }
 
     fn write_ip(&self, text: &mut Vec<u8>) {
@@ -156,7 +163,7 @@ impl<'a> TemplateValues<'a> {
 
     /// Whether the client is not the peer.
     fn is_behind_proxy(&self) -> bool {
-        self.client().ip() != self.request.peer().ip().map(|address| address.ip().to_canonical())
+        self.client() != ClientAddress::of_peer(self.request.peer())
     }
 }
 

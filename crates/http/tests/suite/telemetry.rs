@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tidegate::http::{
     AccessLog, Body, Config, Extension, LineLog, LogFormat, Request, RequestSpan, RequestSpans, Response, Router,
-    StatusCode, Template, TemplateValues, TraceContext, TraceContexts,
+    StatusCode, Template, TemplateValues, TraceContext, TraceContexts, TrustedProxies, with_middleware,
 };
 use tidegate::task;
 use tidegate_testkit::Embedded;
@@ -213,6 +213,26 @@ fn a_server_error_a_panic_and_a_late_function_are_errors_of_the_span() {
             assert_eq!(span["http.response.status_code"], status, "{path}");
             assert_eq!(span.get("error.type").map(String::as_str), error, "{path}");
             assert_eq!(span.get("otel.status_code").map(String::as_str), error.map(|_| "ERROR"), "{path}");
+        }
+    });
+}
+
+#[test]
+fn a_span_has_the_client_that_trusted_proxies_name_and_the_peer() {
+    with_spans(|spans| {
+        let any = || TrustedProxies::new("0.0.0.0/0, ::/0, unix".parse().unwrap());
+        let before = Router::new().get("/", || "").with(any()).with(RequestSpans::new());
+        // A route that trusts proxies corrects the span that its router has made.
+        let after = Router::new().get("/", with_middleware(|| "").with(any())).with(RequestSpans::new());
+        let none = Router::new().get("/", || "").with(RequestSpans::new());
+        for (router, is_named) in [(before, true), (after, true), (none, false)] {
+            let mut pipe = pipe(router);
+            pipe.receive(&get("/", "X-Forwarded-For: 198.51.100.7\r\n"));
+            let span = spans.take_one();
+            let client = span.get("client.address").map(String::as_str);
+            let peer = span.get("network.peer.address").map(String::as_str);
+            assert_eq!(client == Some("198.51.100.7"), is_named, "{span:?}");
+            assert!(is_named || client == peer, "{span:?}");
         }
     });
 }

@@ -168,6 +168,20 @@ fn requests_and_time_forgive_abuse() {
     assert_eq!(connection.count_abuse(now + Duration::from_secs(2)), Ok(()));
 }
 
+/// CVE-2023-44487.
+#[test]
+fn rapid_resets_are_abuse_and_late_ones_are_not() {
+    let limits = || Limits { abuse_max: 10, ..Limits::default() };
+    for (age, expected) in [(99, Err(Error::from(Exceeded::Abuse))), (100, Ok(()))] {
+        let (mut connection, now) = (Connection::server(config(limits())), Instant::now());
+        let reset = |connection: &mut Connection| connection.handle_request_reset(Duration::from_millis(age), now);
+        for _ in 0..10 {
+            assert_eq!(reset(&mut connection), Ok(()));
+        }
+        assert_eq!(reset(&mut connection), expected, "{age} milliseconds");
+    }
+}
+
 #[test]
 fn unidirectional_streams_have_a_number() {
     let mut connection = Connection::server(config(Limits { uni_streams_max: 4, ..Limits::default() }));

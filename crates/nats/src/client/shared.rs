@@ -446,7 +446,7 @@ impl Shared {
         let token = message.subject.rsplit(|byte| *byte == b'.').next();
         let token = token.and_then(|token| std::str::from_utf8(token).ok()?.parse().ok());
         let Some(token) = token else { return };
-        if message.status() == Some(NO_RESPONDERS) && message.payload.is_empty() {
+        if is_without_responders(&message) {
             lock(&self.state).counts.no_responders += 1;
             return self.result(token, Err(ClientError::NoResponders));
         }
@@ -603,6 +603,12 @@ fn charge_of(operation: &QueuedOperation) -> usize {
 
 /// The memory of an operation beside its bytes.
 const OPERATION_BYTES: usize = 128;
+
+/// Whether the server says that nothing answers. A message of a stream may have the same status: its publisher has chosen it.
+fn is_without_responders(message: &Message) -> bool {
+    let is_stored = message.headers.as_ref().is_some_and(|headers| headers.value("Nats-Sequence").is_some());
+    message.status() == Some(NO_RESPONDERS) && message.payload.is_empty() && !is_stored
+}
 
 /// The status of a reply that no service has sent.
 const NO_RESPONDERS: u16 = 503;

@@ -277,15 +277,21 @@ impl JetStream {
 
 /// The message of a direct read: its subject and its sequence are headers.
 pub(super) fn stored(reply: Message) -> Result<StoredMessage, JetStreamError> {
-    if let Some(code) = reply.status() {
+    if let Some(code) = reply.status().filter(|_| !is_stored(&reply)) {
         let description = reply.headers.as_ref().map(|headers| headers.view().description());
         let description = String::from_utf8_lossy(description.unwrap_or_default()).into_owned();
         let err_code = if code == 404 { ApiError::NO_MESSAGE_FOUND } else { 0 };
         return Err(JetStreamError::Api(ApiError { code, err_code, description }));
     }
     let headers = reply.headers.ok_or(JetStreamError::Reply)?;
-    let subject = Bytes::copy_from_slice(headers.value("Nats-Subject").ok_or(JetStreamError::Reply)?);
-    let sequence = headers.value("Nats-Sequence").and_then(|text| std::str::from_utf8(text).ok()?.parse().ok());
+    let subject = Bytes::copy_from_slice(headers.last_value("Nats-Subject").ok_or(JetStreamError::Reply)?);
+    let sequence = headers.last_value("Nats-Sequence").and_then(|text| std::str::from_utf8(text).ok()?.parse().ok());
     let sequence = sequence.ok_or(JetStreamError::Reply)?;
     Ok(StoredMessage { subject, sequence, headers: Some(headers), payload: reply.payload })
+}
+
+/// Whether a reply is a message of a stream. A status is no answer of the server then: the publisher has chosen it.
+pub(super) fn is_stored(reply: &Message) -> bool {
+    let headers = reply.headers.as_ref();
+    headers.is_some_and(|headers| headers.value("Nats-Stream").is_some() && headers.value("Nats-Sequence").is_some())
 }

@@ -11,8 +11,9 @@ use std::collections::VecDeque;
 use serde_json::json;
 
 use crate::client::{ClientError, Failure, Message, Subscriber, SubscriberEvent};
+use crate::headers::HeadersView;
 use crate::jetstream::api::JetStreamError;
-use crate::jetstream::context::{JetStream, StoredMessage, stored};
+use crate::jetstream::context::{JetStream, StoredMessage, is_stored, stored};
 use crate::outgoing::OutgoingMessage;
 
 /// The messages of a stream after a sequence. [`JetStream`] documents an example.
@@ -54,7 +55,8 @@ impl History {
         let mut last = self.after;
         loop {
             let reply = next_reply(&mut replies, self.streams.client()).await?;
-            match reply.status() {
+            // A publisher may have given a message any status.
+            match reply.status().filter(|_| !is_stored(&reply)) {
                 // The batch is complete. Without a message there are none behind it.
                 Some(204) => {
                     self.is_over = self.batch.is_empty();
@@ -68,7 +70,7 @@ impl History {
                 _ => {}
             }
             // A server before 2.11 sends one message for a request, and no end.
-            let is_alone = reply.headers.as_ref().is_none_or(|headers| headers.value("Nats-Num-Pending").is_none());
+            let is_alone = reply.headers.as_ref().is_none_or(|headers| !is_of_batch(headers.view()));
             let message = stored(reply)?;
             // A server that repeats itself must not make the reader go in circles.
             if message.sequence <= last {
@@ -81,6 +83,16 @@ impl History {
             }
         }
     }
+}
+
+/// Whether the server says how many messages of a batch follow. Its headers begin with the stream's name; those before it are
+/// the publisher's.
+fn is_of_batch(headers: HeadersView<'_>) -> bool {
+    headers.iter().fold(false, |is_of_batch, (name, _)| match name {
+        b"Nats-Stream" => false,
+        b"Nats-Num-Pending" => true,
+        _ => is_of_batch,
+    })
 }
 
 /// The next message of the inbox, as long as the connection is there.

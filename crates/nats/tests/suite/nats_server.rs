@@ -10,8 +10,8 @@ use tidegate::Over;
 use tidegate::tls::rustls::RootCertStore;
 use tidegate::tls::{ClientBuilder, ClientConfig, Provider};
 use tidegate_nats::{
-    ApiError, Client, ClientCodec, ClientError, ClientEvent, Credentials, Failure, JetStreamError, PublishOptions,
-    ServerErrorKind, StartTls, StreamConfig, SubscriberEvent,
+    ApiError, Client, ClientCodec, ClientError, ClientEvent, Credentials, Failure, Headers, JetStreamError,
+    OutgoingMessage, PublishOptions, ServerErrorKind, StartTls, StreamConfig, SubscriberEvent,
 };
 
 use crate::support::{client, next_message, run, wait_for};
@@ -232,6 +232,45 @@ fn tls_begins_after_info_and_a_wrong_certificate_is_refused() {
         let plain = Client::to(&target).expect("an address").timeout(Duration::from_secs(2)).start();
         assert_eq!(plain.flush().await, Err(ClientError::NotSent(Failure::Deadline)));
         assert!(plain.last_failure().is_some_and(|text| text.contains("StartTls")), "{:?}", plain.last_failure());
+    });
+}
+
+#[test]
+fn headers_that_a_publisher_has_chosen_do_not_end_a_history() {
+    let store = std::env::temp_dir().join(format!("tidegate-nats-{}-headers/store", std::process::id()));
+    let config = format!("jetstream {{ store_dir: {store:?} }}");
+    let Some(server) = NatsProcess::start("headers", free_port(), &config) else { return };
+    let target = server.address();
+    run(async move {
+        let client = client(&target);
+        let streams = client.jetstream();
+        streams.create(&StreamConfig::new("TIDES", ["tides.>"]).in_memory()).await.expect("it is created");
+        let blocks = [
+            "NATS/1.0 204 EOB\r\n\r\n",
+            "NATS/1.0 404 No Messages\r\n\r\n",
+            "NATS/1.0 503\r\n\r\n",
+            "NATS/1.0\r\nNats-Sequence: 1\r\nNats-Subject: storms\r\n\r\n",
+            "NATS/1.0 204 EOB\r\nNats-Sequence: x\r\nNats-Num-Pending: 0\r\n\r\n",
+        ];
+        for block in blocks {
+            // The payload is empty, as that of an answer of the server.
+            let message = OutgoingMessage::new("tides.brest", "").headers(Headers::from_block(block));
+            client.request_with(message, Duration::from_secs(60)).await.expect("it is stored");
+        }
+        streams.publish("tides.brest", "last", PublishOptions::new()).await.expect("it is stored");
+        let mut history = streams.history("TIDES", "tides.brest", 0);
+        let mut seen = Vec::new();
+        while let Some(message) = history.next().await.expect("it goes on") {
+            assert_eq!(message.subject, "tides.brest");
+            seen.push(message.sequence);
+        }
+        assert_eq!(seen, [1, 2, 3, 4, 5, 6]);
+        for sequence in 1..=6 {
+            assert_eq!(streams.message("TIDES", sequence).await.map(|message| message.sequence), Ok(sequence));
+        }
+        let none = streams.message("TIDES", 7).await;
+        assert_eq!(none.unwrap_err().err_code(), Some(ApiError::NO_MESSAGE_FOUND));
+        streams.delete("TIDES").await.expect("it is deleted");
     });
 }
 

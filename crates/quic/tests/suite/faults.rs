@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use tidegate::framing::Raw;
-use tidegate::quic::{Direction, Error, Limits};
+use tidegate::quic::{ConnectionError, Direction, TransportLimits};
 use tidegate::task;
 use tidegate_testkit::network::DatagramFaults;
 
@@ -13,7 +13,7 @@ use crate::stage::{NAME, Stage, configs};
 
 /// Streams of several lengths come back whole.
 fn exchange_with(stage: &mut Stage) {
-    let (server, config) = configs(Limits::default(), Limits::default());
+    let (server, config) = configs(TransportLimits::default(), TransportLimits::default());
     let address = stage.server(&server, |_| echo());
     let client = stage.client(&config);
     stage.task(async move {
@@ -66,8 +66,8 @@ fn a_path_of_1280_bytes_is_enough_and_a_larger_one_is_found() {
 fn a_silent_peer_is_noticed_by_the_clock() {
     let mut stage = Stage::network(1);
     let network = stage.simulated().unwrap().clone();
-    let limits = Limits { idle_timeout: Some(Duration::from_secs(10)), ..Limits::default() };
-    let (server, config) = configs(limits, Limits::default());
+    let limits = TransportLimits { idle_timeout: Some(Duration::from_secs(10)), ..TransportLimits::default() };
+    let (server, config) = configs(limits, TransportLimits::default());
     let address = stage.server(&server, |_| echo());
     let client = stage.client(&config);
     let (connection, mut channel) = stage.task(async move {
@@ -85,7 +85,7 @@ fn a_silent_peer_is_noticed_by_the_clock() {
         let reason = connection.closed().await;
         (reason, channel.recv().await.unwrap_err().to_string())
     });
-    assert_eq!(reason, Error::IdleTimeout);
+    assert_eq!(reason, ConnectionError::IdleTimeout);
     assert!(error.contains("came in time"), "{error}");
 }
 
@@ -93,8 +93,8 @@ fn a_silent_peer_is_noticed_by_the_clock() {
 fn a_connection_that_is_kept_alive_outlives_the_idle_timeout() {
     let mut stage = Stage::network(1);
     let network = stage.simulated().unwrap().clone();
-    let limits = Limits { idle_timeout: Some(Duration::from_secs(10)), ..Limits::default() };
-    let keeping = Limits { keep_alive: Some(Duration::from_secs(4)), ..limits.clone() };
+    let limits = TransportLimits { idle_timeout: Some(Duration::from_secs(10)), ..TransportLimits::default() };
+    let keeping = TransportLimits { keep_alive: Some(Duration::from_secs(4)), ..limits.clone() };
     let (server, config) = configs(limits, keeping);
     let address = stage.server(&server, |_| echo());
     let client = stage.client(&config);
@@ -108,11 +108,11 @@ fn a_connection_that_is_kept_alive_outlives_the_idle_timeout() {
 fn a_handshake_that_takes_too_long_is_given_up() {
     let mut stage = Stage::network(1);
     let network = stage.simulated().unwrap().clone();
-    let (_, config) = configs(Limits::default(), Limits::default());
+    let (_, config) = configs(TransportLimits::default(), TransportLimits::default());
     let client = stage.client(&config);
     let begun = network.elapsed();
     let error = stage.task(async move { client.connect("10.0.0.1:4433".parse().unwrap(), NAME).await.map(drop) });
-    assert_eq!(error, Err(Error::HandshakeTimeout));
+    assert_eq!(error, Err(ConnectionError::HandshakeTimeout));
     let took = network.elapsed() - begun;
     assert!((9..12).contains(&took.as_secs()), "{took:?}");
     assert_eq!((config.counts().connections, config.counts().handshakes_failed), (0, 1));
@@ -122,7 +122,7 @@ fn a_handshake_that_takes_too_long_is_given_up() {
 fn a_server_that_lost_its_state_resets_the_connection() {
     let mut stage = Stage::network(1);
     let network = stage.simulated().unwrap().clone();
-    let (server, config) = configs(Limits::default(), Limits::default());
+    let (server, config) = configs(TransportLimits::default(), TransportLimits::default());
     let relayed = stage.server(&server, |_| echo());
     let other = stage.server(&server, |_| echo());
     // The relay sends to another endpoint with the same keys, which does not know the connection.
@@ -139,7 +139,7 @@ fn a_server_that_lost_its_state_resets_the_connection() {
         channel.send(b"flow".to_vec().into()).unwrap();
         connection.closed().await
     });
-    assert_eq!(reason, Error::Reset);
+    assert_eq!(reason, ConnectionError::Reset);
     network.run_for(Duration::from_secs(60));
     assert_eq!(server.counts().connections, 0);
 }

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use tidegate::codec::{Datagram, Endpoint as _, Pool, Transmits};
-use tidegate::quic::{Endpoint, Limits};
+use tidegate::quic::{Endpoint, TransportLimits};
 use tidegate_testkit::Random;
 
 use crate::stage::{configs, initials_of};
@@ -17,8 +17,8 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(limits: Limits) -> (Self, tidegate::quic::ServerConfig) {
-        let (config, _) = configs(limits, Limits::default());
+    fn new(limits: TransportLimits) -> (Self, tidegate::quic::ServerConfig) {
+        let (config, _) = configs(limits, TransportLimits::default());
         (Self { endpoint: config.endpoint(0), pool: Pool::new(), now: Instant::now() }, config)
     }
 
@@ -54,7 +54,7 @@ fn initials() -> Vec<Vec<u8>> {
 
 #[test]
 fn an_unknown_version_is_answered_only_if_the_datagram_is_long() {
-    let (mut bench, _) = Bench::new(Limits::default());
+    let (mut bench, _) = Bench::new(TransportLimits::default());
     assert!(bench.receive(&long(0x1a2a_3a4a, 1199), 1).is_empty());
     let responses = bench.receive(&long(0x1a2a_3a4a, 1200), 1);
     assert_eq!(responses.len(), 1);
@@ -67,7 +67,7 @@ fn an_unknown_version_is_answered_only_if_the_datagram_is_long() {
 
 #[test]
 fn a_datagram_of_an_unknown_connection_gets_at_most_a_shorter_reset() {
-    let (mut bench, _) = Bench::new(Limits::default());
+    let (mut bench, _) = Bench::new(TransportLimits::default());
     // An id that another loop chose: nothing may reset its connection.
     let mut bytes = [0x40; 100];
     (bytes[1], bytes[2]) = (7, 7 ^ 5);
@@ -88,7 +88,7 @@ fn a_datagram_of_an_unknown_connection_gets_at_most_a_shorter_reset() {
 fn bytes_at_random_change_nothing() {
     for seed in tidegate_testkit::seeds(20) {
         let mut random = Random::new(seed);
-        let (mut bench, config) = Bench::new(Limits::default());
+        let (mut bench, config) = Bench::new(TransportLimits::default());
         for _ in 0..500 {
             let length = random.below(1500);
             let mut bytes: Vec<u8> = (0..length).map(|_| random.below(256) as u8).collect();
@@ -109,7 +109,7 @@ fn changed_initials_do_not_make_a_connection_of_an_honest_client() {
     assert!(initials.iter().all(|initial| initial.len() >= 1200), "RFC 9000 §14.1");
     for seed in tidegate_testkit::seeds(10) {
         let mut random = Random::new(seed);
-        let (mut bench, config) = Bench::new(Limits::default());
+        let (mut bench, config) = Bench::new(TransportLimits::default());
         for port in 0..200 {
             let mut bytes = initials[random.below(initials.len())].clone();
             for _ in 0..=random.below(4) {
@@ -134,7 +134,7 @@ fn changed_initials_do_not_make_a_connection_of_an_honest_client() {
 #[test]
 fn a_short_initial_is_dropped_and_a_whole_one_is_answered() {
     let initials = initials();
-    let (mut bench, config) = Bench::new(Limits::default());
+    let (mut bench, config) = Bench::new(TransportLimits::default());
     for length in [1, 23, 600, 1199] {
         assert!(bench.receive(&initials[0][..length], 1).is_empty());
     }
@@ -150,7 +150,7 @@ fn a_short_initial_is_dropped_and_a_whole_one_is_answered() {
 #[test]
 fn an_unvalidated_client_gets_three_times_its_bytes_and_no_more() {
     let initials = initials();
-    let (mut bench, _) = Bench::new(Limits::default());
+    let (mut bench, _) = Bench::new(TransportLimits::default());
     let received: usize = initials.iter().map(Vec::len).sum();
     let mut answers: usize =
         initials.iter().map(|initial| bench.receive(initial, 1).iter().map(Vec::len).sum::<usize>()).sum();
@@ -166,7 +166,7 @@ fn an_unvalidated_client_gets_three_times_its_bytes_and_no_more() {
 
 #[test]
 fn many_clients_cost_bounded_memory() {
-    let limits = Limits { handshakes_max: 64, ..Limits::default() };
+    let limits = TransportLimits { handshakes_max: 64, ..TransportLimits::default() };
     let (mut bench, config) = Bench::new(limits);
     let initials = initials();
     let mut retries = 0;

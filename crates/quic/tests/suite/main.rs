@@ -1,12 +1,19 @@
 //! QUIC between a server and a client of ours: the same scenarios on epoll, on io_uring and in the simulated network, then
-//! faults by seed, and hostile datagrams before the handshake.
+//! faults by seed, hostile datagrams before the handshake, and the memory of idle connections.
 
 mod faults;
 mod hostile;
+mod memory;
 mod scenarios;
 mod stage;
 
+use tidegate_testkit::allocations::CountingAllocator;
+
 use self::stage::Stage;
+
+/// It counts for each thread, so a test sees only its own thread's allocations.
+#[global_allocator]
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 /// Creates one test of each scenario for each stage.
 macro_rules! scenarios {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tidegate::codec::mux::OpenError;
 use tidegate::engine::{CloseReason, SessionError, SessionStreams, Streams};
 use tidegate::framing::{Lines, Raw};
-use tidegate::quic::{Admit, Connection, Direction, Error, Limits};
+use tidegate::quic::{Admit, Connection, ConnectionError, Direction, TransportLimits};
 use tidegate::sys::Side;
 use tidegate::{Channel, ChannelError, Context, Event, Handler, Limits as StreamLimits, Outcome, Slice, task};
 
@@ -33,7 +33,7 @@ pub(crate) fn echo() -> SessionStreams {
     SessionStreams { bidirectional: Some(Streams::handle(|| (Raw, Echo))), unidirectional: None }
 }
 
-/// What a handler has seen.
+/// The record of a handler.
 #[derive(Default)]
 struct Seen {
     bytes: Vec<u8>,
@@ -96,7 +96,7 @@ pub(crate) fn pattern(length: usize) -> Vec<u8> {
 }
 
 pub(crate) fn a_stream_is_echoed_by_a_handler(stage: &mut Stage) {
-    let (server, config) = configs(Limits::default(), Limits::default());
+    let (server, config) = configs(TransportLimits::default(), TransportLimits::default());
     let address = stage.server(&server, |_| echo());
     let client = stage.client(&config);
     let (echoed, protocol) = stage.task(async move {
@@ -127,7 +127,7 @@ pub(crate) fn the_same_handler_serves_tcp(stage: &mut Stage) {
 }
 
 pub(crate) fn many_streams_are_echoed_at_once(stage: &mut Stage) {
-    let (server, config) = configs(Limits::default(), Limits::default());
+    let (server, config) = configs(TransportLimits::default(), TransportLimits::default());
     let address = stage.server(&server, |_| echo());
     let client = stage.client(&config);
     stage.task(async move {
@@ -147,8 +147,8 @@ pub(crate) fn many_streams_are_echoed_at_once(stage: &mut Stage) {
 }
 
 pub(crate) fn more_streams_than_the_peer_allows_wait_for_their_turn(stage: &mut Stage) {
-    let limits = Limits { bidirectional_max: 4, ..Limits::default() };
-    let (server, config) = configs(limits, Limits::default());
+    let limits = TransportLimits { bidirectional_max: 4, ..TransportLimits::default() };
+    let (server, config) = configs(limits, TransportLimits::default());
     let address = stage.server(&server, |_| echo());
     let client = stage.client(&config);
     stage.task(async move {
@@ -173,7 +173,7 @@ pub(crate) fn more_streams_than_the_peer_allows_wait_for_their_turn(stage: &mut 
 }
 
 pub(crate) fn a_large_transfer_comes_back_whole(stage: &mut Stage) {
-    let (server, config) = configs(Limits::default(), Limits::default());
+    let (server, config) = configs(TransportLimits::default(), TransportLimits::default());
     let address = stage.server(&server, |_| echo());
     let client = stage.client(&config);
     let bytes = pattern(3_000_000);
@@ -199,8 +199,8 @@ pub(crate) fn a_large_transfer_comes_back_whole(stage: &mut Stage) {
 }
 
 pub(crate) fn a_reader_that_does_not_read_stops_the_sender(stage: &mut Stage) {
-    let limits = Limits { stream_window: 64 * 1024, ..Limits::default() };
-    let (server, config) = configs(limits, Limits::default());
+    let limits = TransportLimits { stream_window: 64 * 1024, ..TransportLimits::default() };
+    let (server, config) = configs(limits, TransportLimits::default());
     let (may_read, received) = (Rc::new(Cell::new(false)), Rc::new(Cell::new(0)));
     let (gate, count) = (may_read.clone(), received.clone());
     let services = move |_| {
@@ -256,7 +256,7 @@ pub(crate) fn a_reader_that_does_not_read_stops_the_sender(stage: &mut Stage) {
 }
 
 pub(crate) fn both_sides_open_streams_of_both_directions(stage: &mut Stage) {
-    let (server, config) = configs(Limits::default(), Limits::default());
+    let (server, config) = configs(TransportLimits::default(), TransportLimits::default());
     let (at_server, at_client) = (Rc::<RefCell<Seen>>::default(), Rc::<RefCell<Seen>>::default());
     let seen = at_server.clone();
     let address = stage.server(&server, move |session| {
@@ -292,7 +292,7 @@ pub(crate) fn both_sides_open_streams_of_both_directions(stage: &mut Stage) {
 }
 
 pub(crate) fn a_direction_without_a_service_is_refused(stage: &mut Stage) {
-    let (server, config) = configs(Limits::default(), Limits::default());
+    let (server, config) = configs(TransportLimits::default(), TransportLimits::default());
     let address = stage.server(&server, |_| SessionStreams::default());
     let client = stage.client(&config);
     let refused = stage.task(async move {
@@ -305,7 +305,7 @@ pub(crate) fn a_direction_without_a_service_is_refused(stage: &mut Stage) {
 }
 
 pub(crate) fn a_reset_reaches_the_peer_with_its_number(stage: &mut Stage) {
-    let (server, config) = configs(Limits::default(), Limits::default());
+    let (server, config) = configs(TransportLimits::default(), TransportLimits::default());
     let seen = Rc::<RefCell<Seen>>::default();
     let at_server = seen.clone();
     let address = stage.server(&server, move |_| sinks(&at_server));
@@ -338,7 +338,7 @@ impl Handler<Raw> for OneWord {
 }
 
 pub(crate) fn a_stop_without_an_error_leaves_the_other_direction_open(stage: &mut Stage) {
-    let (server, config) = configs(Limits::default(), Limits::default());
+    let (server, config) = configs(TransportLimits::default(), TransportLimits::default());
     let services = |_| SessionStreams { bidirectional: Some(Streams::handle(|| (Raw, OneWord))), unidirectional: None };
     let address = stage.server(&server, services);
     let client = stage.client(&config);
@@ -363,7 +363,7 @@ impl Handler<Raw> for Refusing {
 }
 
 pub(crate) fn a_stop_with_a_number_ends_the_stream(stage: &mut Stage) {
-    let (server, config) = configs(Limits::default(), Limits::default());
+    let (server, config) = configs(TransportLimits::default(), TransportLimits::default());
     let refusing = || Streams::handle(|| (Raw, Refusing));
     let services = move |_| SessionStreams { bidirectional: None, unidirectional: Some(refusing()) };
     let address = stage.server(&server, services);
@@ -378,7 +378,7 @@ pub(crate) fn a_stop_with_a_number_ends_the_stream(stage: &mut Stage) {
 }
 
 pub(crate) fn a_peer_that_closes_ends_the_streams(stage: &mut Stage) {
-    let (server, config) = configs(Limits::default(), Limits::default());
+    let (server, config) = configs(TransportLimits::default(), TransportLimits::default());
     let seen = Rc::<RefCell<Seen>>::default();
     let at_server = seen.clone();
     let address = stage.server(&server, move |_| sinks(&at_server));
@@ -400,7 +400,7 @@ pub(crate) fn a_peer_that_closes_ends_the_streams(stage: &mut Stage) {
 }
 
 pub(crate) fn a_dropped_connection_closes_behind_its_last_stream(stage: &mut Stage) {
-    let (server, config) = configs(Limits::default(), Limits::default());
+    let (server, config) = configs(TransportLimits::default(), TransportLimits::default());
     let address = stage.server(&server, |_| echo());
     let client = stage.client(&config);
     let echoed = stage.task(async move {
@@ -417,7 +417,7 @@ pub(crate) fn a_dropped_connection_closes_behind_its_last_stream(stage: &mut Sta
 }
 
 pub(crate) fn a_drain_waits_for_streams_and_refuses_new_connections(stage: &mut Stage) {
-    let (server, config) = configs(Limits::default(), Limits::default());
+    let (server, config) = configs(TransportLimits::default(), TransportLimits::default());
     let address = stage.server(&server, |_| echo());
     let client = stage.client(&config);
     let other = client.clone();
@@ -431,20 +431,20 @@ pub(crate) fn a_drain_waits_for_streams_and_refuses_new_connections(stage: &mut 
     stage.with(0, |event_loop| event_loop.drain(Duration::from_secs(600)));
     let refused = stage.task(async move { other.connect(address, NAME).await.map(drop) });
     // CONNECTION_REFUSED, RFC 9000 §20.1.
-    assert!(matches!(refused, Err(Error::AbortedByPeer { code: 2, .. })), "{refused:?}");
+    assert!(matches!(refused, Err(ConnectionError::AbortedByPeer { code: 2, .. })), "{refused:?}");
     let (rest, reason) = stage.task(async move {
         channel.send(b"flow".to_vec().into()).unwrap();
         channel.shutdown_write();
         (read_all(&mut channel).await.unwrap(), connection.closed().await)
     });
     assert_eq!(rest, b"flow");
-    assert!(matches!(reason, Error::ClosedByPeer { code: 0, .. }), "{reason:?}");
+    assert!(matches!(reason, ConnectionError::ClosedByPeer { code: 0, .. }), "{reason:?}");
     stage.run_a_little();
     assert!(stage.with(0, |event_loop| event_loop.is_drained()));
 }
 
 pub(crate) fn a_drain_ends_at_its_deadline(stage: &mut Stage) {
-    let (server, config) = configs(Limits::default(), Limits::default());
+    let (server, config) = configs(TransportLimits::default(), TransportLimits::default());
     let address = stage.server(&server, |_| echo());
     let client = stage.client(&config);
     let (connection, channel) = stage.task(async move {
@@ -456,20 +456,21 @@ pub(crate) fn a_drain_ends_at_its_deadline(stage: &mut Stage) {
     });
     stage.with(0, |event_loop| event_loop.drain(Duration::from_millis(50)));
     let reason = stage.task(async move { connection.closed().await });
-    assert!(matches!(reason, Error::ClosedByPeer { .. }), "{reason:?}");
+    assert!(matches!(reason, ConnectionError::ClosedByPeer { .. }), "{reason:?}");
     assert_eq!(server.counts().connections, 0);
     drop(channel);
 }
 
 pub(crate) fn too_many_connections_are_refused(stage: &mut Stage) {
-    let (server, config) = configs(Limits { connections_max: 2, ..Limits::default() }, Limits::default());
+    let (server, config) =
+        configs(TransportLimits { connections_max: 2, ..TransportLimits::default() }, TransportLimits::default());
     let address = stage.server(&server, |_| echo());
     let client = stage.client(&config);
     stage.task(async move {
         let first = client.connect(address, NAME).await.unwrap();
         let second = client.connect(address, NAME).await.unwrap();
         let third = client.connect(address, NAME).await.map(drop);
-        assert!(matches!(third, Err(Error::AbortedByPeer { code: 2, .. })), "{third:?}");
+        assert!(matches!(third, Err(ConnectionError::AbortedByPeer { code: 2, .. })), "{third:?}");
         assert_eq!(exchange(&first, b"ebb".to_vec()).await, b"ebb");
         drop((first, second));
     });
@@ -478,7 +479,8 @@ pub(crate) fn too_many_connections_are_refused(stage: &mut Stage) {
 
 pub(crate) fn pressure_makes_clients_prove_their_address(stage: &mut Stage) {
     // Each handshake is above an eighth of 8, once one is under way.
-    let (server, config) = configs(Limits { handshakes_max: 8, ..Limits::default() }, Limits::default());
+    let (server, config) =
+        configs(TransportLimits { handshakes_max: 8, ..TransportLimits::default() }, TransportLimits::default());
     let address = stage.server(&server, |_| echo());
     let client = stage.client(&config);
     stage.task(async move {
@@ -504,7 +506,7 @@ pub(crate) fn pressure_makes_clients_prove_their_address(stage: &mut Stage) {
 }
 
 pub(crate) fn an_application_decides_on_clients(stage: &mut Stage) {
-    let (server, config) = configs(Limits::default(), Limits::default());
+    let (server, config) = configs(TransportLimits::default(), TransportLimits::default());
     let (retried, refused) = (stage.client(&config), stage.client(&config));
     let to_retry = retried.endpoint().local_address().unwrap();
     let server = server.admit(move |address, is_validated| match (address == to_retry, is_validated) {
@@ -517,7 +519,7 @@ pub(crate) fn an_application_decides_on_clients(stage: &mut Stage) {
         let connection = retried.connect(address, NAME).await.unwrap();
         assert_eq!(exchange(&connection, b"ebb".to_vec()).await, b"ebb");
         let refused = refused.connect(address, NAME).await.map(drop);
-        assert!(matches!(refused, Err(Error::AbortedByPeer { code: 2, .. })), "{refused:?}");
+        assert!(matches!(refused, Err(ConnectionError::AbortedByPeer { code: 2, .. })), "{refused:?}");
     });
     let counts = server.counts();
     assert!(counts.retries >= 1 && counts.refused >= 1, "{counts:?}");
@@ -525,7 +527,7 @@ pub(crate) fn an_application_decides_on_clients(stage: &mut Stage) {
 }
 
 pub(crate) fn keys_are_updated(stage: &mut Stage) {
-    let (server, config) = configs(Limits::default(), Limits::default());
+    let (server, config) = configs(TransportLimits::default(), TransportLimits::default());
     let address = stage.server(&server, |_| echo());
     let client = stage.client(&config);
     stage.task(async move {
@@ -538,7 +540,7 @@ pub(crate) fn keys_are_updated(stage: &mut Stage) {
 }
 
 pub(crate) fn a_changed_address_is_a_migration(stage: &mut Stage) {
-    let (server, config) = configs(Limits::default(), Limits::default());
+    let (server, config) = configs(TransportLimits::default(), TransportLimits::default());
     let address = stage.server(&server, |_| echo());
     // A relay stands between both: its port towards the server changes, as that of a NAT does.
     let (relay, at_server) = crate::stage::relay(stage, address);
@@ -553,13 +555,13 @@ pub(crate) fn a_changed_address_is_a_migration(stage: &mut Stage) {
 }
 
 pub(crate) fn a_client_that_does_not_trust_the_server_fails(stage: &mut Stage) {
-    let (server, _) = configs(Limits::default(), Limits::default());
-    let (_, stranger) = configs(Limits::default(), Limits::default());
+    let (server, _) = configs(TransportLimits::default(), TransportLimits::default());
+    let (_, stranger) = configs(TransportLimits::default(), TransportLimits::default());
     let address = stage.server(&server, |_| echo());
     let client = stage.client(&stranger);
     let error = stage.task(async move { client.connect(address, NAME).await.map(drop) });
-    // An alert of TLS, RFC 9001 §4.8.
-    assert!(matches!(error, Err(Error::Transport { code: 0x100..0x200, .. })), "{error:?}");
+    // A TLS alert, RFC 9001 §4.8.
+    assert!(matches!(error, Err(ConnectionError::Transport { code: 0x100..0x200, .. })), "{error:?}");
     stage.run_until(|| server.counts().connections == 0);
     assert_eq!((server.counts().handshakes_failed, stranger.counts().handshakes_failed), (1, 1));
 }

@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use tidegate::engine::{EndpointSession, SessionLimits, SessionStreams};
-use tidegate::quic::{Client, ClientConfig, Endpoint, Limits, ServerConfig};
+use tidegate::quic::{ClientConfig, Connector, Endpoint, ServerConfig, TransportLimits};
 use tidegate::sys::{DatagramOptions, Socket};
 use tidegate::tls::rustls::RootCertStore;
 use tidegate::tls::{self, Certificates, Provider};
@@ -39,7 +39,7 @@ pub(crate) fn tls() -> (tls::ServerConfig, tls::ClientConfig) {
 }
 
 /// The same for QUIC.
-pub(crate) fn configs(server: Limits, client: Limits) -> (ServerConfig, ClientConfig) {
+pub(crate) fn configs(server: TransportLimits, client: TransportLimits) -> (ServerConfig, ClientConfig) {
     let (server_tls, client_tls) = tls();
     (ServerConfig::new(&server_tls, server).unwrap(), ClientConfig::new(&client_tls, client).unwrap())
 }
@@ -121,7 +121,7 @@ impl Stage {
     }
 
     /// A client on the second loop.
-    pub(crate) fn client(&mut self, config: &ClientConfig) -> Client {
+    pub(crate) fn client(&mut self, config: &ClientConfig) -> Connector {
         self.client_with(config, |_| SessionStreams::default())
     }
 
@@ -129,11 +129,11 @@ impl Stage {
         &mut self,
         config: &ClientConfig,
         services: impl FnMut(EndpointSession<Endpoint>) -> SessionStreams + 'static,
-    ) -> Client {
+    ) -> Connector {
         let (options, endpoint, socket) = (DatagramOptions::default(), config.endpoint(), self.socket(1));
         let limits = SessionLimits::default();
         let opened = self.with(1, |event_loop| event_loop.open_sessions(socket, &options, limits, endpoint, services));
-        Client::new(opened.unwrap(), config)
+        Connector::new(opened.unwrap(), config)
     }
 
     /// Runs until `is_so`, for at most a minute.
@@ -240,7 +240,7 @@ async fn run_relay(
 /// The first datagrams of so many clients.
 pub(crate) fn initials_of(count: usize) -> Vec<Vec<Vec<u8>>> {
     let mut stage = Stage::network(1);
-    let (_, config) = configs(Limits::default(), Limits::default());
+    let (_, config) = configs(TransportLimits::default(), TransportLimits::default());
     let client = stage.client(&config);
     let (options, limits) = (DatagramOptions::default(), EndpointLimits::default());
     let socket = stage.socket(0);

@@ -27,7 +27,7 @@ use tidegate::codec::{DynOver, Filters};
 use tidegate::http1::{RequestHead, Status};
 use tidegate::websocket::handshake::Offer;
 use tidegate::websocket::{Config, Deflate, Message, WebSocket};
-use tidegate::{Context, Outcome, RoomEvent, RoomLimits, Rooms, Slow};
+use tidegate::{Context, Outcome, RoomEvent, RoomLimits, Rooms, RoomsSummary, Slow};
 
 use self::guest::Guest;
 use crate::site_codec::SiteCodec;
@@ -106,6 +106,12 @@ thread_local! {
 }
 
 impl Chat {
+    /// The rooms for an operator, with so many of the largest by name.
+    #[must_use]
+    pub fn summary(&self, largest_max: usize) -> RoomsSummary {
+        self.0.rooms.summary(largest_max)
+    }
+
     /// Has the loop of this thread serve the rooms.
     pub(crate) fn serve(&self) {
         CHAT.set(Some(self.clone()));

@@ -81,6 +81,8 @@ drivers! {
         a_datagram_has_its_source_its_local_address_its_mark_and_its_lifetime,
         a_response_leaves_from_the_address_that_the_query_came_to,
         a_socket_of_ipv6_has_peers_of_ipv4,
+        an_empty_datagram_has_a_place_in_its_batch,
+        datagrams_of_thousands_of_addresses_have_their_sources,
         empty_datagrams_are_reported_as_any_other,
         a_datagram_that_is_too_long_is_truncated_and_marked,
         a_port_without_a_socket_is_reported_and_the_socket_stays_usable,

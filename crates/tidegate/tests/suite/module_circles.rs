@@ -29,14 +29,19 @@ const ALLOWED: &[(&str, &[&str], &str)] = &[
         "the stream holds the state of both directions, and each file implements a part of the stream",
     ),
     (
+        "dns",
+        &["client", "client::connection", "client::sockets", "client::timer"],
+        "the resolver of a loop holds the state, and each file runs a part of it",
+    ),
+    (
         "engine",
         &["channel", "channel::futures", "channel::split"],
         "a channel makes its futures and its halves, which use the handle that it has",
     ),
     (
         "engine",
-        &["group::backplane", "group::room", "group::room_state", "group::rooms"],
-        "a room gives messages to the backplane, which delivers those of other nodes to the room",
+        &["group::backplane", "group::room", "group::room_state", "group::rooms", "group::subscriber"],
+        "a room gives messages to the backplane, which delivers those of other nodes to the room and its subscribers",
     ),
     (
         "engine",
@@ -47,11 +52,6 @@ const ALLOWED: &[(&str, &[&str], &str)] = &[
         "engine",
         &["loop_core", "loop_core::closing", "slot_entry"],
         "the loop dispatches an entry, such as a closing one, and lends it the loop's state meanwhile",
-    ),
-    (
-        "http2",
-        &["hpack::decoder", "hpack::huffman", "hpack::integer"],
-        "a string has an integer before it and a code within, and both have the decoder's errors",
     ),
     (
         "http1",

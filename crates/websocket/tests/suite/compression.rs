@@ -5,14 +5,17 @@ use std::sync::Arc;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use tidegate_codec::{Blame, Broadcast, Encoded, Pool, Step};
+use tidegate_codec::{Blame, Broadcast, Codec, Encoded, Pool, Step};
 use tidegate_testkit::CodecHarness;
 use tidegate_testkit::allocations::Region;
 use tidegate_testkit::contract::Contract;
-use tidegate_websocket::{Config, Error, Exceeded, Message, Parameters, Piece, Violation, WebSocket};
+use tidegate_websocket::{
+    Close, CloseCode, Config, Error, Exceeded, Kind, Message, Parameters, Piece, Violation, WebSocket,
+};
 
 use crate::support::{
-    self, BINARY, CONTINUATION, FIN, PING, RSV1, TEXT, config, deflating, echo, frames, masked, plain, without_takeover,
+    self, BINARY, CLOSE, CONTINUATION, FIN, PING, RSV1, TEXT, code, config, deflating, echo, frames, masked, plain,
+    without_takeover,
 };
 
 fn server_with(config: Config, agreed: Parameters) -> WebSocket {
@@ -102,7 +105,7 @@ fn corrupt_and_truncated_streams_are_refused() {
     for payload in [&b"\xFF\xFF\xFF"[..], b"\x05\x05\x05\x05", b"\x00\x05\x00\x00\x00hello"] {
         let seen = Contract::new(server).check(&masked(FIN | RSV1 | TEXT, payload));
         assert_eq!(seen.error(), Some("Peer(Deflate)"), "{}", payload.escape_ascii());
-        assert_eq!(frames(&seen.replies)[0].1, support::code(1007, ""));
+        assert_eq!(frames(&seen.replies)[0].1, code(1007, ""));
     }
     let seen = Contract::new(server).check(&masked(FIN | RSV1 | TEXT, b"\x00\x01\x00\xFE\xFF\xFF\x00"));
     assert_eq!(seen.error(), Some("Peer(Utf8)"), "text is checked after decompression");
@@ -267,6 +270,40 @@ fn a_broadcast_is_compressed_once_and_each_connection_gets_the_form_that_it_read
     keeps.deflate.as_mut().unwrap().takeover = true;
     let keeps = WebSocket::server(Arc::new(keeps), Some(Parameters::default()));
     assert_eq!(sent(keeps)[0], FIN | TEXT);
+}
+
+#[test]
+fn a_close_frame_for_many_connections_ends_what_each_of_them_sends() {
+    let close = |code, reason: &str| Message::Close(Some(Close::new(CloseCode(code), reason)));
+    let pool = Pool::new();
+    let write = |codec: &mut CodecHarness<WebSocket>, message: Message| {
+        let shared = Encoded::<WebSocket>::new(&mut support::server(), message).unwrap();
+        let shared = pool.copy(shared.bytes());
+        let (codec, mut out) = codec.parts();
+        Broadcast::write_encoded(codec, shared, &mut out)
+    };
+    for (message, payload) in [(close(4001, "signed out"), code(4001, "signed out")), (Message::Close(None), vec![])] {
+        let mut harness = CodecHarness::new(support::server());
+        write(&mut harness, Message::from("ebb")).unwrap();
+        // Also between the pieces of another message.
+        let piece = Piece { kind: Kind::Text, bytes: "the ".into(), is_last: false };
+        harness.encode(Message::Piece(piece)).unwrap();
+        assert!(write(&mut harness, Message::from("flood")).is_err());
+        write(&mut harness, message).unwrap();
+        assert!(harness.parts().0.poll_timeout().is_some(), "the peer's close frame is awaited");
+        assert!(write(&mut harness, Message::from("flood")).is_err(), "nothing follows it");
+        assert!(harness.encode(Message::from("flood")).is_err());
+        harness.flush().unwrap();
+        let sent = harness.take_sent();
+        assert_eq!(sent, [plain(FIN | TEXT, b"ebb"), plain(TEXT, b"the "), plain(FIN | CLOSE, &payload)].concat());
+        // The peer's ends the connection, and is no message that is answered.
+        harness.decode(&masked(FIN | CLOSE, &payload)).unwrap();
+        harness.flush().unwrap();
+        assert!(harness.take_sent().is_empty());
+    }
+    for message in [close(1005, ""), close(1000, &"x".repeat(124))] {
+        assert!(Encoded::<WebSocket>::new(&mut support::server(), message).is_err());
+    }
 }
 
 #[test]

@@ -20,7 +20,7 @@ impl Connection {
     pub async fn connect(target: &str) -> Result<Self, Box<dyn Error>> {
         let client = Client::to(target)?.connect_timeout(TIMEOUT);
         Ok(Self {
-            channel: client.connect(ClientCodec::new()).await?,
+            channel: client.connect(ClientCodec::default()).await?,
         })
     }
 

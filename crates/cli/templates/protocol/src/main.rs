@@ -22,7 +22,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let store = Store::default();
     let server = Server::bind(&settings.listen)?
-        .start(move || (ServerCodec::new(), Connection::new(store.clone())))?;
+        .start(move || (ServerCodec::default(), Connection::new(store.clone())))?;
     let admin = settings.start_admin(Admin::new(&server))?;
     tracing::info!(
         "{} serves, http://{}/dashboard shows",

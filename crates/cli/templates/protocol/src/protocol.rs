@@ -30,8 +30,8 @@ pub enum Response {
 #[derive(Debug, Clone)]
 pub struct ServerCodec(Lines);
 
-impl ServerCodec {
-    pub const fn new() -> Self {
+impl Default for ServerCodec {
+    fn default() -> Self {
         Self(Lines::new().with_line_bytes_max(LINE_BYTES_MAX))
     }
 }
@@ -79,8 +79,8 @@ impl Codec for ServerCodec {
 #[derive(Debug, Clone)]
 pub struct ClientCodec(Lines);
 
-impl ClientCodec {
-    pub const fn new() -> Self {
+impl Default for ClientCodec {
+    fn default() -> Self {
         Self(Lines::new().with_line_bytes_max(LINE_BYTES_MAX))
     }
 }

@@ -11,7 +11,7 @@ use tidegate_testkit::network::{FaultRates, Network, NetworkFault};
 use tidegate_testkit::{Embedded, seeds};
 
 fn open() -> Embedded<()> {
-    Embedded::new(ServerCodec::new(), Connection::new(Store::default()))
+    Embedded::new(ServerCodec::default(), Connection::new(Store::default()))
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn a_confirmed_value_is_not_lost_when_connections_break() {
         network.set_faults(FaultRates::benign().with(NetworkFault::Reset, 50));
         let (store, node) = (Store::default(), network.host("10.0.0.1").node());
         let shared = store.clone();
-        let make = move |_: &_| (ServerCodec::new(), Connection::new(shared.clone()));
+        let make = move |_: &_| (ServerCodec::default(), Connection::new(shared.clone()));
         let address = node
             .listen(7000, Limits::default(), make)
             .expect("the port is free")

@@ -40,8 +40,8 @@ impl Multiplexer for Http2 {
 
     fn server_stream() -> Self::Server {
         static CONFIG: OnceLock<Arc<Config>> = OnceLock::new();
-        let config = CONFIG.get_or_init(|| configuration(ToyMuxConfig::default())).clone();
-        Over::new(ServerBody { stream: ServerStream::new(config), is_established: false }, lines())
+        let config = CONFIG.get_or_init(|| configuration(ToyMuxConfig::default()));
+        Over::new(ServerBody { stream: ServerStream::new(config.stream().clone()), is_established: false }, lines())
     }
 
     fn client_stream() -> Self::Client {

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
+use crate::client_address::ClientAddress;
 use crate::exchange_note::{EndCause, NotedFacts};
 use crate::request::Request;
 use crate::response::Response;
@@ -16,6 +17,18 @@ pub(super) struct LoggedExchange<'a> {
     /// From the head of the request to that of the response.
     pub(super) elapsed: Duration,
     pub(super) facts: Option<NotedFacts>,
+}
+
+impl LoggedExchange<'_> {
+    /// The client, if proxies in front name one that is not the peer.
+    pub(super) fn named_client(&self) -> Option<ClientAddress> {
+        let of_function = self.facts.as_ref().and_then(|facts| facts.client);
+        match of_function {
+            // The proxies of a function replace those of its router: it may be the peer again.
+            Some(client) => Some(client).filter(|client| *client != ClientAddress::of_peer(self.request.peer())),
+            None => self.request.named_client(),
+        }
+    }
 }
 
 /// The facts of an exchange that are known at its end.

@@ -4,11 +4,13 @@ use std::borrow::Cow;
 use std::io::Write as _;
 use std::time::Duration;
 
+use http::Extensions;
 use tidegate_http_message::TraceContext;
 
 use super::super::RefusedRequest;
 use super::facts::{LateFacts, LoggedExchange};
 use super::text;
+use crate::client_address::ClientAddress;
 use crate::exchange_note::EndCause;
 use crate::request::Request;
 use crate::request_id::RequestId;
@@ -28,6 +30,9 @@ pub(super) fn begin(line: &mut Vec<u8>, exchange: &LoggedExchange<'_>) {
     }
     line.push(b'"');
     let mut object = Object { line };
+    if let Some(client) = exchange.named_client() {
+        object.client(client);
+    }
     object.plain(",\"method\":\"", request.head().method_text().as_bytes());
     object.bytes(",\"target\":\"", target(request.target_bytes()).as_bytes());
     object.bytes(",\"host\":\"", named.host);
@@ -53,26 +58,7 @@ pub(super) fn begin(line: &mut Vec<u8>, exchange: &LoggedExchange<'_>) {
         (None, None) => {}
     }
     if let Some(extensions) = request.made_extensions() {
-        if let Some(context) = extensions.get::<TraceContext>() {
-            object.plain(",\"trace_id\":\"", context.trace_id().as_bytes());
-            object.plain(",\"span_id\":\"", context.span_id().as_bytes());
-            if let Some(parent) = context.parent_id() {
-                object.plain(",\"parent_id\":\"", parent.as_bytes());
-            }
-        }
-        if let Some(tls) = extensions.get::<TlsInfo>() {
-            object.bytes(",\"tls_version\":\"", tls.version().as_bytes());
-            object.bytes(",\"tls_cipher\":\"", tls.cipher().as_bytes());
-            if let Some(name) = tls.server_name() {
-                object.bytes(",\"server_name\":\"", name.as_bytes());
-            }
-            let subject = (",\"tls_client_subject\":\"", tls.client_subject());
-            for (name, value) in [subject, (",\"tls_client_san\":\"", tls.client_alternative_names())] {
-                if let Some(value) = value.filter(|value| !value.is_empty()) {
-                    object.bytes(name, value.as_bytes());
-                }
-            }
-        }
+        object.extensions(extensions);
     }
 }
 
@@ -140,6 +126,9 @@ pub(super) fn refused(request: &RefusedRequest) -> Vec<u8> {
     let mut object = Object { line: &mut line };
     let peer = request.peer.ip().map_or_else(|| "-".to_owned(), |peer| peer.ip().to_string());
     object.bytes(",\"peer\":\"", peer.as_bytes());
+    if request.client == ClientAddress::Unknown {
+        object.client(request.client);
+    }
     object.bytes(",\"line\":\"", &request.line);
     object.number(",\"status\":", request.status.as_u16().into());
     object.bytes(",\"refused\":\"", request.reason.as_bytes());
@@ -179,6 +168,39 @@ impl Object<'_> {
     fn number(&mut self, start: &str, number: u64) {
         self.line.extend_from_slice(start.as_bytes());
         text::push_number(self.line, number);
+    }
+
+    /// The ids of the trace, and the parameters of the TLS connection.
+    fn extensions(&mut self, extensions: &Extensions) {
+        if let Some(context) = extensions.get::<TraceContext>() {
+            self.plain(",\"trace_id\":\"", context.trace_id().as_bytes());
+            self.plain(",\"span_id\":\"", context.span_id().as_bytes());
+            if let Some(parent) = context.parent_id() {
+                self.plain(",\"parent_id\":\"", parent.as_bytes());
+            }
+        }
+        if let Some(tls) = extensions.get::<TlsInfo>() {
+            self.bytes(",\"tls_version\":\"", tls.version().as_bytes());
+            self.bytes(",\"tls_cipher\":\"", tls.cipher().as_bytes());
+            if let Some(name) = tls.server_name() {
+                self.bytes(",\"server_name\":\"", name.as_bytes());
+            }
+            let subject = (",\"tls_client_subject\":\"", tls.client_subject());
+            for (name, value) in [subject, (",\"tls_client_san\":\"", tls.client_alternative_names())] {
+                if let Some(value) = value.filter(|value| !value.is_empty()) {
+                    self.bytes(name, value.as_bytes());
+                }
+            }
+        }
+    }
+
+    fn client(&mut self, client: ClientAddress) {
+        self.line.extend_from_slice(b",\"client\":\"");
+        match client.ip() {
+            Some(ip) => text::push_ip(self.line, ip),
+            None => self.line.push(b'-'),
+        }
+        self.line.push(b'"');
     }
 
     fn optional(&mut self, start: &str, number: Option<u64>) {

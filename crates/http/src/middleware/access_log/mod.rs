@@ -32,7 +32,8 @@ use crate::response::Response;
 /// whose client leaves before the response has the status 499, which no client gets. The line of a connection that leaves
 /// HTTP, such as a WebSocket, is written when it does.
 ///
-/// Add it first, so that it sees the responses of all other middleware.
+/// Add it first, so that it sees the responses of all other middleware; behind [`TrustedProxies`](crate::TrustedProxies),
+/// if there are some, so that it knows the clients of requests that the codec refuses.
 ///
 /// ```
 /// use tidegate::http::{AccessLog, LogFormat, Router};
@@ -44,6 +45,8 @@ use crate::response::Response;
 pub struct AccessLog {
     format: LineFormat,
     lines: Option<LineLog>,
+    /// Functions trust other proxies than the router.
+    has_own_proxies: bool,
 }
 
 /// The format of an [`AccessLog`]; [`LogTemplate`] is one of your own.
@@ -78,7 +81,7 @@ impl AccessLog {
             LogFormat::Combined => LineFormat::Template(LogTemplate::combined()),
             LogFormat::Json => LineFormat::Json,
         };
-        Self { format, lines: None }
+        Self { format, lines: None, has_own_proxies: false }
     }
 
     /// A log in a format of your own.
@@ -93,13 +96,21 @@ impl AccessLog {
     /// ```
     #[must_use]
     pub fn template(template: &LogTemplate) -> Self {
-        Self { format: LineFormat::Template(template.clone()), lines: None }
+        Self { format: LineFormat::Template(template.clone()), lines: None, has_own_proxies: false }
     }
 
     /// Logs to these lines, and nothing to `tracing`: each line is of its format as a whole.
     #[must_use]
     pub fn to(mut self, lines: &LineLog) -> Self {
         self.lines = Some(lines.clone());
+        self
+    }
+
+    /// Functions have [`TrustedProxies`](crate::TrustedProxies) of their own, which replace those of the router: a line has
+    /// the client that they name. A format with fields of the client costs an allocation for each request then.
+    #[must_use]
+    pub fn proxies_of_functions(mut self) -> Self {
+        self.has_own_proxies = true;
         self
     }
 
@@ -127,7 +138,9 @@ impl AccessLog {
     fn notes_facts(&self) -> bool {
         match &self.format {
             LineFormat::Json => true,
-            LineFormat::Template(template) => template.reads_facts(),
+            LineFormat::Template(template) => {
+                template.reads_facts() || (self.has_own_proxies && template.reads_client())
+            }
         }
     }
 }

@@ -10,6 +10,7 @@ use super::super::RefusedRequest;
 use super::facts::{LateFacts, LoggedExchange};
 use super::nearest::nearest;
 use super::text;
+use crate::client_address::ClientAddress;
 use crate::exchange_note::EndCause;
 use crate::request_id::RequestId;
 use crate::tls_info::TlsInfo;
@@ -19,7 +20,8 @@ use crate::tls_info::TlsInfo;
 /// | field | is |
 /// |---|---|
 /// | `time`, `time.common`, `time.unix` | the time of the line, as HTTP and the common log format write it, and in seconds |
-/// | `client.ip`, `client.port` | the client, as a trusted PROXY header reports it |
+/// | `client.ip`, `client.port` | the client: behind [`TrustedProxies`](crate::TrustedProxies) the one that they name; its port, if it is the peer |
+/// | `peer.ip`, `peer.port` | the peer, as a trusted PROXY header reports it |
 /// | `request.line` | method, target and version |
 /// | `request.method`, `request.target`, `request.path`, `request.query`, `request.version` | its parts |
 /// | `request.host`, `request.header.NAME` | a field of the request |
@@ -84,6 +86,8 @@ enum LogField {
     UnixTime,
     ClientIp,
     ClientPort,
+    PeerIp,
+    PeerPort,
     Line,
     Method,
     Target,
@@ -121,12 +125,14 @@ pub(super) enum LateField {
     End,
 }
 
-const EARLY: [(&str, LogField); 26] = [
+const EARLY: [(&str, LogField); 28] = [
     ("time", LogField::Time),
     ("time.common", LogField::CommonTime),
     ("time.unix", LogField::UnixTime),
     ("client.ip", LogField::ClientIp),
     ("client.port", LogField::ClientPort),
+    ("peer.ip", LogField::PeerIp),
+    ("peer.port", LogField::PeerPort),
     ("request.line", LogField::Line),
     ("request.method", LogField::Method),
     ("request.target", LogField::Target),
@@ -246,6 +252,12 @@ impl LogTemplate {
         })
     }
 
+    /// Whether it has fields of the client.
+    pub(super) fn reads_client(&self) -> bool {
+        let is_of_client = |part: &Part| matches!(part, Part::Early(LogField::ClientIp | LogField::ClientPort));
+        self.0.iter().any(is_of_client)
+    }
+
     pub(super) fn reads_time(&self) -> bool {
         let is_time =
             |part: &Part| matches!(part, Part::Early(LogField::ResponseTime) | Part::Late(LateField::TotalTime));
@@ -293,8 +305,11 @@ impl LogTemplate {
                 Part::Early(LogField::Time) => text::push_http_time(&mut line),
                 Part::Early(LogField::CommonTime) => text::push_common_time(&mut line),
                 Part::Early(LogField::UnixTime) => text::push_unix_time(&mut line),
-                Part::Early(field @ (LogField::ClientIp | LogField::ClientPort)) => {
-                    push_client(&mut line, *field, request.peer.ip());
+                Part::Early(LogField::ClientIp) => push_or_dash(&mut line, request.client.ip()),
+                Part::Early(LogField::ClientPort) if request.client == ClientAddress::Unknown => line.push('-'),
+                Part::Early(LogField::PeerIp) => push_or_dash(&mut line, request.peer.ip().map(|peer| peer.ip())),
+                Part::Early(LogField::ClientPort | LogField::PeerPort) => {
+                    push_or_dash(&mut line, request.peer.ip().map(|peer| peer.port()));
                 }
                 Part::Early(LogField::Line) if !request.line.is_empty() => text::quote(&mut line, &request.line),
                 Part::Early(LogField::Status) => _ = write!(line, "{}", request.status.as_u16()),
@@ -328,7 +343,13 @@ impl LogField {
             Self::Time => text::push_http_time(line),
             Self::CommonTime => text::push_common_time(line),
             Self::UnixTime => text::push_unix_time(line),
-            Self::ClientIp | Self::ClientPort => push_client(line, self, request.peer().ip()),
+            Self::ClientIp => {
+                let client = exchange.named_client().unwrap_or_else(|| ClientAddress::of_peer(request.peer()));
+                push_or_dash(line, client.ip());
+            }
+            Self::ClientPort if exchange.named_client().is_some() => line.push('-'),
+            Self::PeerIp => push_or_dash(line, request.peer().ip().map(|peer| peer.ip())),
+            Self::ClientPort | Self::PeerPort => push_or_dash(line, request.peer().ip().map(|peer| peer.port())),
             Self::Line => {
                 line.push_str(request.method().as_str());
                 line.push(' ');
@@ -404,10 +425,10 @@ impl LateField {
     }
 }
 
-fn push_client(line: &mut String, field: LogField, client: Option<std::net::SocketAddr>) {
-    let _ = match client {
-        Some(client) if field == LogField::ClientIp => write!(line, "{}", client.ip()),
-        Some(client) => write!(line, "{}", client.port()),
+/// A value; `-` if there is none.
+fn push_or_dash(line: &mut String, value: Option<impl fmt::Display>) {
+    let _ = match value {
+        Some(value) => write!(line, "{value}"),
         None => write!(line, "-"),
     };
 }

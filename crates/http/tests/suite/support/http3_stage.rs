@@ -80,12 +80,12 @@ impl Stage {
 
     /// Runs a server on the first loop.
     pub(crate) fn serve<S: 'static>(&mut self, config: Config, router: Router<S>) -> SocketAddr {
-        self.serve_with(quic::Limits::default(), config, router)
+        self.serve_with(quic::TransportLimits::default(), config, router)
     }
 
     pub(crate) fn serve_with<S: 'static>(
         &mut self,
-        limits: quic::Limits,
+        limits: quic::TransportLimits,
         config: Config,
         router: Router<S>,
     ) -> SocketAddr {
@@ -108,7 +108,7 @@ impl Stage {
 
     /// The same without a control stream.
     pub(crate) fn connect_silently(&mut self, server: SocketAddr) -> Peer {
-        let config = quic::ClientConfig::new(&self.tls.1, quic::Limits::default()).expect("limits");
+        let config = quic::ClientConfig::new(&self.tls.1, quic::TransportLimits::default()).expect("limits");
         let (socket, options) = (self.socket(1), DatagramOptions::default());
         let opened = Rc::<RefCell<Vec<u8>>>::default();
         let control = opened.clone();
@@ -121,7 +121,7 @@ impl Stage {
         let opened_endpoint = self.with(1, |event_loop| {
             event_loop.open_sessions(socket, &options, SessionLimits::default(), endpoint, services)
         });
-        let client = quic::Client::new(opened_endpoint.expect("a socket"), &config);
+        let client = quic::Connector::new(opened_endpoint.expect("a socket"), &config);
         let connection = self.task(async move { client.connect(server, NAME).await.expect("a connection") });
         Peer { connection: Rc::new(connection), control: opened, _own: None }
     }
@@ -156,7 +156,7 @@ impl Stage {
     pub(crate) fn closed(&mut self, peer: &Peer) -> u64 {
         let connection = peer.connection.clone();
         match self.task(async move { connection.closed().await }) {
-            quic::Error::ClosedByPeer { code, .. } => code,
+            quic::ConnectionError::ClosedByPeer { code, .. } => code,
             error => panic!("{error}"),
         }
     }

@@ -183,6 +183,46 @@ pub(crate) fn empty_datagrams_are_reported_as_any_other(driver: Which) {
     assert_eq!(receive(&peer), b"");
 }
 
+/// A flood of them holds a turn up no longer than one of other datagrams.
+pub(crate) fn an_empty_datagram_has_a_place_in_its_batch(driver: Which) {
+    let mut endpoint = Endpoint::new(driver, &DatagramOptions::default());
+    let peer = peer();
+    for _ in 0..20 {
+        for _ in 0..50 {
+            peer.send_to(b"", endpoint.address).unwrap();
+        }
+        endpoint.turn(Duration::ZERO);
+    }
+    endpoint.fence();
+    assert_eq!(endpoint.datagrams.len(), 1_000);
+    // The last one is the fence.
+    assert_eq!(endpoint.batches.iter().sum::<usize>(), 1_001);
+    assert!(endpoint.batches.iter().all(|length| (1..=64).contains(length)), "{:?}", endpoint.batches);
+}
+
+/// The driver keeps nothing for an address.
+pub(crate) fn datagrams_of_thousands_of_addresses_have_their_sources(driver: Which) {
+    let mut endpoint = Endpoint::new(driver, &DatagramOptions::default());
+    let mut sources = Vec::new();
+    let before = endpoint.pool.ledger().used();
+    for number in 0..5_000_u16 {
+        let [high, low] = number.to_be_bytes();
+        let peer = UdpSocket::bind(SocketAddr::from(([127, 1, high, low], 0))).unwrap();
+        sources.push(peer.local_addr().unwrap());
+        peer.send_to(&number.to_be_bytes(), endpoint.address).unwrap();
+        if number % 50 == 49 {
+            let expected = sources.len();
+            endpoint.run_until(|endpoint| endpoint.datagrams.len() == expected);
+            // Payloads that are kept would keep their memory.
+            endpoint.datagrams.iter_mut().for_each(|datagram| datagram.payload = Pool::new().copy(&datagram.payload));
+        }
+    }
+    let seen: Vec<_> = endpoint.datagrams.iter().map(|datagram| datagram.source).collect();
+    assert_eq!(seen, sources);
+    let grown = endpoint.pool.ledger().used().saturating_sub(before);
+    assert!(grown < 512 * 1024, "{grown} bytes");
+}
+
 pub(crate) fn a_datagram_that_is_too_long_is_truncated_and_marked(driver: Which) {
     let mut endpoint = Endpoint::new(driver, &DatagramOptions { payload_bytes_max: 100, ..Default::default() });
     let peer = peer();

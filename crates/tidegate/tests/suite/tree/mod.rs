@@ -1,8 +1,9 @@
-//! Checks of the sources and documents of the whole tree: how often a type name stands, how long a function is, whether
+//! Checks of the sources and documents of the whole tree: how often a type name stands, how long a function and a file are, whether
 //! the items exist that documents name, whether documents are short and maps of files complete, and the prose of comments. Read next: `sources.rs`, which reads the tree.
 
 mod document_names;
 mod documents;
+mod file_lengths;
 mod file_maps;
 mod function_lengths;
 mod prose;

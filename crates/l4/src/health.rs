@@ -39,10 +39,11 @@ impl Default for Ejection {
 }
 
 /// Milliseconds since the set of upstreams was made.
-pub(super) type Millis = u64;
+pub type Millis = u64;
 
+/// The health of one upstream.
 #[derive(Debug, Default)]
-pub(super) struct Health {
+pub struct Health {
     /// Failures since the last success.
     failures: AtomicU32,
     /// Ejections since the last success.
@@ -56,17 +57,19 @@ pub(super) struct Health {
 
 impl Health {
     /// Whether it takes requests.
-    pub(super) fn is_available(&self, now: Millis) -> bool {
+    #[must_use]
+    pub fn is_available(&self, now: Millis) -> bool {
         !self.is_down.load(Relaxed) && self.ejected_until.load(Relaxed) <= now
     }
 
     /// Whether active checks have not found it down: it may get requests if nothing else is left.
-    pub(super) fn is_last_resort(&self) -> bool {
+    #[must_use]
+    pub fn is_last_resort(&self) -> bool {
         !self.is_down.load(Relaxed)
     }
 
     /// A response was complete, or as good as that.
-    pub(super) fn on_success(&self) {
+    pub fn on_success(&self) {
         if self.failures.load(Relaxed) != 0 {
             self.failures.store(0, Relaxed);
         }
@@ -77,7 +80,7 @@ impl Health {
 
     /// A request has failed. `may_eject` is asked once that many have failed in a row; returns for how long the upstream
     /// is left out, if it is from now on.
-    pub(super) fn on_failure(&self, rules: &Ejection, now: Millis, may_eject: impl FnOnce() -> bool) -> Option<Millis> {
+    pub fn on_failure(&self, rules: &Ejection, now: Millis, may_eject: impl FnOnce() -> bool) -> Option<Millis> {
         let failures = self.failures.fetch_add(1, Relaxed).saturating_add(1);
         if rules.failures == 0 || failures < rules.failures || !self.is_available(now) || !may_eject() {
             return None;
@@ -92,7 +95,7 @@ impl Health {
     }
 
     /// The result of an active check; returns whether it is a change.
-    pub(super) fn set_down(&self, is_down: bool, now: Millis) -> bool {
+    pub fn set_down(&self, is_down: bool, now: Millis) -> bool {
         let was_down = self.is_down.swap(is_down, Relaxed);
         if was_down && !is_down {
             self.failures.store(0, Relaxed);
@@ -103,7 +106,8 @@ impl Health {
     }
 
     /// Its share of its weight, in percent.
-    pub(super) fn share(&self, slow_start: Duration, now: Millis) -> u32 {
+    #[must_use]
+    pub fn share(&self, slow_start: Duration, now: Millis) -> u32 {
         let (came_back, slow_start) = (self.came_back.load(Relaxed), millis(slow_start));
         let since = now.saturating_sub(came_back.saturating_sub(1));
         if came_back == 0 || since >= slow_start {
@@ -114,7 +118,9 @@ impl Health {
     }
 }
 
-pub(super) fn millis(duration: Duration) -> Millis {
+/// A time in milliseconds.
+#[must_use]
+pub fn millis(duration: Duration) -> Millis {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 

@@ -21,32 +21,34 @@ pub enum Balance {
 
 /// A balancer's view of one upstream.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Candidate {
+pub struct Candidate {
     /// The same for the same address, on all loops and in all processes.
-    pub(super) hash: u64,
+    pub hash: u64,
     /// Its weight times the share that it gets, in percent; at least 1.
-    pub(super) weight: u32,
+    pub weight: u32,
     /// Requests in progress.
-    pub(super) active: u32,
+    pub active: u32,
     /// Whether it may get the request.
-    pub(super) is_eligible: bool,
+    pub is_eligible: bool,
 }
 
 /// The balancer of a loop.
 #[derive(Debug)]
-pub(super) struct Balancer {
+pub struct Balancer {
     kind: Balance,
     /// Of smooth weighted round robin: how far each is behind its share.
     credit: Vec<i64>,
 }
 
 impl Balancer {
-    pub(super) fn new(kind: Balance) -> Self {
+    /// A balancer that has given nothing yet.
+    #[must_use]
+    pub fn new(kind: Balance) -> Self {
         Self { kind, credit: Vec::new() }
     }
 
     /// The place of the upstream for a request; `None` if none is eligible.
-    pub(super) fn pick(&mut self, candidates: &[Candidate], key: u64) -> Option<usize> {
+    pub fn pick(&mut self, candidates: &[Candidate], key: u64) -> Option<usize> {
         match self.kind {
             Balance::RoundRobin => self.round_robin(candidates),
             Balance::LeastConnections => self.least_connections(candidates),
@@ -104,7 +106,8 @@ fn rendezvous(candidates: &[Candidate], key: u64) -> Option<usize> {
 }
 
 /// The hash of a key.
-pub(super) fn hash_of(key: impl Hash) -> u64 {
+#[must_use]
+pub fn hash_of(key: impl Hash) -> u64 {
     // Its keys are fixed, so all processes agree.
     let mut hasher = DefaultHasher::new();
     key.hash(&mut hasher);

@@ -14,7 +14,7 @@ use tidegate_engine::{Channel, ChannelError, ReadHalf, WriteHalf, task};
 
 /// A connection that HTTP has left, and the values that are dropped with it. Dropping it closes the connection in good
 /// order.
-pub(super) struct Tunnel {
+pub struct Tunnel {
     bytes: Box<dyn Bytes>,
     _kept: Option<Box<dyn Any>>,
 }
@@ -59,14 +59,17 @@ impl<C: Pipeline<In = Slice, Out = Payload>> Bytes for Halves<C> {
 }
 
 impl Tunnel {
-    pub(super) fn new<C: Pipeline<In = Slice, Out = Payload>>(mut channel: Channel<C>) -> Self {
+    /// Takes over a connection. A drain does not end it: only its two peers know when they are done.
+    #[must_use]
+    pub fn new<C: Pipeline<In = Slice, Out = Payload>>(mut channel: Channel<C>) -> Self {
         channel.ignore_drain();
         let (reader, writer) = channel.split();
         Self { bytes: Box::new(Halves(reader, writer)), _kept: None }
     }
 
     /// Keeps something as long as the tunnel.
-    pub(super) fn with(self, kept: impl Any) -> Self {
+    #[must_use]
+    pub fn with(self, kept: impl Any) -> Self {
         Self { _kept: Some(Box::new(kept)), ..self }
     }
 
@@ -75,7 +78,7 @@ impl Tunnel {
     ///
     /// # Errors
     /// Why one of them broke; the other is reset then.
-    pub(super) async fn join(self, other: Self, idle_timeout: Duration) -> Result<(), ChannelError> {
+    pub async fn join(self, other: Self, idle_timeout: Duration) -> Result<(), ChannelError> {
         let mut pair = [Side::new(self, idle_timeout), Side::new(other, idle_timeout)];
         let joined = poll_fn(|cx| poll_pair(&mut pair, idle_timeout, cx)).await;
         if joined.is_err() {

@@ -1,0 +1,231 @@
+//! `tidegate dns`: a forwarder of DNS queries over UDP and TCP, with a cache.
+
+use std::error::Error;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use clap::Args;
+use tidegate::admin::Admin;
+use tidegate::dns::server::{DnsServer, Forwarder, RateLimits, ServerLimits, ServerMetrics};
+use tidegate::dns::{CacheConfig, NameServer, ResolverConfig, SharedCache, StubResolver};
+use tidegate::engine::RunningListener;
+use tidegate::metrics::Kind;
+use tidegate::{Admission, Backend, IpNet, ServerHandle, StartError};
+
+use crate::admin::{AdminOptions, RunningAdmin};
+use crate::admission::parse_network;
+use crate::log::{self, log_to_stderr};
+use crate::server::{CUT_SHORT_STATUS, CurrentServer, signals, supervise};
+
+/// The flags of `dns`.
+#[derive(Debug, Args)]
+pub(crate) struct DnsOptions {
+    /// Address to answer at, over UDP and TCP, may be repeated: IP:PORT, [IPV6]:PORT or localhost:PORT; port 0 picks one
+    /// that is free for both
+    #[arg(long, value_name = "ADDRESS", required = true, value_parser = parse_listen)]
+    listen: Vec<SocketAddr>,
+    /// Server to ask, may be repeated: IP, IP:PORT or [IPV6]:PORT, at port 53 by default. The fastest one that answers is
+    /// asked first
+    #[arg(long, value_name = "ADDRESS", required = true, value_parser = parse_upstream)]
+    upstream: Vec<SocketAddr>,
+    /// Network whose clients get answers, may be repeated: an address or CIDR, as 10.0.0.0/8 or 2001:db8::/32. Others get
+    /// REFUSED, and their connections are reset: a resolver that is open to the world amplifies attacks [default: this
+    /// machine, private and link-local networks]
+    #[arg(long, value_name = "NETWORK", value_parser = parse_network)]
+    allow: Vec<IpNet>,
+    /// Network whose clients get no answers, may be repeated; takes precedence over --allow
+    #[arg(long, value_name = "NETWORK", value_parser = parse_network)]
+    deny: Vec<IpNet>,
+    /// Responses a second in datagrams to one IPv4 /24 or IPv6 /56, of each kind, with twice as many at once; of those
+    /// above it one half is truncated and the other dropped. 0 for no limit. This machine has none
+    #[arg(long, value_name = "N", default_value_t = 1_000)]
+    responses_per_second: u32,
+    /// Memory of the cache, in bytes
+    #[arg(long, value_name = "BYTES", default_value_t = 64 << 20)]
+    cache_memory: usize,
+    /// Maximum queries in datagrams that wait for a server, on each loop; further ones get SERVFAIL [default: 4096]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    max_queries: Option<u32>,
+    /// Maximum concurrent connections; further ones wait in the kernel [default: 4096]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    max_connections: Option<u32>,
+    /// Maximum concurrent connections of one IPv4 address or one IPv6 /64; further ones are reset [default: 64]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    max_connections_per_address: Option<u32>,
+    /// Seconds that a connection may be idle [default: 30]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
+    idle_timeout: Option<u32>,
+    /// Number of event loops, each on its own thread [default: one per core]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    loops: Option<u16>,
+    /// I/O backend: epoll, uring or auto
+    #[arg(long, value_name = "NAME", default_value = "auto")]
+    backend: Backend,
+    #[command(flatten)]
+    admin: AdminOptions,
+    /// Log only errors of the server itself, not errors of peers; the start-up lines are always printed
+    #[arg(long)]
+    quiet: bool,
+}
+
+/// Answers until SIGTERM or Ctrl-C, then drains. A second signal closes all connections. SIGUSR1 prints the counts.
+pub(crate) fn run(options: &DnsOptions) -> Result<(), Box<dyn Error>> {
+    log_to_stderr(options.quiet, false);
+    // Registered before the server starts, so that no signal is missed once the start-up line is printed.
+    let signals = signals()?;
+    let metrics = ServerMetrics::new();
+    let cache = SharedCache::new(CacheConfig { memory_max: options.cache_memory, ..CacheConfig::default() });
+    let server = options.start(&metrics, &cache)?;
+    let admin = RunningAdmin::default();
+    admin.start(&options.admin, Admin::new(&server), None, |admin| show_counts(admin, metrics, cache))?;
+    options.announce(&server);
+    admin.announce();
+    let is_cut_short = supervise(&CurrentServer::new(server), &admin, signals, || {})?;
+    if is_cut_short {
+        log::exit(CUT_SHORT_STATUS);
+    }
+    Ok(())
+}
+
+impl DnsOptions {
+    fn start(&self, metrics: &ServerMetrics, cache: &SharedCache) -> Result<ServerHandle, StartError> {
+        let mut addresses = self.listen.iter().copied();
+        let first = addresses.next().ok_or(StartError::NoListener)?;
+        let server = addresses.fold(DnsServer::at(first), DnsServer::and_at);
+        let (loops, backend) = (self.loops, self.backend);
+        let server = server.limits(self.limits()).access(self.access()).metrics(metrics).engine(|server| {
+            let server = server.backend(backend).without_tokio_runtime();
+            match loops {
+                Some(loops) => server.loops(loops.into()),
+                None => server,
+            }
+        });
+        let (upstreams, cache, metrics) = (self.upstream.clone(), cache.clone(), metrics.clone());
+        server.start(move |_loop| {
+            let servers = upstreams.iter().copied().map(NameServer::at).collect();
+            Forwarder::new(StubResolver::new(servers, ResolverConfig::default(), cache.clone()), &metrics)
+        })
+    }
+
+    fn limits(&self) -> ServerLimits {
+        let mut limits = ServerLimits::default();
+        let rate = self.responses_per_second;
+        limits.rates = (rate > 0).then(|| RateLimits {
+            responses_per_second: rate,
+            burst: rate.saturating_mul(2),
+            ..RateLimits::default()
+        });
+        if let Some(queries) = self.max_queries {
+            limits.in_flight_max = queries as usize;
+        }
+        if let Some(connections) = self.max_connections {
+            limits.connections_max = connections as usize;
+        }
+        if let Some(connections) = self.max_connections_per_address {
+            limits.connections_per_address_max = connections;
+        }
+        if let Some(seconds) = self.idle_timeout {
+            limits.idle_timeout = Duration::from_secs(seconds.into());
+        }
+        limits
+    }
+
+    fn access(&self) -> Admission {
+        let mut allow = self.allow.clone();
+        if allow.is_empty() {
+            allow.extend(NEAR.iter().filter_map(|network| network.parse::<IpNet>().ok()));
+        }
+        Admission { allow, deny: self.deny.clone(), ..Admission::default() }
+    }
+
+    /// Prints a start-up line for each address, and one for the servers that are asked.
+    fn announce(&self, running: &ServerHandle) {
+        let (backend, loops) = (running.backend(), running.loops());
+        let plural = if loops == 1 { "" } else { "s" };
+        let mut lines = Vec::new();
+        for listener in running.listeners().iter().take(self.listen.len()) {
+            for address in RunningListener::addresses(listener) {
+                lines.push(format!(
+                    "tidegate: listening on {address} over UDP and TCP ({backend}, {loops} loop{plural})"
+                ));
+            }
+        }
+        let upstreams: Vec<String> = self.upstream.iter().map(ToString::to_string).collect();
+        lines.push(format!("tidegate: forwards DNS queries to {}", upstreams.join(", ")));
+        log::announce(&lines.join("\n"));
+    }
+}
+
+/// Shows the counts of the server and of its cache in the metrics.
+fn show_counts(admin: Admin, metrics: ServerMetrics, cache: SharedCache) -> Admin {
+    admin.metrics(move |text| {
+        for (name, help, value) in metrics.counts().named() {
+            text.family(name, Kind::Counter, help);
+            text.sample(&[], value as f64);
+        }
+        let (entries, bytes) = cache.with(|cache| (cache.len(), cache.memory_bytes()));
+        for (name, help, value) in [
+            ("tidegate_dns_cache_entries", "Entries of the cache.", entries),
+            ("tidegate_dns_cache_bytes", "Bytes of the entries of the cache.", bytes),
+        ] {
+            text.family(name, Kind::Gauge, help);
+            text.sample(&[], value as f64);
+        }
+    })
+}
+
+fn parse_listen(text: &str) -> Result<SocketAddr, String> {
+    let address = text.parse::<tidegate::Address>().ok().and_then(|address| address.ip());
+    address.ok_or_else(|| "not IP:PORT, [IPV6]:PORT or localhost:PORT".into())
+}
+
+fn parse_upstream(text: &str) -> Result<SocketAddr, String> {
+    let address = text.parse::<SocketAddr>().ok();
+    let host = || text.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>().ok();
+    address
+        .or_else(|| host().map(|host| SocketAddr::new(host, PORT)))
+        .filter(|address| address.port() != 0 && !address.ip().is_unspecified())
+        .ok_or_else(|| "not IP, IP:PORT or [IPV6]:PORT: a name would need another server to be looked up".into())
+}
+
+/// The port of DNS servers.
+const PORT: u16 = 53;
+
+/// This machine, private and link-local networks.
+const NEAR: [&str; 9] = [
+    "127.0.0.0/8",
+    "10.0.0.0/8",
+    "172.16.0.0/12",
+    "192.168.0.0/16",
+    "169.254.0.0/16",
+    "100.64.0.0/10",
+    "::1/128",
+    "fc00::/7",
+    "fe80::/10",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_upstream_is_an_address_with_a_port_or_without_one() {
+        for (text, expected) in [
+            ("192.0.2.53", "192.0.2.53:53"),
+            ("192.0.2.53:5353", "192.0.2.53:5353"),
+            ("2001:db8::53", "[2001:db8::53]:53"),
+            ("[2001:db8::53]", "[2001:db8::53]:53"),
+            ("[2001:db8::53]:5353", "[2001:db8::53]:5353"),
+        ] {
+            assert_eq!(parse_upstream(text).map(|address| address.to_string()).as_deref(), Ok(expected));
+        }
+        for text in ["", "dns.example", "192.0.2.53:", "192.0.2.53:0", "192.0.2.53:x", "0.0.0.0", "[::]:53"] {
+            assert!(parse_upstream(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn each_network_near_by_is_one() {
+        assert!(NEAR.iter().all(|network| network.parse::<IpNet>().is_ok()));
+    }
+}

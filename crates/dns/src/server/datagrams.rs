@@ -1,0 +1,280 @@
+//! `DatagramServer`: the datagrams of a server, on one loop.
+//!
+//! A response that is ready leaves with those of its batch. One that a task waits for is queued by the task, which wakes
+//! the endpoint. Rate limits decide when a response leaves, by its kind.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+
+use tidegate_buffer::{Datagram, Transmit, Transmits};
+use tidegate_codec::Endpoint;
+use tidegate_engine::{AdmissionControl, EndpointWaker, task};
+
+use super::counters::{Counters, count};
+use super::limits::ServerLimits;
+use super::query_handler::{Begun, QueryHandler, begin};
+use super::{QueryParts, RateDecision, RateLimiter, Response, ResponseKind, datagram_bytes_max};
+use crate::edns::ExtendedError;
+use crate::message_view::MessageView;
+use crate::message_writer::EncodedMessage;
+use crate::numbers::ResponseCode;
+
+/// The endpoint of a server's loop.
+#[derive(Debug)]
+pub(super) struct DatagramServer<H> {
+    handler: Rc<H>,
+    access: Option<Arc<AdmissionControl>>,
+    limits: ServerLimits,
+    limiter: Option<RateLimiter>,
+    counters: Arc<Counters>,
+    ready: Vec<Transmit>,
+    waiting: Rc<Waiting>,
+    waker: EndpointWaker,
+}
+
+/// Queries for whose responses tasks wait.
+#[derive(Debug, Default)]
+struct Waiting {
+    /// Responses that are there now, each with its query.
+    finished: RefCell<Vec<(Transmit, QueryParts)>>,
+    in_flight: RefCell<InFlight>,
+}
+
+#[derive(Debug, Default)]
+struct InFlight {
+    all: usize,
+    by_client: HashMap<IpAddr, usize>,
+}
+
+impl<H: QueryHandler> DatagramServer<H> {
+    pub(super) fn new(
+        handler: Rc<H>,
+        access: Option<Arc<AdmissionControl>>,
+        limits: ServerLimits,
+        counters: Arc<Counters>,
+        waker: EndpointWaker,
+    ) -> Self {
+        let (ready, waiting) = (Vec::new(), Rc::default());
+        let limiter = limits.rates.map(RateLimiter::new);
+        Self { handler, access, limits, limiter, counters, ready, waiting, waker }
+    }
+
+    fn answer(&mut self, datagram: &Datagram, now: Instant) {
+        let header = MessageView::header_of(&datagram.payload);
+        // A response is never answered: two servers would answer each other for ever. Nor is port 0, which cannot receive.
+        let Some(header) = header.filter(|header| !header.is_response && datagram.source.port() != 0) else {
+            return count(&self.counters.malformed);
+        };
+        count(&self.counters.datagram_queries);
+        let client = datagram.source.ip().to_canonical();
+        let Ok(query) = MessageView::parse(&datagram.payload) else {
+            count(&self.counters.malformed);
+            return self.send(datagram, crate::format_error(&header), None, now);
+        };
+        let bytes_max = Some(datagram_bytes_max(&query));
+        let refusal = if self.access.as_ref().is_some_and(|access| !access.permits(client)) {
+            count(&self.counters.denied);
+            let extended_error = Some((ExtendedError::PROHIBITED, ""));
+            Some(Response { extended_error, ..Response::of_code(ResponseCode::REFUSED) })
+        } else {
+            None
+        };
+        if let Some(refusal) = refusal {
+            let parts = QueryParts::of(&query);
+            return self.send(datagram, parts.encode(&refusal, bytes_max), Some(&query), now);
+        }
+        match begin(&*self.handler, query, Some(client), bytes_max, now) {
+            Begun::Ready(message) => self.send(datagram, message, Some(&query), now),
+            Begun::Waiting(parts, future) if self.has_room(client) => {
+                let (waiting, waker) = (self.waiting.clone(), self.waker.clone());
+                let place = Place::take(&waiting, client);
+                // The address alone: a task keeps no memory of the batch.
+                let transmit = Transmit::response(datagram, Vec::new());
+                drop(task::spawn(async move {
+                    let response = future.await;
+                    let payload = parts.encode(&response, bytes_max).into_bytes().into();
+                    drop(place);
+                    waiting.finished.borrow_mut().push((Transmit { payload, ..transmit }, parts));
+                    waker.wake();
+                }));
+            }
+            Begun::Waiting(parts, _) => {
+                count(&self.counters.overloaded);
+                let message = parts.encode(&Response::of_code(ResponseCode::SERVFAIL), bytes_max);
+                self.send(datagram, message, Some(&query), now);
+            }
+        }
+    }
+
+    fn has_room(&self, client: IpAddr) -> bool {
+        let in_flight = self.waiting.in_flight.borrow();
+        let of_client = in_flight.by_client.get(&client).copied().unwrap_or(0);
+        in_flight.all < self.limits.in_flight_max && of_client < self.limits.in_flight_per_client_max
+    }
+
+    fn send(&mut self, datagram: &Datagram, message: EncodedMessage, query: Option<&MessageView<'_>>, now: Instant) {
+        match self.decide(datagram.source.ip(), &message, now) {
+            RateDecision::Send => self.ready.push(Transmit::response(datagram, message.into_bytes())),
+            RateDecision::Truncate => {
+                if let Some(query) = query {
+                    let truncated = QueryParts::of(query).truncated();
+                    self.ready.push(Transmit::response(datagram, truncated.into_bytes()));
+                }
+            }
+            RateDecision::Drop => {}
+        }
+    }
+
+    /// Asks the rate limits. Peers of the same machine are not limited: no other machine can forge their addresses.
+    fn decide(&mut self, peer: IpAddr, message: &[u8], now: Instant) -> RateDecision {
+        let Some(limiter) = self.limiter.as_mut().filter(|_| !peer.to_canonical().is_loopback()) else {
+            return RateDecision::Send;
+        };
+        let decision = limiter.check(peer, kind(message), now);
+        match decision {
+            RateDecision::Send => {}
+            RateDecision::Truncate => count(&self.counters.rate_truncated),
+            RateDecision::Drop => count(&self.counters.rate_dropped),
+        }
+        decision
+    }
+
+    /// The responses for which tasks have waited.
+    fn finish(&mut self, now: Instant, transmits: &mut Transmits) {
+        let finished = self.waiting.finished.take();
+        for (transmit, parts) in finished {
+            let peer = transmit.destination.map_or(IpAddr::from([0; 4]), |destination| destination.ip());
+            match self.decide(peer, &transmit.payload, now) {
+                RateDecision::Send => transmits.push(transmit),
+                RateDecision::Truncate => {
+                    transmits.push(Transmit { payload: parts.truncated().into_bytes().into(), ..transmit });
+                }
+                RateDecision::Drop => {}
+            }
+        }
+    }
+}
+
+impl<H: QueryHandler> Endpoint for DatagramServer<H> {
+    fn handle_datagram(&mut self, datagram: Datagram, now: Instant) {
+        self.answer(&datagram, now);
+    }
+
+    fn poll_transmit(&mut self, now: Instant, transmits: &mut Transmits) {
+        self.ready.drain(..).for_each(|response| transmits.push(response));
+        self.finish(now, transmits);
+    }
+
+    // A drain: lookups in flight end, and their responses leave.
+    fn is_drained(&self) -> bool {
+        self.waiting.in_flight.borrow().all == 0
+    }
+}
+
+/// The place of a query in flight, given back when its task ends, whichever way it does.
+struct Place {
+    waiting: Rc<Waiting>,
+    client: IpAddr,
+}
+
+impl Place {
+    fn take(waiting: &Rc<Waiting>, client: IpAddr) -> Self {
+        let mut in_flight = waiting.in_flight.borrow_mut();
+        in_flight.all += 1;
+        *in_flight.by_client.entry(client).or_default() += 1;
+        Self { waiting: waiting.clone(), client }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut in_flight = self.waiting.in_flight.borrow_mut();
+        in_flight.all -= 1;
+        if let Some(count) = in_flight.by_client.get_mut(&self.client) {
+            *count -= 1;
+            if *count == 0 {
+                in_flight.by_client.remove(&self.client);
+            }
+        }
+    }
+}
+
+/// The kind of a response, from its header.
+fn kind(message: &[u8]) -> ResponseKind {
+    let code = message.get(3).map_or(0, |byte| u16::from(byte & 15));
+    let has_answers = message.get(6..8).is_some_and(|count| count != [0, 0]);
+    match ResponseCode(code) {
+        ResponseCode::NOERROR if has_answers => ResponseKind::Positive,
+        ResponseCode::NOERROR | ResponseCode::NXDOMAIN => ResponseKind::Negative,
+        _ => ResponseKind::Error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use tidegate_buffer::Pool;
+
+    use super::*;
+    use crate::records::{Question, Rdata, Record};
+    use crate::server::{RateLimits, Responder, ServerMetrics};
+    use crate::{Header, MessageWriter, RecordType};
+
+    /// Ten records for each name.
+    struct Ten;
+
+    impl Responder for Ten {
+        fn answer(&self, question: &Question) -> Response {
+            let mut response = Response::of_code(ResponseCode::NOERROR);
+            for host in 0..10 {
+                response.answers.push(Record::new(question.name.clone(), 60, Rdata::a([192, 0, 2, host].into())));
+            }
+            response
+        }
+    }
+
+    /// How many whole and how many truncated responses a hundred queries of peers get.
+    fn responses(rates: Option<RateLimits>, peer: impl Fn(u8) -> SocketAddr) -> (usize, usize, ServerMetrics) {
+        let (metrics, pool, now) = (ServerMetrics::new(), Pool::new(), Instant::now());
+        let limits = ServerLimits { rates, ..ServerLimits::default() };
+        let counters = metrics.register();
+        let mut server = DatagramServer::new(Rc::new(Ten), None, limits, counters, EndpointWaker::default());
+        let question = Question::new("tides.example".parse().unwrap(), RecordType::A);
+        let query = MessageWriter::new(Header::query(7)).question(&question).unwrap().finish();
+        for host in 0..100 {
+            server.handle_datagram(Datagram::new(pool.copy(&query), peer(host)), now);
+        }
+        let mut transmits = Transmits::new(&pool);
+        server.poll_transmit(now, &mut transmits);
+        let is_truncated = |sent: &&Transmit| MessageView::parse(&sent.payload).unwrap().header().is_truncated;
+        let truncated = transmits.iter().filter(is_truncated).count();
+        assert!(transmits.iter().filter(is_truncated).all(|sent| sent.payload.len() == query.len()));
+        (transmits.len() - truncated, truncated, metrics)
+    }
+
+    #[test]
+    fn a_flood_from_forged_sources_of_one_network_gets_few_responses_and_others_all() {
+        let rates = RateLimits { responses_per_second: 10, burst: 20, slip: 2, ..RateLimits::default() };
+        let (whole, truncated, metrics) = responses(Some(rates), |host| SocketAddr::from(([192, 0, 2, host], 53)));
+        assert_eq!((whole, truncated), (20, 40));
+        let counts = metrics.counts();
+        assert_eq!((counts.rate_dropped, counts.rate_truncated, counts.datagram_queries), (40, 40, 100));
+        let others = responses(Some(rates), |host| SocketAddr::from(([192, host, 2, 1], 53)));
+        assert_eq!((others.0, others.1), (100, 0));
+        let same_machine = responses(Some(rates), |_| SocketAddr::from(([127, 0, 0, 1], 53)));
+        assert_eq!((same_machine.0, same_machine.1), (100, 0));
+        let unlimited = responses(None, |host| SocketAddr::from(([192, 0, 2, host], 53)));
+        assert_eq!((unlimited.0, unlimited.1), (100, 0));
+    }
+
+    #[test]
+    fn port_zero_gets_no_response() {
+        let (whole, truncated, metrics) = responses(None, |_| SocketAddr::from(([127, 0, 0, 1], 0)));
+        assert_eq!((whole, truncated, metrics.counts().malformed), (0, 0, 100));
+    }
+}

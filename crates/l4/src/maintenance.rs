@@ -1,0 +1,139 @@
+//! `Maintenance`: a thread that checks servers and resolves their names.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use tidegate_codec::framing::Raw;
+use tidegate_engine::{Backend, Client, EventLoop, resolve, task};
+
+use super::upstreams::{ConnectCheck, ServerSet, Upstreams};
+
+/// A thread that checks servers and resolves their names. Dropping it has the thread end within a second.
+#[derive(Debug)]
+#[must_use = "the thread ends when this is dropped"]
+pub struct Maintenance {
+    has_ended: Arc<AtomicBool>,
+}
+
+impl Drop for Maintenance {
+    fn drop(&mut self) {
+        self.has_ended.store(true, Relaxed);
+    }
+}
+
+impl Upstreams {
+    /// Checks the servers and resolves their names on a thread of its own, which a set without checks and names does not
+    /// need. Waits until the names were resolved once, for `patience` at most.
+    ///
+    /// # Errors
+    /// If the system has no thread left.
+    pub fn maintain_on_thread(&self, patience: Duration) -> io::Result<Maintenance> {
+        let maintenance = Maintenance { has_ended: Arc::default() };
+        if self.0.check.is_none() && !self.has_names() {
+            return Ok(maintenance);
+        }
+        let (shared, has_ended) = (Arc::downgrade(&self.0), maintenance.has_ended.clone());
+        let (resolved, is_resolved) = mpsc::channel();
+        std::thread::Builder::new().name("tidegate-l4".into()).spawn(move || {
+            let mut event_loop = match EventLoop::on(Backend::Epoll) {
+                Ok(event_loop) => event_loop,
+                Err(error) => {
+                    tracing::error!(subsystem = "l4", %error, "upstreams are not checked");
+                    return;
+                }
+            };
+            let _ = event_loop.block_on(maintain(shared, has_ended, resolved));
+        })?;
+        // A name that takes longer has no address at first.
+        let _ = is_resolved.recv_timeout(patience);
+        Ok(maintenance)
+    }
+}
+
+async fn maintain(shared: Weak<ServerSet>, has_ended: Arc<AtomicBool>, resolved: Sender<()>) {
+    let mut rows: HashMap<u64, (u32, u32)> = HashMap::new();
+    let (mut resolve_at, mut check_at) = (task::now(), task::now());
+    while let Some(shared) = shared.upgrade().filter(|_| !has_ended.load(Relaxed)) {
+        let (upstreams, now) = (Upstreams(shared), task::now());
+        if resolve_at <= now {
+            resolve_at = now + upstreams.0.resolve_interval;
+            resolve_all(&upstreams).await;
+            let _ = resolved.send(());
+        }
+        if let Some(check) = upstreams.0.check
+            && check_at <= now
+        {
+            check_at = now + check.interval;
+            check_all(&upstreams, check, &mut rows).await;
+        }
+        drop(upstreams);
+        task::sleep(TICK).await;
+    }
+}
+
+/// Resolves all names at the same time. One that cannot be resolved keeps its addresses.
+async fn resolve_all(upstreams: &Upstreams) {
+    let names = upstreams.0.servers.iter().enumerate().filter(|(_, (server, _))| server.ip().is_none());
+    let lookups: Vec<_> = names
+        .map(|(place, (server, _))| {
+            let (name, port) = server.name();
+            (place, name.to_owned(), resolve(name, port))
+        })
+        .collect();
+    for (place, name, lookup) in lookups {
+        match lookup.await.unwrap_or_else(|error| Err(io::Error::other(error))) {
+            Ok(mut found) => {
+                found.sort_unstable();
+                found.dedup();
+                found.truncate(ADDRESSES_MAX);
+                upstreams.set_addresses(place, &found);
+            }
+            Err(error) => tracing::warn!(subsystem = "l4", %name, %error, "upstream not resolved"),
+        }
+    }
+}
+
+/// Connects to all servers at the same time.
+async fn check_all(upstreams: &Upstreams, check: ConnectCheck, rows: &mut HashMap<u64, (u32, u32)>) {
+    let members = upstreams.members();
+    rows.retain(|id, _| members.iter().any(|member| member.id == *id));
+    let checks: Vec<_> = members.iter().map(|member| task::spawn(accepts(member.address, check.timeout))).collect();
+    for (member, checking) in members.iter().zip(checks) {
+        let (successes, failures) = rows.entry(member.id).or_default();
+        if checking.await.unwrap_or(false) {
+            (*successes, *failures) = (successes.saturating_add(1), 0);
+        } else {
+            (*successes, *failures) = (0, failures.saturating_add(1));
+        }
+        let is_down = match (*failures >= check.failures, *successes >= check.successes) {
+            (true, _) => true,
+            (false, true) => false,
+            _ => continue,
+        };
+        if member.health.set_down(is_down, upstreams.millis(task::now())) {
+            let state = if is_down { "down" } else { "up" };
+            tracing::warn!(subsystem = "l4", upstream = %member.address, state, "upstream checked");
+        }
+    }
+}
+
+/// Whether a server accepts a connection, which is reset then: a server that waits for bytes sees no empty stream.
+async fn accepts(address: SocketAddr, timeout: Duration) -> bool {
+    match Client::at(address).connect_timeout(timeout).connect(Raw).await {
+        Ok(channel) => {
+            channel.abort();
+            true
+        }
+        Err(_) => false,
+    }
+}
+
+const TICK: Duration = Duration::from_millis(500);
+
+/// How many addresses of one name are used.
+const ADDRESSES_MAX: usize = 64;

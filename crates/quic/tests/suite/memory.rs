@@ -1,0 +1,53 @@
+//! The memory of idle connections.
+
+use std::time::Duration;
+
+use tidegate::quic::TransportLimits;
+use tidegate_testkit::allocations::Region;
+
+use crate::scenarios::{echo, exchange};
+use crate::stage::{NAME, Stage, configs};
+
+/// Bytes of an idle connection of a server, after so many requests: those that are given back when it ends, of many that do.
+fn idle_bytes(limits: &TransportLimits, requests: usize) -> isize {
+    const CONNECTIONS: usize = 50;
+    let mut stage = Stage::network(1);
+    let (server, config) = configs(limits.clone(), TransportLimits::default());
+    let address = stage.server(&server, |_| echo());
+    let client = stage.client(&config);
+    let connections = stage.task(async move {
+        let mut connections = Vec::new();
+        for _ in 0..CONNECTIONS {
+            let connection = client.connect(address, NAME).await.unwrap();
+            for _ in 0..requests {
+                assert_eq!(exchange(&connection, b"ebb".to_vec()).await, b"ebb");
+            }
+            connections.push(connection);
+        }
+        connections
+    });
+    let network = stage.simulated().unwrap().clone();
+    network.run_for(Duration::from_secs(5));
+    assert_eq!(server.counts().connections, CONNECTIONS as u64);
+    // The network is cut, so that the clients keep their connections while the server drops all of its.
+    network.partition(&network.host("10.0.0.1"), &network.host("10.0.0.2"));
+    let region = Region::new();
+    stage.with(0, |event_loop| event_loop.drain(Duration::ZERO));
+    network.run_for(Duration::from_secs(1));
+    let freed = -region.change().bytes_in_use();
+    assert_eq!((server.counts().connections, config.counts().connections), (0, CONNECTIONS as u64));
+    drop(connections);
+    freed / CONNECTIONS as isize
+}
+
+#[test]
+fn an_idle_connection_has_little_memory() {
+    let usual = TransportLimits::default();
+    let few = TransportLimits { bidirectional_max: 8, ..usual.clone() };
+    let bytes = [idle_bytes(&usual, 0), idle_bytes(&few, 0), idle_bytes(&usual, 60)];
+    println!("idle: {}; with 8 streams: {}; after 60 requests: {} bytes", bytes[0], bytes[1], bytes[2]);
+    // The table of streams that the peer may open is a part of it.
+    assert!(bytes[0] > bytes[1], "{bytes:?}");
+    // quinn-proto alone, with its defaults: 25,104, 17,184 and 47,000.
+    assert!(bytes[0] < 28_000 && bytes[1] < 24_000 && bytes[2] < 52_000, "{bytes:?}");
+}
