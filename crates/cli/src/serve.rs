@@ -7,8 +7,9 @@ use clap::Args;
 use signal_hook::consts::SIGHUP;
 use tidegate::admin::{Admin, BackplaneFigures};
 use tidegate::backplane::Backplane;
+use tidegate::http::Http3Listener;
 use tidegate::metrics::{HttpMetrics, Kind};
-use tidegate::{Server, ServerHandle, StartError};
+use tidegate::{Server, ServerHandle, StartError, quic};
 use tidegate_site::{ByteLogs, Chat, ChatOptions, SiteConfig};
 
 use crate::acme;
@@ -76,7 +77,9 @@ pub(crate) fn run(options: ServeOptions) -> Result<(), Box<dyn Error>> {
     };
     admin.start(&process.admin, Admin::new(&server), metrics.as_ref(), extend)?;
     announce(&server, &[if tls.is_some() { "https://" } else { "http://" }]);
-    findings::announce(process, Some("HTTP/1.1, HTTP/2"), tls.iter());
+    let has_http3 = tls.as_ref().is_some_and(|tls| tls.http3);
+    let versions = if has_http3 { "HTTP/1.1, HTTP/2, HTTP/3" } else { "HTTP/1.1, HTTP/2" };
+    findings::announce(process, Some(versions), tls.iter());
     admin.announce();
 
     let on_hangup = move || {
@@ -101,7 +104,7 @@ fn start(
     byte_logs: Option<ByteLogs>,
     tls: Option<&Tls>,
     (chat, metrics): (Chat, Option<&HttpMetrics>),
-) -> Result<ServerHandle, StartError> {
+) -> Result<ServerHandle, Box<dyn Error>> {
     let process = &options.server.process;
     let site = SiteConfig {
         limits: process.limits_of_http1(),
@@ -109,11 +112,23 @@ fn start(
         strict_targets: process.strict_targets,
         proxy: options.server.has_proxy_protocol().then(|| options.server.proxy_policy()),
         tls: tls.map(|tls| tls.config.clone()),
+        http3: http3(options, tls)?,
         byte_logs,
         metrics: metrics.cloned(),
         chat,
     };
-    site.start(options.server.server(inherited))
+    Ok(site.start(options.server.server(inherited))?)
+}
+
+/// HTTP/3 beside the listener, if there is some.
+fn http3(options: &ServeOptions, tls: Option<&Tls>) -> Result<Option<Http3Listener>, quic::ConfigError> {
+    let Some(tls) = tls.filter(|tls| tls.http3) else { return Ok(None) };
+    let process = &options.server.process;
+    let limits = quic::TransportLimits {
+        idle_timeout: Some(process.limits_of_http1().idle_timeout),
+        ..quic::TransportLimits::default()
+    };
+    Http3Listener::new(&tls.config, limits).map(Some)
 }
 
 /// Rooms of the live page.

@@ -435,11 +435,15 @@ pub(crate) fn announce(running: &ServerHandle, schemes: &[&str]) {
         let scheme = schemes.get(number).copied().unwrap_or("http://");
         for address in RunningListener::addresses(listener) {
             let scheme = if address.ip().is_some() { scheme } else { "" };
-            lines.push(format!("tidegate: listening on {scheme}{address} ({backend}, {loops} loop{plural})"));
+            let (scheme, over) = if listener.label() == HTTP3 { ("https://", "HTTP/3, ") } else { (scheme, "") };
+            lines.push(format!("tidegate: listening on {scheme}{address} ({over}{backend}, {loops} loop{plural})"));
         }
     }
     log::announce(&lines.join("\n"));
 }
+
+/// The label of UDP sockets beside a listener.
+const HTTP3: &str = "http3";
 
 /// How often the main thread checks that all loops are alive.
 const LOOP_CHECK_INTERVAL: Duration = Duration::from_secs(1);

@@ -34,6 +34,9 @@ pub(crate) struct TlsOptions {
     /// reads them again [default: a key of this process, replaced every six hours]
     #[arg(long, value_name = "FILE")]
     tls_ticket_key: Vec<PathBuf>,
+    /// Serve HTTP/3 as well, at the same addresses over UDP. Responses over TCP name it in `Alt-Svc`
+    #[arg(long)]
+    http3: bool,
     #[command(flatten)]
     acme: AcmeOptions,
 }
@@ -41,6 +44,8 @@ pub(crate) struct TlsOptions {
 /// The HTTPS configuration.
 pub(crate) struct Tls {
     pub(crate) config: ServerConfig,
+    /// Whether HTTP/3 is served as well.
+    pub(crate) http3: bool,
     /// The names in the certificates, as they were at first.
     pub(crate) names: Vec<String>,
     /// Those of files.
@@ -56,8 +61,10 @@ impl TlsOptions {
         listen.acme = self.acme.settings(address.map(|address| address.port()))?;
         let has_acme = listen.acme.is_some();
         listen.is_https |= has_acme;
+        listen.http3 = self.http3;
         if !self.tls_self_signed && self.tls_cert.is_empty() && !has_acme {
             return match (&self.tls_client_ca, &self.tls_ticket_key[..]) {
+                (None, []) if self.http3 => Err("--http3 needs --tls-cert or --tls-self-signed".into()),
                 (None, []) => Ok(()),
                 (Some(_), _) => Err("--tls-client-ca needs --tls-cert".into()),
                 (None, _) => Err("--tls-ticket-key needs --tls-cert".into()),
@@ -120,7 +127,7 @@ impl Tls {
         }
         let names = certificates.names();
         let certificates = listen.self_signed.is_none().then_some(certificates);
-        Ok(Some(Self { config: builder.build()?, names, certificates, authorities, ticket_keys }))
+        Ok(Some(Self { config: builder.build()?, http3: listen.http3, names, certificates, authorities, ticket_keys }))
     }
     /// Reads the files again, and logs the outcome in one line for each kind.
     pub(crate) fn reload(&self) {

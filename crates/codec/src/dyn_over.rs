@@ -12,6 +12,7 @@ use crate::filter::Filter;
 use crate::output::Output;
 use crate::over::{Over, OverError};
 use crate::pipeline::{Broadcast, Pipeline, Stages, sealed};
+use crate::reset_cause::ResetCause;
 
 /// The codec `C`, alone or over the filters of a connection, whatever they are.
 ///
@@ -207,6 +208,10 @@ impl std::error::Error for DynFault {
 impl Fault for DynFault {
     fn blame(&self) -> Blame {
         self.0.blame()
+    }
+
+    fn reset_cause(&self) -> Option<ResetCause> {
+        self.0.reset_cause()
     }
 }
 

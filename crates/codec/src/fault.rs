@@ -1,5 +1,7 @@
 //! Errors of protocols, sorted by blame.
 
+use crate::reset_cause::ResetCause;
+
 /// The side that caused an error. It decides at which level the end of a connection is logged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Blame {
@@ -32,6 +34,12 @@ pub enum Blame {
 pub trait Fault: std::error::Error + Send + Sync + 'static {
     /// The side that caused it.
     fn blame(&self) -> Blame;
+
+    /// The cause that the peer of a stream gets, if the protocol has a more exact one than the blame. The stream is reset
+    /// then, unless the cause is [`ResetCause::Unneeded`].
+    fn reset_cause(&self) -> Option<ResetCause> {
+        None
+    }
 }
 
 impl Fault for std::convert::Infallible {

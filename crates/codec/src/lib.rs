@@ -29,6 +29,7 @@
 //! | `output.rs` | `Output`, where a codec writes; `Time`, the loop's clock and date |
 //! | `encoded.rs` | `Encoded`, a message encoded once for many connections |
 //! | `fault.rs` | `Fault` and `Blame`: errors sorted by blame |
+//! | `reset_cause.rs` | `ResetCause`: why a stream is reset |
 //! | `work.rs` | an estimate of the work of codecs and parsers, by which a loop bounds its turns |
 //! | `framing/` | lines, delimiter, fixed length, length field, varint length, JSON values, and none at all |
 //! | `sniff/` | `Sniffer`, the codec of a connection whose protocol is not known yet, and its rules; those for common protocols (`rules.rs`) |
@@ -46,6 +47,7 @@ pub mod mux;
 mod output;
 mod over;
 mod pipeline;
+mod reset_cause;
 pub mod sniff;
 mod stream_endpoint;
 pub mod work;
@@ -60,7 +62,7 @@ pub use output::{Output, Time};
 pub use over::{Over, OverError};
 pub use pipeline::{Broadcast, Pipeline, Stages};
 pub use stream_endpoint::{
-    Direction, ReadEnd, SessionEvent, SessionNumber, StreamEndpoint, StreamNumber, WriteRefused,
+    Direction, Handshake, ReadEnd, SessionEvent, SessionNumber, StreamEndpoint, StreamNumber, WriteRefused,
 };
 pub use tidegate_buffer::{
     Charge, Datagram, DatagramError, DatagramErrorReason, Ecn, FileRegion, Input, LocalAddress, Outbound, Payload,

@@ -10,6 +10,7 @@ use crate::fault::{Blame, Fault};
 use crate::filter::Filter;
 use crate::output::Output;
 use crate::pipeline::{Broadcast, Pipeline, Stages, sealed};
+use crate::reset_cause::ResetCause;
 
 /// The codec `C` over the filter `F`: `Over<Tls, http1::Server>` speaks HTTP over TLS.
 ///
@@ -353,6 +354,13 @@ impl<F: Fault, C: Fault> Fault for OverError<F, C> {
         match self {
             Self::Filter(error) => error.blame(),
             Self::Codec(error) => error.blame(),
+        }
+    }
+
+    fn reset_cause(&self) -> Option<ResetCause> {
+        match self {
+            Self::Filter(error) => error.reset_cause(),
+            Self::Codec(error) => error.reset_cause(),
         }
     }
 }

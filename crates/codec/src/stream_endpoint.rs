@@ -5,7 +5,7 @@
 
 use std::error::Error;
 use std::net::SocketAddr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::endpoint::Endpoint;
 use crate::mux::{OpenError, ResetCause};
@@ -79,6 +79,17 @@ pub enum SessionEvent {
     },
 }
 
+/// The outcome of a session's handshake.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Handshake {
+    /// The protocol that both sides have agreed upon (ALPN).
+    pub protocol: Option<Vec<u8>>,
+    /// The name that a client has requested (SNI).
+    pub server_name: Option<String>,
+    /// The certificate of the peer, in DER.
+    pub peer_certificate: Option<Vec<u8>>,
+}
+
 /// The state of a stream behind the bytes that a read took.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReadEnd {
@@ -133,4 +144,23 @@ pub trait StreamEndpoint: Endpoint {
 
     /// Ends a session, in good order if no cause is given. No event follows.
     fn end_session(&mut self, session: SessionNumber, cause: Option<ResetCause>, now: Instant);
+
+    /// How long a datagram takes to the peer and back, as far as that is known.
+    fn round_trip(&self, _session: SessionNumber) -> Option<Duration> {
+        None
+    }
+
+    /// Whether sessions without a stream stay for now although the endpoint drains: their peers may not have learnt of the
+    /// drain, and may open further streams.
+    fn keeps_idle_sessions(&self) -> bool {
+        false
+    }
+
+    /// The outcome of a session's handshake.
+    fn handshake(&self, _session: SessionNumber) -> Option<Handshake> {
+        None
+    }
+
+    /// Streams of a lower number are sent first; 3 unless set, as in RFC 9218 §4.1.
+    fn set_urgency(&mut self, _stream: StreamNumber, _urgency: u8) {}
 }

@@ -98,12 +98,21 @@ impl CloseReason {
             | Self::ReadTimeout
             | Self::HandshakeTimeout
             | Self::AgeTimeout => Some(ResetCause::Cancelled),
-            Self::Protocol(fault) if fault.blame() == Blame::Peer => Some(ResetCause::Violation),
-            Self::Protocol(_) | Self::Failed(_) | Self::Panicked => Some(ResetCause::Failed),
+            Self::Protocol(fault) => fault.reset_cause().or(match fault.blame() {
+                Blame::Peer => Some(ResetCause::Violation),
+                _ => Some(ResetCause::Failed),
+            }),
+            Self::Failed(_) | Self::Panicked => Some(ResetCause::Failed),
             Self::RepliesUnread | Self::Shed | Self::TooSlow | Self::Drained | Self::LoopEnded => {
                 Some(ResetCause::Refused)
             }
         }
+    }
+
+    /// Whether a stream is reset for this reason, and not ended behind its bytes: its protocol has a number for the error.
+    pub(crate) fn resets_stream(&self) -> bool {
+        let Self::Protocol(fault) = self else { return false };
+        fault.reset_cause().is_some_and(|cause| cause != ResetCause::Unneeded)
     }
 
     pub(crate) fn cause(&self) -> Cause {

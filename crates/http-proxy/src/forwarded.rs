@@ -209,6 +209,7 @@ impl Pseudonym {
         let version = match request.version() {
             tidegate_http::Version::HTTP_10 => "1.0",
             tidegate_http::Version::HTTP_2 => "2",
+            tidegate_http::Version::HTTP_3 => "3",
             _ => "1.1",
         };
         for piece in [version, " ", &self.name] {

@@ -129,7 +129,10 @@ impl ClientStream {
         let mut content = input.take(head.length as usize);
         match (head.kind, self.inbound) {
             (kind::HEADERS, Inbound::Head) => {
-                let head = ResponseHead::of_http2(content, ends, &self.limits)?;
+                let head = match self.version {
+                    Version::Http2 => ResponseHead::of_http2(content, ends, &self.limits)?,
+                    Version::Http3 => ResponseHead::of_http3(content, ends, &self.limits)?,
+                };
                 self.since = Some(reply.now());
                 if head.status().is_interim() {
                     self.interim += 1;

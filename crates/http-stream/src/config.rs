@@ -63,6 +63,7 @@ pub struct StreamConfig {
     limits: StreamLimits,
     version: Version,
     server_name: Box<str>,
+    alt_svc: Box<str>,
     /// For heads, which the HTTP/1.1 parser checks once more.
     pub(crate) http1: Arc<http1::Config>,
     continue_by_hand: bool,
@@ -91,6 +92,7 @@ impl StreamConfig {
             limits,
             version,
             server_name: "Tidegate".into(),
+            alt_svc: Box::default(),
             http1: Arc::new(http1),
             continue_by_hand: false,
             extended_connect: false,
@@ -106,6 +108,16 @@ impl StreamConfig {
     pub fn server_name(self, name: &str) -> Self {
         drop(http1::Config::default().server_name(name));
         Self { server_name: name.into(), ..self }
+    }
+
+    /// Sets the value of an `Alt-Svc` field of HTTP/2 responses, as [`http1::Config::alt_svc`] does.
+    ///
+    /// # Panics
+    /// If `value` cannot be the value of a field.
+    #[must_use]
+    pub fn alt_svc(self, value: &str) -> Self {
+        drop(http1::Config::default().alt_svc(value));
+        Self { alt_svc: value.into(), ..self }
     }
 
     /// Leaves `100 Continue` to the application, as [`http1::Config::continue_by_hand`] does.
@@ -149,6 +161,12 @@ impl StreamConfig {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.server_name
+    }
+
+    /// The value of the `Alt-Svc` field; empty if there is none.
+    #[must_use]
+    pub fn alternatives(&self) -> &str {
+        &self.alt_svc
     }
 
     /// Whether extended CONNECT is allowed.

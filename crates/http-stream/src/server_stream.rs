@@ -159,7 +159,7 @@ impl<T: 'static> ServerStream<T> {
     ) -> Result<Step<Incoming>, Error> {
         self.outbound = Outbound::Owed;
         self.inbound = if ends { Inbound::Done } else { Inbound::Body };
-        let head = parse_head(input.take(head.length as usize), ends, &self.config.http1)?;
+        let head = parse_head(input.take(head.length as usize), ends, &self.config)?;
         self.flags = match head.method() {
             Method::Head => HEAD,
             Method::Connect if head.protocol().is_some() => EXTENDED,
@@ -426,7 +426,9 @@ struct ParsedHead {
     layout: HeadLayout,
 }
 
-fn parse_head(text: Slice, has_ended: bool, config: &Arc<tidegate_http1::Config>) -> Result<RequestHead, Error> {
+fn parse_head(text: Slice, has_ended: bool, of_stream: &StreamConfig) -> Result<RequestHead, Error> {
+    // Each configuration is that of one version.
+    let config = &of_stream.http1;
     PARSED.with_borrow_mut(|parsed| {
         if let Some(parsed) = parsed
             && parsed.has_ended == has_ended
@@ -435,7 +437,10 @@ fn parse_head(text: Slice, has_ended: bool, config: &Arc<tidegate_http1::Config>
         {
             return Ok(RequestHead::with_layout(text, parsed.layout));
         }
-        let head = RequestHead::of_http2(text, has_ended, config)?;
+        let head = match of_stream.version() {
+            Version::Http2 => RequestHead::of_http2(text, has_ended, config)?,
+            Version::Http3 => RequestHead::of_http3(text, has_ended, config)?,
+        };
         remember(parsed, &head, has_ended, config);
         Ok(head)
     })

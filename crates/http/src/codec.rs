@@ -170,6 +170,8 @@ where
 {
     type Http2 = Over<F, C::Http2>;
 
+    const HOLDS_REQUESTS: bool = C::HOLDS_REQUESTS;
+
     fn into_http2(self, connection: Connection) -> Self::Http2 {
         self.map(|codec| codec.into_http2(connection))
     }
@@ -200,6 +202,10 @@ where
 
     fn keeps_half_closed(&self) -> bool {
         self.codec().keeps_half_closed()
+    }
+
+    fn shared_state(&self) -> Option<&Rc<OnceCell<Rc<dyn Any>>>> {
+        self.codec().shared_state()
     }
 
     fn into_filters(self) -> Filters {
@@ -300,6 +306,12 @@ impl HttpFilter for tidegate_tls::Tls {
     fn tls_info(&self) -> Option<TlsInfo> {
         Some(TlsInfo::of(self))
     }
+}
+
+/// The frames of an HTTP/3 stream; QUIC encrypts below it.
+#[cfg(feature = "http3")]
+impl HttpFilter for tidegate_http3::RequestStream {
+    const IS_SECURE: bool = true;
 }
 
 fn misuse_over<C: HttpCodec, E>(error: &OverError<E, C::Error>) -> &'static str {

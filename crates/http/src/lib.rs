@@ -37,6 +37,8 @@
 //! | `limits.rs` | `Limits`, from the socket to the function |
 //! | `line_log.rs` | `LineLog`: lines that a thread of its own writes |
 //! | `app.rs` | the state that the connections of a loop share; `Reload` |
+//! | `app_of_loop.rs` | the one application of a loop |
+//! | `http3_listener.rs` | HTTP/3 beside an HTTPS listener |
 //! | `debug_function.rs` | the checks of `#[tidegate::debug_function]` |
 //! | `make_router.rs` | `MakeRouter`: the closure that makes the router of each loop |
 //! | `cause.rs` | why this crate has made an error, for `DebugPages` |
@@ -78,6 +80,7 @@
 #![forbid(unsafe_code)]
 
 mod app;
+mod app_of_loop;
 mod cause;
 mod client_address;
 mod client_of;
@@ -100,6 +103,8 @@ mod files;
 mod future_place;
 #[doc(hidden)]
 pub mod gateway;
+#[cfg(feature = "http3")]
+mod http3_listener;
 mod limits;
 mod line_log;
 mod make_router;
@@ -153,6 +158,8 @@ pub use endpoint::{
 #[cfg(feature = "files")]
 pub use files::Files;
 pub use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version, header};
+#[cfg(feature = "http3")]
+pub use http3_listener::Http3Listener;
 pub use limits::Limits;
 pub use line_log::LineLog;
 pub use make_router::MakeRouter;

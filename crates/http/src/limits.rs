@@ -173,6 +173,35 @@ impl Limits {
         }
     }
 
+    #[cfg(feature = "http3")]
+    pub(crate) fn http3(&self) -> tidegate_http3::Limits {
+        tidegate_http3::Limits {
+            headers_max: self.headers_max,
+            head_bytes_max: self.head_bytes_max.min(tidegate_http3::HEAD_BYTES_CEILING),
+            field_section_bytes_max: self.field_block_bytes_max,
+            body_bytes_max: self.body_bytes_max,
+            body_timeout: self.body_timeout,
+            body_rate_min: self.body_rate_min,
+            abuse_max: self.abuse_max,
+            abuse_credit_per_request: self.abuse_credit_per_request,
+            abuse_leak_per_second: self.abuse_leak_per_second,
+            abuse_reset_age: self.abuse_reset_age,
+            ..tidegate_http3::Limits::default()
+        }
+    }
+
+    /// Those of QUIC, where they follow from those of HTTP.
+    #[cfg(feature = "http3")]
+    pub(crate) fn quic(&self) -> tidegate_quic::TransportLimits {
+        let defaults = tidegate_quic::TransportLimits::default();
+        tidegate_quic::TransportLimits {
+            connections_max: self.connections_max.min(defaults.connections_max),
+            bidirectional_max: self.streams_max,
+            idle_timeout: Some(self.idle_timeout),
+            ..defaults
+        }
+    }
+
     pub(crate) fn engine(&self) -> engine::Limits {
         engine::Limits {
             connections_max: self.connections_max,

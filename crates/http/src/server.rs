@@ -3,32 +3,43 @@
 use std::fmt;
 use std::future::Future;
 use std::path::PathBuf;
-use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
+#[cfg(feature = "http3")]
+use tidegate_codec::StreamEndpoint;
 #[cfg(feature = "tls")]
 use tidegate_codec::{Filters, Over};
 use tidegate_engine::{
     self as engine, Admission, Backend, Listener, LoadBalancing, ServedListener, ServerHandle, StartError,
 };
+#[cfg(feature = "http3")]
+use tidegate_engine::{EndpointSession, SessionStreams};
 use tidegate_http1 as http1;
 use tidegate_http2 as http2;
+#[cfg(feature = "http3")]
+use tidegate_http3 as http3;
 use tidegate_metrics::{HttpMetrics, HttpRecorder};
 #[cfg(feature = "tls")]
 use tidegate_proxy_protocol::ProxyHeaderFilter;
 use tidegate_proxy_protocol::{Policy, ReceivesHeader};
+#[cfg(feature = "http3")]
+use tidegate_quic as quic;
 use tidegate_sys::{Address, ListenOptions};
 #[cfg(feature = "tls")]
 use tidegate_tls::{Certificates, ConfigError, Provider, ServerConfig};
 
 use crate::app::{App, Reload};
+use crate::app_of_loop::{AppOfLoop, LoopApp};
 use crate::codec::HttpCodec;
 use crate::endpoint::RequestFunction;
+#[cfg(feature = "http3")]
+use crate::http3_listener::Http3Listener;
 use crate::limits::Limits;
 use crate::make_router::MakeRouter;
 use crate::router::Router;
 use crate::serving::HttpHandler;
-use crate::serving::sessions::Sessions;
+#[cfg(feature = "http3")]
+use crate::serving::http3::services;
 use crate::table::Table;
 
 /// Serves HTTP at an address with one function, on a loop for each core.
@@ -135,6 +146,16 @@ impl Server {
     pub fn tls(mut self, tls: ServerConfig) -> Self {
         self.config = self.config.tls(tls);
         self
+    }
+
+    /// Serves HTTP/3 as well, at the same addresses over UDP, as [`Config::http3`].
+    ///
+    /// # Errors
+    /// As [`Config::http3`].
+    #[cfg(feature = "http3")]
+    pub fn http3(mut self) -> Result<Self, quic::ConfigError> {
+        self.config = self.config.http3()?;
+        Ok(self)
     }
 
     /// Encrypts connections with the certificate in two PEM files: a chain, the certificate of the server first, and its
@@ -316,6 +337,8 @@ pub struct Config {
     limits: Limits,
     #[cfg(feature = "tls")]
     tls: Option<ServerConfig>,
+    #[cfg(feature = "http3")]
+    http3: Option<Http3Listener>,
     proxy: Option<Arc<Policy>>,
     server_name: Option<String>,
     strict_targets: bool,
@@ -345,6 +368,47 @@ impl Config {
     pub fn tls(mut self, tls: ServerConfig) -> Self {
         self.tls = Some(tls.alpn_or(["h2", "http/1.1"]));
         self
+    }
+
+    /// Serves HTTP/3 as well, at the same IP addresses over UDP, with the certificates, tickets and client certificates of
+    /// [`tls`](Self::tls), which has to be set before, as have [`limits`](Self::limits). Responses over HTTP/1.1 and HTTP/2
+    /// name it in `Alt-Svc` (RFC 7838), so that browsers change over. Functions are the same for all versions.
+    ///
+    /// The limits of QUIC follow from `limits`: streams, connections, the idle timeout.
+    /// [`http3_with`](Self::http3_with) sets them all. Shaping of a whole connection and PROXY headers are of TCP alone.
+    ///
+    /// ```
+    /// use tidegate::http::{Config, Router};
+    /// use tidegate::{Listener, Server};
+    /// # fn certificates() -> Option<tidegate::tls::ServerConfig> { None }
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let Some(tls) = certificates() else { return Ok(()) };
+    /// let config = Config::new().tls(tls).http3()?;
+    /// let https = config.serve(Listener::bind("127.0.0.1:0")?, || Router::new().get("/", || "hello"));
+    /// let server = Server::new().listener(https).run()?;
+    /// # server.drain(std::time::Duration::ZERO);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`quic::ConfigError`] if there is no TLS, or not one that QUIC can use: version 1.3.
+    #[cfg(feature = "http3")]
+    pub fn http3(self) -> Result<Self, quic::ConfigError> {
+        let limits = self.limits.quic();
+        self.http3_with(limits)
+    }
+
+    /// The same with limits of QUIC.
+    ///
+    /// # Errors
+    /// As [`http3`](Self::http3), and a limit that QUIC cannot have.
+    #[cfg(feature = "http3")]
+    pub fn http3_with(mut self, limits: quic::TransportLimits) -> Result<Self, quic::ConfigError> {
+        let tls = self.tls.as_ref().ok_or(quic::ConfigError::Tls)?;
+        self.http3 = Some(Http3Listener::new(tls, limits)?);
+        Ok(self)
     }
 
     /// Connections begin with a header of the PROXY protocol, as far as the policy goes; before a TLS handshake.
@@ -469,8 +533,25 @@ impl Config {
             None => app,
         };
         let app = LoopApp::new(app, http2);
-        let app = move || app.0.clone();
+        let app = move || app.app().clone();
         move || (http1::Server::new(config.clone()), HttpHandler::new(app()))
+    }
+
+    /// The services of HTTP/3 connections of one router, with the configuration of their
+    /// [`http3::Endpoint`]: for a loop of one's own, or a test in a simulated network.
+    #[cfg(feature = "http3")]
+    pub fn http3_services<S: 'static, E: StreamEndpoint + 'static>(
+        self,
+        router: Router<S>,
+    ) -> (Arc<http3::Config>, impl FnMut(EndpointSession<E>) -> SessionStreams + 'static) {
+        let (config, http2) = (self.http3_config(), self.http2());
+        let app = App::new(self.limits, router.into_table()).half_close(self.half_close);
+        let app = match &self.metrics {
+            Some(metrics) => app.counting(HttpRecorder::new(metrics)),
+            None => app,
+        };
+        let (app, of_streams) = (LoopApp::new(app, http2), config.clone());
+        (config, move |session: EndpointSession<E>| services(app.app(), &of_streams, &session))
     }
 
     fn http1(&self) -> Arc<http1::Config> {
@@ -501,9 +582,54 @@ impl Config {
         Arc::new(config)
     }
 
+    /// The configuration of HTTP/3 connections.
+    #[cfg(feature = "http3")]
+    fn http3_config(&self) -> Arc<http3::Config> {
+        let config = http3::Config::new(self.limits.http3()).continue_by_hand(true);
+        let config = config.extended_connect(!self.denies_extended_connect);
+        let mut config = config.strict_targets(self.strict_targets);
+        if let Some(name) = &self.server_name {
+            config = config.server_name(name);
+        }
+        if let Some(metrics) = &self.metrics {
+            config = config.count_refusals(metrics.refusals());
+        }
+        Arc::new(config)
+    }
+
+    /// The value of `Alt-Svc` in responses over TCP. It is known once the listener is open.
+    fn alternatives(&self) -> impl Fn() -> String + Clone + Send + Sync + 'static {
+        #[cfg(feature = "http3")]
+        let http3 = self.http3.clone();
+        move || {
+            #[cfg(feature = "http3")]
+            if let Some(http3) = &http3 {
+                return http3.alternatives().to_owned();
+            }
+            String::new()
+        }
+    }
+
+    #[cfg(feature = "http3")]
     fn served(self, listener: Listener, table: MakeTable) -> ServedListener {
-        let config = self.http1();
-        let http = move || http1::Server::new(config.clone());
+        let Some(http3) = self.http3.clone() else { return self.served_tcp(listener, table).0 };
+        let (limits, config) = (self.limits.clone(), self.http3_config());
+        let (listener, app) = self.served_tcp(listener, table);
+        http3.serve(listener, (&limits, config), app)
+    }
+
+    #[cfg(not(feature = "http3"))]
+    fn served(self, listener: Listener, table: MakeTable) -> ServedListener {
+        self.served_tcp(listener, table).0
+    }
+
+    fn served_tcp(self, listener: Listener, table: MakeTable) -> (ServedListener, AppOfLoop) {
+        let (config, alternatives) = (self.http1(), self.alternatives());
+        let of_loops = alternatives.clone();
+        let config =
+            Arc::new(LazyLock::new(Box::new(move || Arc::new(Arc::unwrap_or_clone(config).alt_svc(&alternatives())))
+                as Box<dyn FnOnce() -> Arc<http1::Config> + Send>));
+        let http = move || http1::Server::new(Arc::clone(&**config));
         let (limits, http2) = (self.limits.clone(), self.http2());
         let (reload, metrics, half_close) = (self.reload.clone(), self.metrics.clone(), self.half_close);
         let app = move || {
@@ -517,22 +643,26 @@ impl Config {
                 Some(metrics) => app.counting(HttpRecorder::new(metrics)),
                 None => app,
             };
-            LoopApp::new(app, http2.clone())
+            let http2 = http2::Config::clone(&http2).alt_svc(&of_loops());
+            LoopApp::new(app, Arc::new(http2))
         };
-        let loop_start = LoopStart { app, background: self.background };
+        let app = AppOfLoop::new(app);
+        let loop_start = LoopStart { app: app.clone(), background: self.background };
         #[cfg(feature = "tls")]
         if let Some(tls) = self.tls {
-            return match self.proxy {
+            let served = match self.proxy {
                 None => handled(listener, loop_start, move |_| Over::new(tls.accept(), http())),
                 Some(policy) => handled(listener, loop_start, move |peer| {
                     Filters::default().with(ProxyHeaderFilter::new(&policy, ip(peer))).with(tls.accept()).stack(http())
                 }),
             };
+            return (served, app);
         }
-        match self.proxy {
+        let served = match self.proxy {
             None => handled(listener, loop_start, move |_| http()),
             Some(policy) => handled(listener, loop_start, move |peer| ReceivesHeader::new(&policy, ip(peer), http())),
-        }
+        };
+        (served, app)
     }
 }
 
@@ -542,19 +672,19 @@ type MakeTable = Arc<dyn Fn() -> Table + Send + Sync>;
 
 fn handled<C: HttpCodec>(
     listener: Listener,
-    start: LoopStart<impl Fn() -> LoopApp + Send + Sync + 'static>,
+    start: LoopStart,
     codec: impl Fn(&Address) -> C + Clone + Send + Sync + 'static,
 ) -> ServedListener {
     listener.handle_each(move |number| {
-        let (app, codec) = ((start.app)(), codec.clone());
+        let (app, codec) = (start.app.get(), codec.clone());
         start.background.0.iter().for_each(|spawn| spawn(number));
-        move |peer: &Address| (codec(peer), HttpHandler::new(app.0.clone()))
+        move |peer: &Address| (codec(peer), HttpHandler::new(app.app().clone()))
     })
 }
 
 /// The start of a loop: the application of its connections, and tasks beside them.
-struct LoopStart<A> {
-    app: A,
+struct LoopStart {
+    app: AppOfLoop,
     background: BackgroundTasks,
 }
 
@@ -567,25 +697,6 @@ type SpawnBackground = Arc<dyn Fn(usize) + Send + Sync>;
 impl fmt::Debug for BackgroundTasks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} tasks", self.0.len())
-    }
-}
-
-/// The application of a loop, as its listener has it. The service of streams has it too, so a listener that closes lets
-/// go of both.
-struct LoopApp(Rc<App>);
-
-impl LoopApp {
-    fn new(mut app: App, config: Arc<http2::Config>) -> Self {
-        app.sessions = Some(Sessions::new(config));
-        Self(Rc::new(app))
-    }
-}
-
-impl Drop for LoopApp {
-    fn drop(&mut self) {
-        if let Some(sessions) = &self.0.sessions {
-            sessions.close();
-        }
     }
 }
 

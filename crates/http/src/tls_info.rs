@@ -85,4 +85,12 @@ impl TlsInfo {
         let server_name = tls.server_name().map(Into::into);
         Self(Arc::new(TlsParameters { version, cipher, server_name, client_certificate }))
     }
+
+    /// QUIC does not name the cipher suite.
+    #[cfg(feature = "http3")]
+    pub(crate) fn of_quic(handshake: &tidegate_codec::Handshake) -> Self {
+        let server_name = handshake.server_name.as_deref().map(Into::into);
+        let client_certificate = handshake.peer_certificate.as_deref().map(Into::into);
+        Self(Arc::new(TlsParameters { version: "TLSv1.3", cipher: "unknown", server_name, client_certificate }))
+    }
 }

@@ -337,10 +337,13 @@ impl Server {
                 writer.put(b" ");
             }
         }
+        // Without a name and without alternatives there is nothing before the date.
         let server = self.config.after_status().strip_suffix(b"\r\nDate: ").filter(|_| !own.server);
         if let Some(server) = server {
             writer.put(b"\r\n");
             writer.put(server);
+        } else {
+            writer.put(self.config.alternatives());
         }
         if !own.date {
             writer.put(b"\r\nDate: ");

@@ -48,7 +48,8 @@ impl RequestHead {
         match self.spans.flags & (HTTP_10 | HTTP_2) {
             0 => Version::Http11,
             HTTP_10 => Version::Http10,
-            _ => Version::Http2,
+            HTTP_2 => Version::Http2,
+            _ => Version::Http3,
         }
     }
 
@@ -338,6 +339,8 @@ pub enum Version {
     Http11,
     /// HTTP/2: a head that the codec of that version has translated; see [`RequestHead::of_http2`].
     Http2,
+    /// HTTP/3: the same of that version; see [`RequestHead::of_http3`].
+    Http3,
 }
 
 /// How a body is framed (RFC 9112 §6.3).
@@ -400,7 +403,7 @@ pub(crate) const KEEP_ALIVE: u8 = 2;
 pub(crate) const EXPECTS_CONTINUE: u8 = 4;
 /// ... or a response names the protocol that it switches to.
 pub(crate) const UPGRADE: u8 = 8;
-/// An HTTP/2 head.
+/// An HTTP/2 head; an HTTP/3 head has `HTTP_10` as well.
 pub(crate) const HTTP_2: u8 = 16;
 /// The target may have `%`, or bytes that no URI has.
 pub(crate) const IRREGULAR: u8 = 32;

@@ -99,6 +99,8 @@ pub struct Config {
     /// Names the idle timeout: lines that each begin with the end of the line before; empty if it is not named.
     keep_alive: Box<[u8]>,
     server_name: Box<str>,
+    /// The line of `Alt-Svc`, with the end of the line before it; empty if there is none.
+    alt_svc: Box<[u8]>,
     continue_by_hand: bool,
     length_required: bool,
     detects_http2: bool,
@@ -122,6 +124,7 @@ impl Config {
             kept_ok_start: Box::default(),
             keep_alive: Box::default(),
             server_name: Box::default(),
+            alt_svc: Box::default(),
             continue_by_hand: false,
             length_required: false,
             detects_http2: false,
@@ -139,6 +142,18 @@ impl Config {
     pub fn server_name(self, name: &str) -> Self {
         assert!(is_value(name.as_bytes()), "a server's name is the value of a field");
         Self { server_name: name.into(), ..self }.with_starts()
+    }
+
+    /// Sets the value of an `Alt-Svc` field (RFC 7838), which names other protocols at which the server answers as well; an
+    /// empty one omits the field, as it is by default.
+    ///
+    /// # Panics
+    /// If `value` cannot be the value of a field.
+    #[must_use]
+    pub fn alt_svc(self, value: &str) -> Self {
+        assert!(is_value(value.as_bytes()), "alternative services are the value of a field");
+        let line = if value.is_empty() { String::new() } else { format!("\r\nAlt-Svc: {value}") };
+        Self { alt_svc: line.into_bytes().into(), ..self }.with_starts()
     }
 
     /// Whether responses name the idle timeout, as `Keep-Alive: timeout=N` and `Connection: keep-alive`, where N is a second
@@ -161,7 +176,12 @@ impl Config {
     fn with_starts(self) -> Self {
         let name = &self.server_name;
         let server = if name.is_empty() { String::new() } else { format!("Server: {name}\r\n") };
-        let after_status = format!("{server}Date: ").into_bytes();
+        let mut after_status = server.into_bytes();
+        if let Some(line) = self.alt_svc.strip_prefix(b"\r\n") {
+            after_status.extend_from_slice(line);
+            after_status.extend_from_slice(b"\r\n");
+        }
+        after_status.extend_from_slice(b"Date: ");
         let status = Status::OK.line().expect("200 has a reason").as_bytes();
         let ok_start = [status, &after_status].concat();
         let kept_ok_start = match status.strip_suffix(b"\r\n") {
@@ -214,6 +234,11 @@ impl Config {
     #[must_use]
     pub fn limits(&self) -> &Limits {
         &self.limits
+    }
+
+    /// The line of `Alt-Svc`, with the end of the line before it.
+    pub(crate) fn alternatives(&self) -> &[u8] {
+        &self.alt_svc
     }
 
     pub(crate) fn after_status(&self) -> &[u8] {

@@ -74,6 +74,16 @@ impl RequestHead {
         Ok(Self { bytes: text, spans })
     }
 
+    /// The same for a head that came by HTTP/3.
+    ///
+    /// # Errors
+    /// As for an HTTP/1.1 head.
+    pub fn of_http3(text: Slice, has_ended: bool, config: &Config) -> Result<Self, Error> {
+        let mut head = Self::of_http2(text, has_ended, config)?;
+        head.spans.flags |= HTTP_10;
+        Ok(head)
+    }
+
     /// A head of the same version with another text, which is checked: for a server that changes the fields of a request
     /// without a body.
     ///
@@ -82,7 +92,9 @@ impl RequestHead {
     #[doc(hidden)]
     pub fn with_text(&self, text: Slice, config: &Config) -> Result<Self, Error> {
         if self.spans.flags & HTTP_2 != 0 {
-            return Self::of_http2(text, true, config);
+            let mut head = Self::of_http2(text, true, config)?;
+            head.spans.flags |= self.spans.flags & HTTP_10;
+            return Ok(head);
         }
         match parse(&text, config) {
             Ok((mut spans, _)) => {

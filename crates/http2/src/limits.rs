@@ -178,6 +178,15 @@ impl Config {
         self.map(|stream| stream.server_name(name))
     }
 
+    /// Sets the value of an `Alt-Svc` field (RFC 7838), as [`http1::Config::alt_svc`] does.
+    ///
+    /// # Panics
+    /// If `value` cannot be the value of a field.
+    #[must_use]
+    pub fn alt_svc(self, value: &str) -> Self {
+        self.map(|stream| stream.alt_svc(value))
+    }
+
     /// Leaves `100 Continue` to the application, as [`http1::Config::continue_by_hand`] does.
     #[must_use]
     pub fn continue_by_hand(self, by_hand: bool) -> Self {
@@ -216,8 +225,9 @@ impl Config {
         &self.stream
     }
 
-    pub(crate) fn name(&self) -> &str {
-        self.stream.name()
+    /// The values of `Server` and `Alt-Svc`; an empty one is omitted.
+    pub(crate) fn own_values(&self) -> [&str; 2] {
+        [self.stream.name(), self.stream.alternatives()]
     }
 
     pub(crate) fn extends_connect(&self) -> bool {

@@ -41,7 +41,14 @@ impl Section {
     }
 
     /// Encodes a section.
-    fn encode(&mut self, record: Record, lines: &[u8], date: &[u8; DATE_BYTES], server: &str, encoder: &mut Encoder) {
+    fn encode(
+        &mut self,
+        record: Record,
+        lines: &[u8],
+        date: &[u8; DATE_BYTES],
+        [server, alt_svc]: [&str; 2],
+        encoder: &mut Encoder,
+    ) {
         let before = encoder.version();
         let block = &mut self.block;
         block.clear();
@@ -53,6 +60,9 @@ impl Section {
                 if !server.is_empty() && !own.server {
                     let name = static_table::SERVER;
                     encoder.encode_known(name, b"server", server.as_bytes(), Indexing::Allowed, block);
+                }
+                if !alt_svc.is_empty() {
+                    encoder.encode_known(0, b"alt-svc", alt_svc.as_bytes(), Indexing::Allowed, block);
                 }
                 if !own.date {
                     encoder.encode_known(static_table::DATE, b"date", date, Indexing::Allowed, block);
@@ -168,7 +178,7 @@ impl Connection {
         SECTIONS.with_borrow_mut(|[section, _]| {
             let date = out.time().date();
             if !section.is(self.encoder.version(), record, lines, date) {
-                section.encode(record, lines, date, self.config.name(), &mut self.encoder);
+                section.encode(record, lines, date, self.config.own_values(), &mut self.encoder);
             }
             let block = &section.block[..];
             if block.len() > FRAME_BYTES_MAX as usize {
@@ -236,7 +246,7 @@ impl Connection {
             let section = &mut sections[usize::from(record.kind == RecordKind::Trailers)];
             let date = out.time().date();
             if !section.is(self.encoder.version(), record, lines, date) {
-                section.encode(record, lines, date, self.config.name(), &mut self.encoder);
+                section.encode(record, lines, date, self.config.own_values(), &mut self.encoder);
             }
             let frame_bytes_max = self.frame_bytes_max.min(FRAME_BYTES_MAX);
             write_block(key.id(), &section.block, record.ends, frame_bytes_max, out);

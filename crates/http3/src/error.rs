@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use tidegate_codec::mux::ResetCause;
 use tidegate_codec::{Blame, Fault};
 
 use crate::qpack::QpackError;
@@ -65,6 +66,8 @@ impl ErrorCode {
         })
     }
 }
+
+impl std::error::Error for ErrorCode {}
 
 impl fmt::Debug for ErrorCode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -290,6 +293,16 @@ impl Fault for StreamError {
             Self::HeadTooLarge { .. } => Blame::Limit,
             Self::Connection(error) => error.blame(),
         }
+    }
+
+    fn reset_cause(&self) -> Option<ResetCause> {
+        let code = self.code();
+        Some(match self {
+            // The response is complete.
+            _ if code == ErrorCode::NO_ERROR => ResetCause::Unneeded,
+            Self::Connection(_) => ResetCause::Session(code.0),
+            _ => ResetCause::Code(code.0),
+        })
     }
 }
 

@@ -19,6 +19,7 @@
 //! | file | holds |
 //! |---|---|
 //! | `connection.rs` | `Connection`: unidirectional streams, SETTINGS, GOAWAY, priorities, in either role |
+//! | `endpoint.rs` | `Endpoint`: the connections of a QUIC endpoint |
 //! | `control_stream.rs` | frames of the peer's control stream, in pieces |
 //! | `request_stream.rs` | `RequestStream`: between frames and the records of a stream's codec |
 //! | `streams.rs` | the pipelines of a request stream |
@@ -36,6 +37,7 @@
 mod connection;
 mod control_stream;
 pub mod datagram;
+mod endpoint;
 mod error;
 mod frame;
 mod limits;
@@ -47,6 +49,7 @@ mod streams;
 pub mod varint;
 
 pub use connection::{Admission, Connection, Event};
+pub use endpoint::Endpoint;
 pub use error::{Error, ErrorCode, Exceeded, StreamError, Violation};
 pub use limits::{Config, Limits};
 pub use request_stream::RequestStream;

@@ -1,5 +1,6 @@
 //! `Connector` and `Connection`: connecting, and opening streams.
 
+use std::fmt;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
@@ -8,7 +9,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use tidegate_codec::mux::OpenError;
-use tidegate_codec::{Direction, Pipeline, SessionNumber};
+use tidegate_codec::{Direction, Pipeline, SessionNumber, StreamEndpoint};
 use tidegate_engine::{
     Channel, EndpointSession, Handler, Remote, SessionEndpoint, SessionError, SessionLimits, SessionStreams,
 };
@@ -20,24 +21,23 @@ use crate::error::ConnectionError;
 
 /// A socket with which tasks of one loop connect to servers. A clone is another handle of the same socket, which closes
 /// behind its last stream once all handles are gone.
-#[derive(Debug, Clone)]
-pub struct Connector {
-    endpoint: SessionEndpoint<Endpoint>,
+///
+/// `E` is a protocol around an [`Endpoint`], such as HTTP/3.
+pub struct Connector<E: StreamEndpoint + 'static = Endpoint> {
+    endpoint: SessionEndpoint<E>,
     config: Rc<ClientConfig>,
 }
 
 /// A connection to a server. When it is dropped, the connection closes in good order behind its last stream.
-#[derive(Debug)]
-pub struct Connection {
-    endpoint: SessionEndpoint<Endpoint>,
-    session: EndpointSession<Endpoint>,
+pub struct Connection<E: StreamEndpoint + AsMut<Endpoint> + 'static = Endpoint> {
+    endpoint: SessionEndpoint<E>,
+    session: EndpointSession<E>,
 }
 
 /// The future of [`Connection::open_when_allowed`].
 #[must_use = "a future does nothing until it is awaited"]
-#[derive(Debug)]
-pub struct OpenStream<'a, C> {
-    connection: &'a Connection,
+pub struct OpenStream<'a, C, E: StreamEndpoint + AsMut<Endpoint> + 'static = Endpoint> {
+    connection: &'a Connection<E>,
     direction: Direction,
     codec: Option<C>,
 }
@@ -71,10 +71,12 @@ impl Connector {
         let endpoint = SessionEndpoint::bind(address, &options, limits, config.endpoint(), services)?;
         Ok(Self::new(endpoint, config))
     }
+}
 
+impl<E: StreamEndpoint + AsMut<Endpoint> + 'static> Connector<E> {
     /// A client on an endpoint that a loop has opened: [`EventLoop::open_sessions`](tidegate_engine::EventLoop::open_sessions).
     #[must_use]
-    pub fn new(endpoint: SessionEndpoint<Endpoint>, config: &ClientConfig) -> Self {
+    pub fn new(endpoint: SessionEndpoint<E>, config: &ClientConfig) -> Self {
         Self { endpoint, config: Rc::new(config.clone()) }
     }
 
@@ -82,13 +84,13 @@ impl Connector {
     ///
     /// # Errors
     /// [`ConnectionError`].
-    pub async fn connect(&self, address: SocketAddr, name: &str) -> Result<Connection, ConnectionError> {
-        let begun = self.endpoint.with(|endpoint, now| endpoint.connect(&self.config, address, name, now));
+    pub async fn connect(&self, address: SocketAddr, name: &str) -> Result<Connection<E>, ConnectionError> {
+        let begun = self.endpoint.with(|endpoint, now| endpoint.as_mut().connect(&self.config, address, name, now));
         let session = begun.map_err(|_| ConnectionError::Closed)??;
         let connection =
             Connection { endpoint: self.endpoint.clone(), session: self.endpoint.session(session, address) };
         std::future::poll_fn(|cx| {
-            let polled = connection.endpoint.with(|endpoint, _| endpoint.poll_established(session, cx));
+            let polled = connection.endpoint.with(|endpoint, _| endpoint.as_mut().poll_established(session, cx));
             polled.unwrap_or(Poll::Ready(Err(ConnectionError::Closed)))
         })
         .await?;
@@ -97,12 +99,12 @@ impl Connector {
 
     /// The endpoint, for its methods.
     #[must_use]
-    pub fn endpoint(&self) -> &SessionEndpoint<Endpoint> {
+    pub fn endpoint(&self) -> &SessionEndpoint<E> {
         &self.endpoint
     }
 }
 
-impl Connection {
+impl<E: StreamEndpoint + AsMut<Endpoint> + 'static> Connection<E> {
     /// Opens a stream as a channel. The peer learns of it with its first bytes, or its end.
     ///
     /// # Errors
@@ -132,14 +134,14 @@ impl Connection {
     ///
     /// # Errors
     /// [`SessionError`].
-    pub fn open_when_allowed<C: Pipeline + Unpin>(&self, direction: Direction, codec: C) -> OpenStream<'_, C> {
+    pub fn open_when_allowed<C: Pipeline + Unpin>(&self, direction: Direction, codec: C) -> OpenStream<'_, C, E> {
         OpenStream { connection: self, direction, codec: Some(codec) }
     }
 
     /// Waits for the end of the connection, and returns the reason.
     pub async fn closed(&self) -> ConnectionError {
         std::future::poll_fn(|cx| {
-            let polled = self.endpoint.with(|endpoint, _| endpoint.poll_ended(self.number(), cx));
+            let polled = self.endpoint.with(|endpoint, _| endpoint.as_mut().poll_ended(self.number(), cx));
             polled.unwrap_or(Poll::Ready(ConnectionError::Closed))
         })
         .await
@@ -148,13 +150,14 @@ impl Connection {
     /// Closes the connection now, with a code of the application and a reason that the server gets. Its streams are lost.
     pub fn close(self, code: u64, reason: &'static str) {
         // A socket that is closed has no connection.
-        let _closed = self.endpoint.with(|endpoint, now| endpoint.close_connection(self.number(), code, reason, now));
+        let _closed =
+            self.endpoint.with(|endpoint, now| endpoint.as_mut().close_connection(self.number(), code, reason, now));
     }
 
     /// The protocol that the handshake has agreed upon (ALPN).
     #[must_use]
     pub fn protocol(&self) -> Option<Vec<u8>> {
-        self.endpoint.with(|endpoint, _| endpoint.protocol(self.number())).ok().flatten()
+        self.endpoint.with(|endpoint, _| endpoint.as_mut().protocol(self.number())).ok().flatten()
     }
 
     /// The number of the connection, for the methods of [`Endpoint`].
@@ -164,14 +167,38 @@ impl Connection {
     }
 }
 
-impl Drop for Connection {
+impl<E: StreamEndpoint + AsMut<Endpoint> + 'static> Drop for Connection<E> {
     fn drop(&mut self) {
-        let _closed = self.endpoint.with(|endpoint, _| endpoint.unwatch(self.number()));
+        let _closed = self.endpoint.with(|endpoint, _| endpoint.as_mut().unwatch(self.number()));
         self.endpoint.end_when_empty(self.number());
     }
 }
 
-impl<C: Pipeline + Unpin> Future for OpenStream<'_, C> {
+impl<E: StreamEndpoint + 'static> Clone for Connector<E> {
+    fn clone(&self) -> Self {
+        Self { endpoint: self.endpoint.clone(), config: self.config.clone() }
+    }
+}
+
+impl<E: StreamEndpoint + 'static> fmt::Debug for Connector<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connector").field("endpoint", &self.endpoint).finish_non_exhaustive()
+    }
+}
+
+impl<E: StreamEndpoint + AsMut<Endpoint> + 'static> fmt::Debug for Connection<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection").field("session", &self.session).finish_non_exhaustive()
+    }
+}
+
+impl<C, E: StreamEndpoint + AsMut<Endpoint> + 'static> fmt::Debug for OpenStream<'_, C, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OpenStream").field("direction", &self.direction).finish_non_exhaustive()
+    }
+}
+
+impl<C: Pipeline + Unpin, E: StreamEndpoint + AsMut<Endpoint> + 'static> Future for OpenStream<'_, C, E> {
     type Output = Result<Channel<C>, SessionError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -179,7 +206,7 @@ impl<C: Pipeline + Unpin> Future for OpenStream<'_, C> {
         let session = connection.number();
         match connection.session.open_from(direction, &mut self.codec) {
             Err(SessionError::Open(OpenError::Full)) => {
-                match connection.endpoint.with(|endpoint, _| endpoint.register(session, cx)) {
+                match connection.endpoint.with(|endpoint, _| endpoint.as_mut().register(session, cx)) {
                     Ok(()) => Poll::Pending,
                     Err(error) => Poll::Ready(Err(error)),
                 }

@@ -20,13 +20,16 @@ pub struct Codes {
 }
 
 impl Codes {
+    /// The numbers of HTTP/3 (RFC 9114 §8.1).
+    pub const HTTP3: Self = Self { unneeded: 0x100, cancelled: 0x10c, failed: 0x102, violation: 0x10e, refused: 0x10b };
+
     pub(crate) fn of(&self, cause: ResetCause) -> u64 {
         match cause {
             ResetCause::Unneeded => self.unneeded,
             ResetCause::Failed => self.failed,
             ResetCause::Violation => self.violation,
             ResetCause::Refused => self.refused,
-            ResetCause::Code(code) => code,
+            ResetCause::Code(code) | ResetCause::Session(code) => code,
             _ => self.cancelled,
         }
     }

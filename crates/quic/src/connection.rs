@@ -24,6 +24,8 @@ pub(crate) struct ConnectionState {
     pub(crate) is_queued: bool,
     /// It ends with this number once the peer has all bytes of its streams.
     pub(crate) ends_with: Option<u64>,
+    /// Unidirectional streams of this side that have no end yet: those of a protocol such as HTTP/3 never end.
+    pub(crate) endless: Vec<u64>,
     /// Its timer in the table of the endpoint.
     pub(crate) timer: Option<Instant>,
     /// By when the handshake has to be complete.
@@ -139,6 +141,7 @@ impl ConnectionState {
     }
 
     pub(crate) fn finish(&mut self, stream: u64) {
+        self.endless.retain(|other| *other != stream);
         if let Some(id) = self.sent(stream) {
             // A stream that is stopped cannot be finished, and is reset when it closes.
             let _stopped = self.machine.send_stream(id).finish();
@@ -147,6 +150,7 @@ impl ConnectionState {
 
     /// The application is done with a stream.
     pub(crate) fn close(&mut self, stream: u64, cause: Option<ResetCause>, resets: bool, codes: &Codes) {
+        self.endless.retain(|other| *other != stream);
         let number = cause.map_or(codes.cancelled, |cause| codes.of(cause));
         if let Some(id) = self.sent(stream) {
             let mut sending = self.machine.send_stream(id);
@@ -172,6 +176,9 @@ impl ConnectionState {
             Direction::Unidirectional => Dir::Uni,
         };
         let id = self.machine.streams().open(dir).ok_or(OpenError::Full)?;
+        if direction == Direction::Unidirectional {
+            self.endless.push(id.into());
+        }
         Ok(self.stream(id))
     }
 
@@ -181,6 +188,14 @@ impl ConnectionState {
         self.machine.set_send_window(window.clamp(SEND_WINDOW_MIN, window_max.into()));
     }
 
+    /// Streams of a higher number are sent first.
+    pub(crate) fn set_priority(&mut self, stream: u64, priority: i32) {
+        if let Some(id) = self.sent(stream) {
+            // A stream that is closed has no priority.
+            let _closed = self.machine.send_stream(id).set_priority(priority);
+        }
+    }
+
     /// When the connection is to be called again.
     pub(crate) fn deadline(&mut self) -> Option<Instant> {
         [self.machine.poll_timeout(), self.handshake_deadline].into_iter().flatten().min()
@@ -188,7 +203,7 @@ impl ConnectionState {
 
     /// Ends the connection if it is to end and the peer has all bytes. Returns whether it did.
     pub(crate) fn end_when_delivered(&mut self, now: Instant) -> bool {
-        if self.is_over || self.machine.streams().send_streams() > 0 {
+        if self.is_over || self.machine.streams().send_streams() > self.endless.len() {
             return false;
         }
         let Some(number) = self.ends_with.take() else { return false };

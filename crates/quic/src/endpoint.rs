@@ -5,12 +5,14 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::num::NonZeroU16;
 use std::task::{Context, Poll};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use tidegate_buffer::{Datagram, LocalAddress, Payload, Transmit, Transmits};
 use tidegate_codec::mux::{OpenError, ResetCause};
-use tidegate_codec::{Direction, ReadEnd, SessionEvent, SessionNumber, StreamEndpoint, StreamNumber, WriteRefused};
+use tidegate_codec::{
+    Direction, Handshake, ReadEnd, SessionEvent, SessionNumber, StreamEndpoint, StreamNumber, WriteRefused,
+};
 
 use crate::config::{Admit, ClientConfig, Settings};
 use crate::connection::ConnectionState;
@@ -153,6 +155,7 @@ impl Endpoint {
             is_over: false,
             is_queued: false,
             ends_with: None,
+            endless: Vec::new(),
             timer: None,
             handshake_deadline: Some(now + self.settings.handshake_timeout),
         };
@@ -538,6 +541,26 @@ impl StreamEndpoint for Endpoint {
         connection.end(now, code, "");
         self.on_over(place(session), ConnectionError::Closed, false);
     }
+
+    fn round_trip(&self, session: SessionNumber) -> Option<Duration> {
+        Some(self.get(session)?.machine.rtt())
+    }
+
+    fn handshake(&self, session: SessionNumber) -> Option<Handshake> {
+        Some(quinn::handshake(&self.get(session)?.machine))
+    }
+
+    fn set_urgency(&mut self, stream: StreamNumber, urgency: u8) {
+        if let Some(connection) = self.get_mut(stream.session) {
+            connection.set_priority(stream.stream, URGENCY - i32::from(urgency));
+        }
+    }
+}
+
+impl AsMut<Self> for Endpoint {
+    fn as_mut(&mut self) -> &mut Self {
+        self
+    }
 }
 
 impl Drop for Endpoint {
@@ -569,6 +592,9 @@ fn transmit(sent: &Sent, mut buffer: Vec<u8>) -> Transmit {
         segment_size: sent.segment_size.and_then(|size| NonZeroU16::new(u16::try_from(size).ok()?)),
     }
 }
+
+/// The urgency of a stream unless set (RFC 9218 §4.1).
+const URGENCY: i32 = 3;
 
 /// Above this part of the handshakes that may be under way, clients have to prove their address.
 const RETRY_PART: usize = 8;

@@ -16,7 +16,9 @@ pub(crate) use quinn_proto::{
     ReadError, Side, StreamEvent, StreamId, Transmit as Sent, WriteError,
 };
 use tidegate_buffer::Ecn;
+use tidegate_codec::Handshake;
 use tidegate_tls::rustls;
+use tidegate_tls::rustls::pki_types::CertificateDer;
 
 use crate::connection_ids::{LENGTH, Origin};
 use crate::error::{ConfigError, ConnectionError};
@@ -170,6 +172,16 @@ pub(crate) fn code(number: u64) -> quinn_proto::VarInt {
 /// The protocol that the handshake has agreed upon (ALPN).
 pub(crate) fn protocol(machine: &Machine) -> Option<Vec<u8>> {
     machine.crypto_session().handshake_data()?.downcast::<HandshakeData>().ok()?.protocol
+}
+
+/// The outcome of the handshake.
+pub(crate) fn handshake(machine: &Machine) -> Handshake {
+    let session = machine.crypto_session();
+    let data = session.handshake_data().and_then(|data| data.downcast::<HandshakeData>().ok());
+    let (protocol, server_name) = data.map_or((None, None), |data| (data.protocol, data.server_name));
+    let chain = session.peer_identity().and_then(|identity| identity.downcast::<Vec<CertificateDer<'_>>>().ok());
+    let peer_certificate = chain.and_then(|chain| chain.first().map(|own| own.to_vec()));
+    Handshake { protocol, server_name, peer_certificate }
 }
 
 /// Ends a connection in the name of the application.

@@ -9,6 +9,7 @@ use tidegate::http1::{
     ContentType, Fields, Incoming, Method, Outgoing, RequestHead, Response, Status, StreamedResponse,
 };
 use tidegate::http2::{self, Connection, ServerStream};
+use tidegate::http3;
 use tidegate::{Context, Event, Handler, Outcome, Slice};
 
 use crate::chat;
@@ -42,6 +43,12 @@ pub(crate) fn serve_http2(config: &Arc<http2::Config>) {
 fn streams(config: &Arc<http2::Config>, addresses: StreamAddresses) -> Streams {
     let config = config.clone();
     Streams::handle(move || (ServerStream::with_data(config.stream().clone(), addresses.clone()), Site::new()))
+}
+
+/// The requests of HTTP/3 connections.
+pub(crate) fn serve_http3(config: &Arc<http3::Config>) -> Streams {
+    let config = config.clone();
+    Streams::handle(move || (http3::server_stream(&config, StreamAddresses::None), Site::new()))
 }
 
 /// The response in progress, if any.

@@ -10,6 +10,7 @@ use tidegate::framing::Raw;
 use tidegate::http::SessionCodec;
 use tidegate::http1::{Incoming, Outgoing, Server};
 use tidegate::http2::{Connection, ServerStream};
+use tidegate::http3;
 use tidegate::proxy_protocol::{ProxyHeaderFilter, ReceivesHeader};
 use tidegate::tls::Tls;
 
@@ -67,6 +68,22 @@ impl SiteCodec for ServerStream<StreamAddresses> {
 
     fn reported_addresses(&self) -> Option<(SocketAddr, SocketAddr)> {
         self.data().as_deref().copied()
+    }
+}
+
+impl SiteCodec for http3::ServerStream<StreamAddresses> {
+    type Http2 = DynOver<Connection>;
+
+    fn into_http2(self, connection: Connection) -> Self::Http2 {
+        self.filters().stack(connection)
+    }
+
+    fn filters(self) -> Filters {
+        self.into_filters(SiteCodec::filters)
+    }
+
+    fn reported_addresses(&self) -> Option<(SocketAddr, SocketAddr)> {
+        None
     }
 }
 

@@ -187,9 +187,16 @@ impl ServerConfig {
     /// If a name is empty or longer than 255 bytes.
     #[must_use]
     pub fn alpn_or<P: Into<Vec<u8>>>(self, protocols: impl IntoIterator<Item = P>) -> Self {
-        if !self.0.settings.alpn.is_empty() {
-            return self;
-        }
+        if self.0.settings.alpn.is_empty() { self.with_alpn(protocols) } else { self }
+    }
+
+    /// Offers these protocols, the preferred one first, whatever the configuration offers. Certificates, tickets and their
+    /// keys are shared with it.
+    ///
+    /// # Panics
+    /// If a name is empty or longer than 255 bytes.
+    #[must_use]
+    pub fn with_alpn<P: Into<Vec<u8>>>(self, protocols: impl IntoIterator<Item = P>) -> Self {
         let protocols: Vec<_> = protocols.into_iter().map(Into::into).collect();
         assert!(check_protocols(&protocols).is_ok(), "the name of a protocol has 1 to 255 bytes");
         let settings = ServerBuilder { alpn: protocols, ..self.0.settings.clone() };

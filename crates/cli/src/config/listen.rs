@@ -34,6 +34,8 @@ pub(crate) struct Listen {
     pub(crate) client_ca: Option<Located<PathBuf>>,
     pub(crate) ticket_keys: Vec<Located<PathBuf>>,
     pub(crate) versions: Vec<String>,
+    /// Whether HTTP/3 is served over UDP as well.
+    pub(crate) http3: bool,
     pub(crate) redirect_https: Option<RedirectHttps>,
     pub(crate) proxy_protocol: HeaderMode,
     pub(crate) proxy_trusted: Option<Networks>,
@@ -176,6 +178,7 @@ impl Keys for Listen {
             to.versions = reader.texts(value).into_iter().map(|version| version.value).collect();
         })
         .default("[\"http/2\", \"http/1.1\"]"),
+        Key::<Self>::new("http3", Kind::Boolean, "Serve HTTP/3 as well, at the same addresses over UDP; responses over TCP name it in `Alt-Svc`.", |to, value, reader| to.http3 = reader.boolean(value)).default("false"),
         Key::<Self>::new("redirect-https", Kind::Either(&[Kind::Boolean, Kind::Integer { min: 1, max: 65_535 }]), "Answer each request with a redirect (308) to https: at the port of the first https listener, or at this one.", |to, value, reader| {
             to.redirect_https = match boolean(value) {
                 Some(is_set) => is_set.then_some(RedirectHttps::First),
@@ -219,8 +222,8 @@ impl Keys for Listen {
         }
         let is_of_tls =
             has_certificate || self.client_ca.is_some() || !self.ticket_keys.is_empty() || !self.versions.is_empty();
-        if !self.is_https && self.forwards.is_none() && is_of_tls {
-            let keys = "`certificates`, `acme`, `self-signed`, `client-ca`, `ticket-keys` and `versions`";
+        if !self.is_https && self.forwards.is_none() && (is_of_tls || self.http3) {
+            let keys = "`certificates`, `acme`, `self-signed`, `client-ca`, `ticket-keys`, `versions` and `http3`";
             mistakes.add(self.place, format!("{keys} need `protocol = \"https\"`"));
         }
         if self.is_https && self.redirect_https.is_some() {

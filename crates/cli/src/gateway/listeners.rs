@@ -7,7 +7,7 @@ use std::time::Duration;
 use tidegate::engine::{RunningListener, ServedListener};
 use tidegate::http::{self, Request};
 use tidegate::metrics::HttpMetrics;
-use tidegate::{Address, Admission, EndpointListener, ListenOptions, Listener, Server, ServerHandle};
+use tidegate::{Address, Admission, EndpointListener, ListenOptions, Listener, Server, ServerHandle, quic};
 
 use super::forwarding::{Forwarder, Forwarding};
 use super::routes::RouteTable;
@@ -59,10 +59,11 @@ impl ListenPlan {
             if listen.forwards == Some(Forwards::Udp) {
                 return Err("the environment passes listeners (LISTEN_FDS), which are not for `udp`".into());
             }
+            let config = self.config(parts, listen, tls[0].as_ref())?;
             let server = parts.process.apply(inherited).replaceable();
             return Ok(server.run_main(|listener| {
                 let listener = with_admission(listener, parts, listen);
-                self.serve_streams(parts, (0, listen), tls[0].as_ref(), listener)
+                self.serve_streams(parts, (0, listen), config, listener)
             })?);
         }
         let mut server = parts.process.apply(Server::new()).replaceable();
@@ -79,7 +80,8 @@ impl ListenPlan {
             let options = ListenOptions { only_v6: listen.ipv6_only, ..ListenOptions::default() };
             let listener = listen.addresses.iter().map(|address| address.value.clone()).collect::<Listener>();
             let listener = with_admission(listener.options(options), parts, listen);
-            server = server.listener(self.serve_streams(parts, (number, listen), tls.as_ref(), listener));
+            let config = self.config(parts, listen, tls.as_ref())?;
+            server = server.listener(self.serve_streams(parts, (number, listen), config, listener));
         }
         Ok(server.run()?)
     }
@@ -97,7 +99,7 @@ impl ListenPlan {
         &self,
         parts: &ServerParts<'_>,
         (number, listen): (usize, &Listen),
-        tls: Option<&Tls>,
+        config: http::Config,
         listener: Listener,
     ) -> ServedListener {
         if let Some(Forwarder::Tcp(forwarder)) = parts.forwarding.of(number) {
@@ -106,7 +108,7 @@ impl ListenPlan {
             limits.write_timeout = ListenLimits::seconds(listen.limits.write_timeout).unwrap_or(limits.write_timeout);
             return forwarder.serve(listener.limits(limits));
         }
-        self.serve(parts, listen, self.config(parts, listen, tls), listener)
+        self.serve(parts, listen, config, listener)
     }
 
     fn serve(
@@ -144,7 +146,12 @@ impl ListenPlan {
     }
 
     /// How the connections of a listener are served.
-    fn config(&self, parts: &ServerParts<'_>, listen: &Listen, tls: Option<&Tls>) -> http::Config {
+    fn config(
+        &self,
+        parts: &ServerParts<'_>,
+        listen: &Listen,
+        tls: Option<&Tls>,
+    ) -> Result<http::Config, quic::ConfigError> {
         let process = parts.process;
         let mut limits = limits(process, &listen.limits);
         // Upstreams have their own times, and their own response to a client for whom one is late.
@@ -160,11 +167,14 @@ impl ListenPlan {
         }
         if let Some(tls) = tls {
             config = config.tls(tls.config.clone());
+            if tls.http3 {
+                config = config.http3()?;
+            }
         }
         if listen.proxy_protocol != HeaderMode::Off {
             config = config.proxy_protocol(listen.proxy_protocol.policy(listen.proxy_trusted.as_ref()));
         }
-        config
+        Ok(config)
     }
 }
 

@@ -26,6 +26,7 @@ mod forwarding;
 mod gateway_keys;
 mod gateway_reloads;
 mod guide;
+mod http3;
 mod limits;
 mod load;
 mod load_held;

@@ -24,6 +24,7 @@ pub use self::raw::{RawStreams, StreamCommand};
 pub use self::streams::{FlowError, StreamKey, Streams, WindowUpdate, Windows};
 use crate::codec::Codec;
 use crate::output::Output;
+pub use crate::reset_cause::ResetCause;
 
 /// An event of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,24 +47,6 @@ pub enum StreamEvent {
         /// The reason, as a number of the protocol.
         code: u64,
     },
-}
-
-/// Why a stream is reset before both sides have ended it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ResetCause {
-    /// The application does not want the rest of the peer's bytes, and no error has happened.
-    Unneeded,
-    /// The application has cancelled the stream.
-    Cancelled,
-    /// The application or a codec of ours has failed.
-    Failed,
-    /// The peer has broken the protocol on this stream.
-    Violation,
-    /// A limit of ours was reached, so that the stream was not served.
-    Refused,
-    /// The application has chosen this number.
-    Code(u64),
 }
 
 /// Why no stream can be opened.

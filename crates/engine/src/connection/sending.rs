@@ -250,6 +250,11 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
             // Nothing more will come, and nothing more will be sent.
             self.link.closing.get_or_insert_with(|| core.done.clone());
         }
+        if self.link.stream().is_some()
+            && let Some(reason) = self.link.closing.take_if(|reason| reason.resets_stream())
+        {
+            return Err(Disposition::Close { reason, reset: true });
+        }
         if self.link.is_closing() && self.link.intersects(Link::PEER_ENDED) {
             return Err(self.close_now());
         }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::future::Future;
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tidegate_codec::{Endpoint, StreamEndpoint};
@@ -71,6 +72,12 @@ impl EndpointListener {
         Self { address, options, limits, label: String::new() }
     }
 
+    /// Datagrams at the addresses of a [`ServedListener`](crate::ServedListener), with
+    /// [`with_endpoint`](crate::ServedListener::with_endpoint).
+    pub fn beside_listener() -> Self {
+        Self::at(Address::Ip(SocketAddr::from(([0, 0, 0, 0], 0))))
+    }
+
     /// The name in counters; empty unless set.
     pub fn label(mut self, label: impl Into<String>) -> Self {
         self.label = label.into();
@@ -112,12 +119,30 @@ impl EndpointListener {
         E: StreamEndpoint + 'static,
         S: Fn(EndpointSession<E>) -> SessionStreams + Send + Sync + 'static,
     {
-        let (make, services, options) = (Arc::new(make), Arc::new(services), self.options.clone());
+        let services = Arc::new(services);
+        self.serve_sessions_each(limits, make, move |_| {
+            let services = services.clone();
+            move |session| services(session)
+        })
+    }
+
+    /// The same with state for each loop: `each` is called once on each loop's thread, with the loop's number, and returns
+    /// the closure that is called for each session there.
+    pub fn serve_sessions_each<E, S>(
+        self,
+        limits: SessionLimits,
+        make: impl Fn(usize) -> E + Send + Sync + 'static,
+        each: impl Fn(usize) -> S + Send + Sync + 'static,
+    ) -> ServedEndpoint
+    where
+        E: StreamEndpoint + 'static,
+        S: FnMut(EndpointSession<E>) -> SessionStreams + 'static,
+    {
+        let (make, options) = (Arc::new(make), self.options.clone());
         let bind = move |number: usize, event_loop: &mut EventLoop, socket: Socket| {
-            let (make, services) = (make.clone(), services.clone());
+            let make = make.clone();
             let make = move || make(number);
-            let services = move |session| services(session);
-            event_loop.bind_sessions(socket, &options, limits.clone(), make, services).map(drop)
+            event_loop.bind_sessions(socket, &options, limits.clone(), make, each(number)).map(drop)
         };
         ServedEndpoint { listener: self, bind: Arc::new(bind) }
     }
@@ -174,11 +199,16 @@ impl EndpointListener {
     /// The sockets, one for each loop. Unless the address may be `shared` with another server, the first is bound alone for
     /// a moment: otherwise a second server could silently take half of the datagrams of the first.
     pub(crate) fn open(&self, loops: usize, shared: bool) -> Result<Vec<Socket>, StartError> {
+        self.open_at(&self.address, loops, shared)
+    }
+
+    /// The same at an address of a listener.
+    pub(crate) fn open_at(&self, address: &Address, loops: usize, shared: bool) -> Result<Vec<Socket>, StartError> {
         let failed = |error: io::Error| match error.kind() {
-            io::ErrorKind::AddrInUse => StartError::InUse(self.address.clone()),
-            _ => StartError::Listen(self.address.clone(), error),
+            io::ErrorKind::AddrInUse => StartError::InUse(address.clone()),
+            _ => StartError::Listen(address.clone(), error),
         };
-        let wanted = self.address.ip().ok_or_else(|| failed(io::ErrorKind::Unsupported.into()))?;
+        let wanted = address.ip().ok_or_else(|| failed(io::ErrorKind::Unsupported.into()))?;
         let is_shared = loops > 1 || shared || self.options.reuse_port;
         let mut options = self.options.clone();
         let mut at = wanted;

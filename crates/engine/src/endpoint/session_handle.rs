@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Instant;
 
-use tidegate_codec::{Direction, Pipeline, SessionNumber, StreamEndpoint};
+use tidegate_codec::{Direction, Handshake, Pipeline, SessionNumber, StreamEndpoint};
 use tidegate_sys::{Address, DatagramOptions, Side, Socket, Token};
 
 use super::session_tables::SessionStreams;
@@ -36,6 +36,7 @@ pub struct EndpointSession<E: StreamEndpoint + 'static> {
     reach: Reach<E>,
     number: SessionNumber,
     peer: SocketAddr,
+    handshake: Option<Rc<Handshake>>,
 }
 
 /// The way to an endpoint.
@@ -63,10 +64,11 @@ impl EventLoop {
         services: impl FnMut(EndpointSession<E>) -> SessionStreams + 'static,
     ) -> io::Result<Address> {
         self.refresh_time();
+        let admission = self.admission_of_listener();
         let _entered = self.local.enter();
         let mut core = self.local.core.borrow_mut();
         let protocol = (make(), Some(Box::new(make) as Box<dyn FnMut() -> E>));
-        let entry = SessionsEntry::new(protocol, limits, services_of(services), false, &core.pool);
+        let entry = SessionsEntry::new(protocol, limits, services_of(services), false, &core.pool).admission(admission);
         let token = core.open_endpoint(socket, options, entry, None)?;
         core.driver.address(token, Side::Local)
     }
@@ -135,7 +137,7 @@ impl<E: StreamEndpoint + 'static> SessionEndpoint<E> {
     /// A session of the endpoint, whose peer has this address.
     #[must_use]
     pub fn session(&self, number: SessionNumber, peer: SocketAddr) -> EndpointSession<E> {
-        EndpointSession { reach: self.reach().clone(), number, peer }
+        EndpointSession { reach: self.reach().clone(), number, peer, handshake: None }
     }
 
     fn reach(&self) -> &Reach<E> {
@@ -170,6 +172,12 @@ impl<E: StreamEndpoint + 'static> EndpointSession<E> {
     #[must_use]
     pub fn number(&self) -> SessionNumber {
         self.number
+    }
+
+    /// The outcome of the handshake, for the function that makes the services of a session.
+    #[must_use]
+    pub fn handshake(&self) -> Option<&Handshake> {
+        self.handshake.as_deref()
     }
 
     /// The address of the peer, as it was when the session was established.
@@ -236,8 +244,14 @@ impl<E: StreamEndpoint + 'static> EndpointSession<E> {
     }
 
     /// The session with this number, of the endpoint that is dispatched on this thread.
-    fn of_dispatch(token: Token, number: SessionNumber, peer: SocketAddr) -> Option<Self> {
-        Some(Self { reach: Reach::new(Local::current()?, token), number, peer })
+    fn of_dispatch(
+        token: Token,
+        number: SessionNumber,
+        peer: SocketAddr,
+        handshake: Option<Handshake>,
+    ) -> Option<Self> {
+        let handshake = handshake.map(Rc::new);
+        Some(Self { reach: Reach::new(Local::current()?, token), number, peer, handshake })
     }
 }
 
@@ -245,8 +259,8 @@ impl<E: StreamEndpoint + 'static> EndpointSession<E> {
 fn services_of<E: StreamEndpoint + 'static>(
     mut services: impl FnMut(EndpointSession<E>) -> SessionStreams + 'static,
 ) -> MakeServices {
-    Box::new(move |token, number, peer| {
-        EndpointSession::of_dispatch(token, number, peer).map(&mut services).unwrap_or_default()
+    Box::new(move |token, number, peer, handshake| {
+        EndpointSession::of_dispatch(token, number, peer, handshake).map(&mut services).unwrap_or_default()
     })
 }
 
@@ -293,7 +307,7 @@ impl<E: StreamEndpoint + 'static> Clone for Reach<E> {
 
 impl<E: StreamEndpoint + 'static> Clone for EndpointSession<E> {
     fn clone(&self) -> Self {
-        Self { reach: self.reach.clone(), number: self.number, peer: self.peer }
+        Self { reach: self.reach.clone(), number: self.number, peer: self.peer, handshake: self.handshake.clone() }
     }
 }
 

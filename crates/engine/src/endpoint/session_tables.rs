@@ -1,6 +1,7 @@
 //! The sessions and streams of an endpoint, by number, and the streams that have something to do.
 
 use std::collections::{HashMap, VecDeque};
+use std::net::IpAddr;
 
 use slab::Slab;
 use tidegate_codec::{SessionNumber, StreamNumber};
@@ -23,6 +24,8 @@ pub(super) struct Session {
     pub(super) link: u32,
     /// The services of the streams that the peer opens.
     pub(super) services: SessionStreams,
+    /// The address that was admitted: that of the peer may change.
+    pub(super) admitted: IpAddr,
     /// The places of its streams.
     pub(super) streams: HashMap<u64, u32>,
     /// No handle opens streams: it ends behind its last stream.
@@ -73,8 +76,9 @@ pub(super) struct SessionTables {
 }
 
 impl SessionTables {
-    pub(super) fn add_session(&mut self, number: SessionNumber, link: u32, services: SessionStreams) {
-        self.sessions.insert(number, Session { link, services, streams: HashMap::new(), ends_when_empty: false });
+    pub(super) fn add_session(&mut self, number: SessionNumber, link: u32, services: SessionStreams, admitted: IpAddr) {
+        let session = Session { link, services, admitted, streams: HashMap::new(), ends_when_empty: false };
+        self.sessions.insert(number, session);
     }
 
     pub(super) fn session(&self, number: SessionNumber) -> Option<&Session> {

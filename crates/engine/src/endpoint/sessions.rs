@@ -12,7 +12,7 @@ use std::any::Any;
 use std::collections::HashSet;
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::FileExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
@@ -20,11 +20,12 @@ use std::sync::Arc;
 
 use tidegate_buffer::{Outbound, Pool, Slice};
 use tidegate_codec::mux::{OpenError, ResetCause};
-use tidegate_codec::{Direction, ReadEnd, SessionEvent, SessionNumber, StreamEndpoint, StreamNumber};
+use tidegate_codec::{Direction, Handshake, ReadEnd, SessionEvent, SessionNumber, StreamEndpoint, StreamNumber};
 use tidegate_sys::{Address, Token};
 
 use super::session_tables::{SessionStreams, SessionTables, Stream};
 use super::{EndpointEntry, EndpointLimits};
+use crate::admission::AdmissionControl;
 use crate::close_reason::CloseReason;
 use crate::connection::{Link, PeerAddress, Settings};
 use crate::limits::{FILE_PIECE_BYTES, Limits};
@@ -43,7 +44,7 @@ pub struct SessionLimits {
 }
 
 /// Makes the services of a session that has been established.
-pub(super) type MakeServices = Box<dyn FnMut(Token, SessionNumber, SocketAddr) -> SessionStreams>;
+pub(super) type MakeServices = Box<dyn FnMut(Token, SessionNumber, SocketAddr, Option<Handshake>) -> SessionStreams>;
 
 /// A datagram socket with a protocol whose sessions carry streams.
 pub(super) struct SessionsEntry<E: StreamEndpoint + 'static> {
@@ -51,6 +52,8 @@ pub(super) struct SessionsEntry<E: StreamEndpoint + 'static> {
     tables: SessionTables,
     services: MakeServices,
     settings: Rc<Settings>,
+    /// Which peers may have sessions, and how many.
+    admission: Option<Arc<AdmissionControl>>,
     /// A handle opens sessions and streams: a drain waits for the tasks that have it.
     has_handle: bool,
     is_draining: bool,
@@ -69,9 +72,15 @@ impl<E: StreamEndpoint + 'static> SessionsEntry<E> {
             tables: SessionTables::default(),
             services,
             settings: Settings::new(limits.streams, Arc::default()),
+            admission: None,
             has_handle,
             is_draining: false,
         }
+    }
+
+    /// Sets which peers may have sessions.
+    pub(super) fn admission(self, admission: Option<Arc<AdmissionControl>>) -> Self {
+        Self { admission, ..self }
     }
 
     pub(super) fn endpoint(&mut self) -> &mut E {
@@ -126,25 +135,32 @@ impl<E: StreamEndpoint + 'static> SessionsEntry<E> {
     /// Handles events of the protocol and requests of streams, until there are none.
     fn work(&mut self, core: &mut Core, token: Token) {
         core.sessions.set_dispatched_endpoint(Some(token));
+        self.handle_events(core, token);
         loop {
-            self.handle_events(core, token);
             self.handle_requests(core, token);
             self.read_streams(core);
             self.handle_requests(core, token);
             self.write_streams(core);
-            if !self.tables.has_reads() && !self.tables.has_writes() && !core.sessions.has_requested(token) {
+            // A protocol may end a session for something that a stream has caused.
+            let has_events = self.handle_events(core, token);
+            let has_turns = self.tables.has_reads() || self.tables.has_writes();
+            if !has_events && !has_turns && !core.sessions.has_requested(token) {
                 break;
             }
         }
         core.sessions.set_dispatched_endpoint(None);
-        for number in self.tables.ended_sessions(self.is_draining) {
+        let ends_idle = self.is_draining && !self.base.endpoint.keeps_idle_sessions();
+        for number in self.tables.ended_sessions(ends_idle) {
             self.end_session(core, number, None);
         }
     }
 
-    fn handle_events(&mut self, core: &mut Core, token: Token) {
+    /// Handles the events of the protocol. Returns whether there were any.
+    fn handle_events(&mut self, core: &mut Core, token: Token) -> bool {
         let now = core.time.now();
+        let mut has_any = false;
         while let Some(event) = self.base.endpoint.poll_event(now) {
+            has_any = true;
             match event {
                 SessionEvent::Established { session, peer } => self.on_established(core, token, session, peer),
                 SessionEvent::Moved { session, peer } => {
@@ -170,6 +186,7 @@ impl<E: StreamEndpoint + 'static> SessionsEntry<E> {
                 _ => {}
             }
         }
+        has_any
     }
 
     fn set(&mut self, index: u32, flag: u8, on: bool) {
@@ -183,12 +200,26 @@ impl<E: StreamEndpoint + 'static> SessionsEntry<E> {
     }
 
     fn on_established(&mut self, core: &mut Core, token: Token, number: SessionNumber, peer: SocketAddr) {
+        let now = core.time.now();
+        let admission = self.admission.as_ref();
+        if admission.is_some_and(|admission| admission.admit(&Address::Ip(peer), now).is_err()) {
+            core.counters.refused += 1;
+            return self.base.endpoint.end_session(number, Some(ResetCause::Refused), now);
+        }
         let Some(link) = core.sessions.add_of_endpoint(token, self.peer(peer)) else {
-            let now = core.time.now();
+            self.release(peer.ip());
             return self.base.endpoint.end_session(number, Some(ResetCause::Refused), now);
         };
-        let services = (self.services)(token, number, peer);
-        self.tables.add_session(number, link, services);
+        let handshake = self.base.endpoint.handshake(number);
+        let services = (self.services)(token, number, peer, handshake);
+        self.tables.add_session(number, link, services, peer.ip());
+    }
+
+    /// The session of an admitted peer is over.
+    fn release(&self, peer: IpAddr) {
+        if let Some(admission) = &self.admission {
+            admission.release(peer);
+        }
     }
 
     /// The peer has opened a stream.
@@ -344,6 +375,7 @@ impl<E: StreamEndpoint + 'static> SessionsEntry<E> {
                 core.dispatch(token, SlotEvent::SessionClosed(Some(reason.clone())));
             }
         }
+        self.release(session.admitted);
         core.sessions.remove(session.link);
     }
 

@@ -166,6 +166,11 @@ impl EventLoop {
         self.admission = admission;
     }
 
+    /// The control of connections of sockets that are added now.
+    pub(crate) fn admission_of_listener(&self) -> Option<Arc<AdmissionControl>> {
+        self.admission.clone()
+    }
+
     /// The sockets that are added next belong to one listener, with these counts. If it has a handle, its connections
     /// may be handed to other loops, and theirs to this one: to the first of these sockets.
     pub(crate) fn begin_listener(&mut self, handle: Option<LoopHandle>, counts: Option<Arc<ListenerCounts>>) {

@@ -18,6 +18,7 @@ use tidegate_sys::{Address, ListenOptions, Side, Socket, handover, inherited};
 
 use crate::admission::Admission;
 use crate::channel::Channel;
+use crate::endpoint::ServedEndpoint;
 use crate::event_loop::EventLoop;
 use crate::handler::Handler;
 use crate::limits::Limits;
@@ -284,7 +285,7 @@ impl Listener {
         + Sync
         + 'static,
     ) -> ServedListener {
-        ServedListener { listener: self, listen: Arc::new(listen) }
+        ServedListener { listener: self, listen: Arc::new(listen), beside: None }
     }
 
     /// The sockets to accept from. On TCP each loop has its own, and the kernel distributes connections over them; other
@@ -404,6 +405,32 @@ pub(super) type Listen =
 pub struct ServedListener {
     pub(super) listener: Listener,
     pub(super) listen: Arc<Listen>,
+    pub(super) beside: Option<BesideEndpoint>,
+}
+
+/// An endpoint at the addresses of a listener.
+#[derive(Clone)]
+pub(super) struct BesideEndpoint {
+    pub(super) endpoint: ServedEndpoint,
+    /// Learns the addresses.
+    pub(super) bound: Arc<Bound>,
+}
+
+/// Learns the addresses of a listener.
+type Bound = dyn Fn(&[Address]) + Send + Sync;
+
+impl ServedListener {
+    /// Serves datagrams as well, at the IP addresses and ports of this listener, under its [`Admission`]. `bound` learns
+    /// the addresses before the first connection comes: for port 0 the kernel has chosen one that is free for both. The
+    /// address of the endpoint has no effect: see [`EndpointListener::beside_listener`](crate::EndpointListener::beside_listener).
+    pub fn with_endpoint(
+        mut self,
+        endpoint: ServedEndpoint,
+        bound: impl Fn(&[Address]) + Send + Sync + 'static,
+    ) -> Self {
+        self.beside = Some(BesideEndpoint { endpoint, bound: Arc::new(bound) });
+        self
+    }
 }
 
 impl fmt::Debug for ServedListener {

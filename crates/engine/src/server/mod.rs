@@ -380,7 +380,7 @@ impl Server {
         let plan = self.backend.plan()?;
         let is_shared = self.takeover.is_some() || self.is_replaceable || self.replaced.is_some();
         let (takeover, taken) = self.begin_takeover()?;
-        let opened = self.open_listeners(taken)?;
+        let (opened, beside) = self.open_sockets(taken, is_shared)?;
         let clones = |is_needed: bool| {
             let kept = if is_needed { &opened[..] } else { &[] };
             kept.iter().flatten().map(Socket::try_clone).collect::<io::Result<Vec<_>>>().map_err(StartError::System)
@@ -416,6 +416,7 @@ impl Server {
             }
         }
         let mut endpoints = self.open_endpoints(is_shared, &mut running)?;
+        self.add_beside(beside, &per_loop, &mut endpoints, &mut running)?;
         let tokio_runtime = self.tokio_runtime.unwrap_or_else(TokioRuntime::of_this_thread);
         tokio_runtime.start().map_err(StartError::System)?;
         let mut state = ServerState::new(running);
@@ -424,13 +425,70 @@ impl Server {
             let endpoints = std::mem::take(&mut endpoints[number]);
             state.start_loop(plan, memory_max, tokio_runtime.clone(), move |event_loop| {
                 listeners.into_iter().try_for_each(|listener| listener.start(number, event_loop))?;
-                endpoints.into_iter().try_for_each(|(bind, socket)| bind(number, event_loop, socket))
+                endpoints.into_iter().try_for_each(|endpoint| endpoint.start(number, event_loop))
             })?;
         }
         state.into_handle(|superseded| {
             let Some((path, takeover)) = takeover else { return Ok(None) };
             takeover.complete(kept, superseded).map(Some).map_err(|error| StartError::Takeover(path, error))
         })
+    }
+
+    /// Opens the sockets of all listeners, and those of the endpoints beside them, one list for each loop and address. A port
+    /// that the kernel has chosen for a listener may be in use for datagrams: then another one is chosen.
+    fn open_sockets(
+        &mut self,
+        taken: Option<Vec<OwnedFd>>,
+        is_shared: bool,
+    ) -> Result<(Vec<Vec<Socket>>, Vec<BesideSockets>), StartError> {
+        let mut tries_left = if taken.is_some() || self.replaced.is_some() { 1 } else { PORT_TRIES };
+        let mut taken = Some(taken);
+        loop {
+            let opened = self.open_listeners(taken.take().flatten())?;
+            tries_left -= 1;
+            match self.open_beside(&opened, is_shared) {
+                Ok(beside) => return Ok((opened, beside)),
+                Err(StartError::InUse(_)) if tries_left > 0 => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn open_beside(&self, opened: &[Vec<Socket>], is_shared: bool) -> Result<Vec<BesideSockets>, StartError> {
+        let mut all = Vec::new();
+        for (served, sockets) in self.listeners.iter().zip(opened) {
+            let mut groups = BesideSockets::new();
+            if let Some(beside) = &served.beside {
+                let addresses = RunningListener::new("", sockets)?;
+                for address in addresses.addresses().iter().filter(|address| address.ip().is_some()) {
+                    groups.push(beside.endpoint.listener.open_at(address, self.loops, is_shared)?);
+                }
+                (beside.bound)(addresses.addresses());
+            }
+            all.push(groups);
+        }
+        Ok(all)
+    }
+
+    /// Adds the endpoints beside listeners to the loops.
+    fn add_beside(
+        &self,
+        beside: Vec<BesideSockets>,
+        per_loop: &[Vec<LoopListener>],
+        endpoints: &mut [LoopEndpoints],
+        running: &mut Vec<RunningListener>,
+    ) -> Result<(), StartError> {
+        for (number, (served, groups)) in self.listeners.iter().zip(beside).enumerate() {
+            let Some(beside) = &served.beside else { continue };
+            for sockets in groups {
+                running.push(RunningListener::new(beside.endpoint.listener.name(), &sockets)?);
+                for ((endpoints, listeners), socket) in endpoints.iter_mut().zip(per_loop).zip(sockets) {
+                    let admission = listeners.get(number).and_then(|listener| listener.admission.clone());
+                    endpoints.push(LoopEndpoint { bind: beside.endpoint.bind.clone(), admission, socket });
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Opens the sockets of all listeners.
@@ -456,7 +514,7 @@ impl Server {
             let sockets = served.listener.open(self.loops, is_shared)?;
             running.push(RunningListener::new(served.listener.name(), &sockets)?);
             for (endpoints, socket) in per_loop.iter_mut().zip(sockets) {
-                endpoints.push((served.bind.clone(), socket));
+                endpoints.push(LoopEndpoint { bind: served.bind.clone(), admission: None, socket });
             }
         }
         Ok(per_loop)
@@ -505,7 +563,27 @@ impl Default for Server {
 }
 
 /// The datagram sockets of a loop.
-type LoopEndpoints = Vec<(Arc<Bind>, Socket)>;
+type LoopEndpoints = Vec<LoopEndpoint>;
+
+/// A datagram socket of a loop, and the function that binds it.
+struct LoopEndpoint {
+    bind: Arc<Bind>,
+    admission: Option<Arc<AdmissionControl>>,
+    socket: Socket,
+}
+
+impl LoopEndpoint {
+    fn start(self, number: usize, event_loop: &mut EventLoop) -> io::Result<()> {
+        event_loop.admission(self.admission);
+        (self.bind)(number, event_loop, self.socket)
+    }
+}
+
+/// The datagram sockets beside a listener: for each of its addresses one for each loop.
+type BesideSockets = Vec<Vec<Socket>>;
+
+/// How many ports are tried for a listener with an endpoint beside it.
+const PORT_TRIES: u32 = 8;
 
 /// The state that one loop needs to accept from one listener.
 struct LoopListener {

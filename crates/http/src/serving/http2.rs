@@ -72,6 +72,17 @@ struct ReportedAddresses {
     destination: Option<Address>,
 }
 
+impl StreamClient {
+    /// The facts of a QUIC connection.
+    #[cfg(feature = "http3")]
+    pub(crate) fn of_quic(app: &App, handshake: Option<&tidegate_codec::Handshake>) -> Self {
+        let table = app.table();
+        let state = table.connection_state.is_some().then(SharedState::default);
+        let tls = handshake.filter(|_| table.any_reads_tls()).map(TlsInfo::of_quic);
+        Self(Rc::new(SessionClient { reported: None, state, is_secure: true, tls }))
+    }
+}
+
 impl HttpCodec for ServerStream<StreamClient> {
     type Http2 = Connection;
 

@@ -19,6 +19,7 @@
 //! | `refusals.rs` | responses and log lines of limits that refuse a request, and of panics |
 //! | `stall_label.rs` | `StallLabel`: names the function that runs, for the watchdog |
 //! | `http2.rs` | a connection that continues in HTTP/2, and the facts that its streams share |
+//! | `http3.rs` | the streams of a QUIC connection, with the feature `http3` |
 //! | `sessions.rs` | `Sessions`: the HTTP/2 state that the connections of a loop share |
 
 mod begin;
@@ -27,6 +28,8 @@ mod connection;
 pub(crate) mod exchanges;
 mod handler;
 mod http2;
+#[cfg(feature = "http3")]
+pub(crate) mod http3;
 mod inline;
 pub(crate) mod order;
 mod pending;

@@ -18,6 +18,7 @@ mod held_requests;
 mod http2;
 mod http2_attacks;
 mod http2_keep_alive;
+mod http3;
 mod idle_bytes;
 mod long_work;
 mod metrics;

@@ -53,7 +53,8 @@ impl ResponseHead {
         match self.spans.flags & (HTTP_10 | HTTP_2) {
             0 => Version::Http11,
             HTTP_10 => Version::Http10,
-            _ => Version::Http2,
+            HTTP_2 => Version::Http2,
+            _ => Version::Http3,
         }
     }
 
@@ -126,6 +127,16 @@ impl ResponseHead {
             length => length,
         };
         Ok(Self { bytes: text, spans })
+    }
+
+    /// The same for a head that came by HTTP/3.
+    ///
+    /// # Errors
+    /// As for an HTTP/1.1 head.
+    pub fn of_http3(text: Slice, has_no_body: bool, limits: &Limits) -> Result<Self, Error> {
+        let mut head = Self::of_http2(text, has_no_body, limits)?;
+        head.spans.flags |= HTTP_10;
+        Ok(head)
     }
 }
 

@@ -9,3 +9,4 @@ pub(crate) mod running;
 
 pub(crate) use self::embedded::ask;
 pub(crate) use self::running::{Running, split, start};
+pub(crate) mod http3_stage;

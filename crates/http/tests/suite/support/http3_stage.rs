@@ -1,0 +1,315 @@
+//! An HTTP/3 server of a router on one loop and a raw client on another, over a driver or in a network.
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use tidegate::engine::{SessionLimits, SessionStreams, Streams};
+use tidegate::framing::Raw;
+use tidegate::http::{Config, Router};
+use tidegate::http3::{self, qpack, varint};
+use tidegate::quic::{self, Codes, Direction};
+use tidegate::sys::{DatagramOptions, Socket};
+use tidegate::tls::rustls::RootCertStore;
+use tidegate::tls::{self, Certificates, Provider};
+use tidegate::{Backend, Channel, EventLoop, Handler, Outcome, Slice};
+use tidegate_testkit::network::{Network, SimNode};
+
+pub(crate) struct Stage {
+    hosts: Hosts,
+    tls: (tls::ServerConfig, tls::ClientConfig),
+}
+
+enum Hosts {
+    Loops(Vec<EventLoop>),
+    Network(Network, Vec<SimNode>),
+}
+
+const NAME: &str = "sea.example";
+const IPS: [&str; 2] = ["10.0.0.1", "10.0.0.2"];
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// The configurations of TLS of both roles, where the client trusts the server's certificate.
+fn tls() -> (tls::ServerConfig, tls::ClientConfig) {
+    let provider = Provider::of_features().expect("cryptography");
+    let made = rcgen::generate_simple_self_signed([NAME.to_owned()]).expect("a certificate");
+    let key = made.signing_key.serialize_pem();
+    let certificates = Certificates::from_pem(&provider, made.cert.pem().as_bytes(), key.as_bytes()).expect("PEM");
+    let mut roots = RootCertStore::empty();
+    roots.add(made.cert.der().clone()).expect("a certificate");
+    let server = tls::ServerConfig::builder(&provider, certificates).alpn(["h3"]).build().expect("a configuration");
+    let client = tls::ClientConfig::builder(&provider, roots).expect("roots").alpn(["h3"]).build();
+    (server, client.expect("a configuration"))
+}
+
+impl Stage {
+    /// Runs a scenario on epoll, on io_uring where it is there, and in the simulated network.
+    pub(crate) fn each(scenario: impl Fn(&mut Self)) {
+        let mut all = vec![Hosts::Loops((0..2).map(|_| EventLoop::readiness().expect("a loop")).collect())];
+        match tidegate::sys::uring::Uring::probe() {
+            Ok(_) => all.push(Hosts::Loops((0..2).map(|_| EventLoop::on(Backend::Uring).expect("a loop")).collect())),
+            Err(error) => println!("skipped: there is no io_uring here: {error}"),
+        }
+        let network = Network::new(1);
+        let nodes = IPS.map(|ip| network.host(ip).node());
+        all.push(Hosts::Network(network, nodes.into()));
+        for hosts in all {
+            scenario(&mut Self { hosts, tls: tls() });
+        }
+    }
+
+    pub(crate) fn with<T>(&mut self, number: usize, act: impl FnOnce(&mut EventLoop) -> T) -> T {
+        match &mut self.hosts {
+            Hosts::Loops(loops) => act(&mut loops[number]),
+            Hosts::Network(_, nodes) => nodes[number].with(act),
+        }
+    }
+
+    fn socket(&self, number: usize) -> Socket {
+        let options = DatagramOptions::default();
+        let socket = match &self.hosts {
+            Hosts::Loops(_) => Socket::bind_datagrams(SocketAddr::from(([127, 0, 0, 1], 0)), &options),
+            Hosts::Network(network, _) => network.host(IPS[number]).datagrams(0, &options),
+        };
+        socket.expect("a socket")
+    }
+
+    /// Runs a server on the first loop.
+    pub(crate) fn serve<S: 'static>(&mut self, config: Config, router: Router<S>) -> SocketAddr {
+        self.serve_with(quic::TransportLimits::default(), config, router)
+    }
+
+    pub(crate) fn serve_with<S: 'static>(
+        &mut self,
+        limits: quic::TransportLimits,
+        config: Config,
+        router: Router<S>,
+    ) -> SocketAddr {
+        let (config, services) = config.http3_services(router);
+        let quic = quic::ServerConfig::new(&self.tls.0, limits).expect("limits").codes(Codes::HTTP3);
+        let make = move || http3::Endpoint::server(config.clone(), quic.endpoint(0));
+        let (socket, options) = (self.socket(0), DatagramOptions::default());
+        let bound = self
+            .with(0, |event_loop| event_loop.bind_sessions(socket, &options, SessionLimits::default(), make, services));
+        bound.expect("an address").ip().expect("an IP address")
+    }
+
+    /// A client on the second loop that is connected, and has sent SETTINGS.
+    pub(crate) fn connect(&mut self, server: SocketAddr) -> Peer {
+        let peer = self.connect_silently(server);
+        let sender = peer.clone();
+        let own = self.task(async move { sender.open_uni(&[CONTROL, &frame(SETTINGS, b"")].concat()) });
+        Peer { _own: Some(Rc::new(own)), ..peer }
+    }
+
+    /// The same without a control stream.
+    pub(crate) fn connect_silently(&mut self, server: SocketAddr) -> Peer {
+        let config = quic::ClientConfig::new(&self.tls.1, quic::TransportLimits::default()).expect("limits");
+        let (socket, options) = (self.socket(1), DatagramOptions::default());
+        let opened = Rc::<RefCell<Vec<u8>>>::default();
+        let control = opened.clone();
+        let services = move |_| {
+            let control = control.clone();
+            let unidirectional = Streams::handle(move || (Raw, Collect(control.clone())));
+            SessionStreams { unidirectional: Some(unidirectional), bidirectional: None }
+        };
+        let endpoint = config.endpoint();
+        let opened_endpoint = self.with(1, |event_loop| {
+            event_loop.open_sessions(socket, &options, SessionLimits::default(), endpoint, services)
+        });
+        let client = quic::Connector::new(opened_endpoint.expect("a socket"), &config);
+        let connection = self.task(async move { client.connect(server, NAME).await.expect("a connection") });
+        Peer { connection: Rc::new(connection), control: opened, _own: None }
+    }
+
+    /// Runs until `is_so`.
+    pub(crate) fn run_until(&mut self, mut is_so: impl FnMut() -> bool) {
+        match &mut self.hosts {
+            Hosts::Loops(loops) => {
+                let deadline = Instant::now() + PATIENCE;
+                while !is_so() {
+                    assert!(Instant::now() < deadline, "it takes too long");
+                    for event_loop in loops.iter_mut() {
+                        event_loop.turn(Some(Duration::from_millis(1))).expect("a turn");
+                    }
+                }
+            }
+            Hosts::Network(network, _) => assert!(network.run_until(PATIENCE, is_so), "it takes too long"),
+        }
+    }
+
+    /// Runs a task on the second loop to its end.
+    pub(crate) fn task<T: 'static>(&mut self, future: impl Future<Output = T> + 'static) -> T {
+        let mut task = self.with(1, |event_loop| event_loop.spawn(future));
+        self.run_until(|| task.is_finished());
+        match Pin::new(&mut task).poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(output) => output.expect("an output"),
+            Poll::Pending => unreachable!("it has ended"),
+        }
+    }
+
+    /// The code with which the server closes a connection.
+    pub(crate) fn closed(&mut self, peer: &Peer) -> u64 {
+        let connection = peer.connection.clone();
+        match self.task(async move { connection.closed().await }) {
+            quic::ConnectionError::ClosedByPeer { code, .. } => code,
+            error => panic!("{error}"),
+        }
+    }
+}
+
+/// Collects the bytes of the server's unidirectional streams.
+struct Collect(Rc<RefCell<Vec<u8>>>);
+
+impl Handler<Raw> for Collect {
+    type Post = ();
+
+    fn message(&mut self, bytes: Slice, _: &mut tidegate::Context<'_, Raw>) -> Outcome<Raw> {
+        self.0.borrow_mut().extend_from_slice(&bytes);
+        Outcome::Continue
+    }
+}
+
+/// A connection of a client that writes frames by hand.
+#[derive(Clone)]
+pub(crate) struct Peer {
+    pub(crate) connection: Rc<quic::Connection>,
+    /// The bytes of the server's control stream.
+    pub(crate) control: Rc<RefCell<Vec<u8>>>,
+    /// The client's control stream.
+    _own: Option<Rc<Channel<Raw>>>,
+}
+
+/// A response, or the reason for which there is none.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Received {
+    pub(crate) status: String,
+    pub(crate) fields: Vec<(String, String)>,
+    pub(crate) trailers: Vec<(String, String)>,
+    pub(crate) body: Vec<u8>,
+    /// The stream was reset.
+    pub(crate) reset: Option<String>,
+}
+
+impl Received {
+    pub(crate) fn text(&self) -> &str {
+        std::str::from_utf8(&self.body).expect("text")
+    }
+
+    pub(crate) fn field(&self, name: &str) -> Option<&str> {
+        self.fields.iter().find(|(other, _)| other == name).map(|(_, value)| &**value)
+    }
+
+    /// Whether the stream was reset with this code of HTTP/3.
+    pub(crate) fn is_reset_with(&self, code: http3::ErrorCode) -> bool {
+        self.reset.as_ref().is_some_and(|reason| reason.contains(&code.0.to_string()))
+    }
+}
+
+impl Peer {
+    /// Opens a unidirectional stream with these bytes.
+    pub(crate) fn open_uni(&self, bytes: &[u8]) -> Channel<Raw> {
+        let mut channel = self.connection.open(Direction::Unidirectional, Raw).expect("a stream");
+        channel.send(bytes.to_vec().into()).expect("room");
+        channel
+    }
+
+    /// Opens a request stream with these bytes.
+    pub(crate) async fn open(&self, bytes: &[u8]) -> Channel<Raw> {
+        let mut channel = self.connection.open_when_allowed(Direction::Bidirectional, Raw).await.expect("a stream");
+        channel.send(bytes.to_vec().into()).expect("room");
+        channel
+    }
+
+    /// Sends the bytes of a request and the end of its stream, and reads the response.
+    pub(crate) async fn ask(&self, bytes: &[u8]) -> Received {
+        let mut channel = self.open(bytes).await;
+        channel.shutdown_write();
+        receive(&mut channel).await
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Received {
+        self.ask(&request("GET", path, &[])).await
+    }
+}
+
+/// Reads a response.
+pub(crate) async fn receive(channel: &mut Channel<Raw>) -> Received {
+    let (mut wire, mut received) = (Vec::new(), Received::default());
+    loop {
+        match channel.recv().await {
+            Ok(Some(bytes)) => wire.extend_from_slice(&bytes),
+            Ok(None) => break,
+            Err(error) => {
+                received.reset = Some(error.to_string());
+                break;
+            }
+        }
+    }
+    let mut rest = &wire[..];
+    while let Some((kind, payload, after)) = split(rest) {
+        rest = after;
+        match kind {
+            DATA => received.body.extend_from_slice(payload),
+            HEADERS => {
+                let mut fields = Vec::new();
+                let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+                let field = |name: &[u8], value: &[u8]| fields.push((text(name), text(value)));
+                qpack::decode(payload, &mut Vec::new(), field).expect("a section");
+                match fields.first() {
+                    Some((name, status)) if name == ":status" => {
+                        received.status = status.clone();
+                        received.fields = fields.split_off(1);
+                    }
+                    _ => received.trailers = fields,
+                }
+            }
+            _ => {}
+        }
+    }
+    received
+}
+
+/// The first frame, and the bytes behind it.
+pub(crate) fn split(wire: &[u8]) -> Option<(u64, &[u8], &[u8])> {
+    let (kind, first) = varint::read(wire)?;
+    let (length, second) = varint::read(&wire[first..])?;
+    let (payload, after) = wire[first + second..].split_at_checked(usize::try_from(length).ok()?)?;
+    Some((kind, payload, after))
+}
+
+pub(crate) const DATA: u64 = 0;
+pub(crate) const HEADERS: u64 = 1;
+pub(crate) const SETTINGS: u64 = 4;
+pub(crate) const GOAWAY: u64 = 7;
+pub(crate) const PRIORITY_UPDATE: u64 = 0xf0700;
+/// The type of a control stream.
+pub(crate) const CONTROL: &[u8] = &[0];
+
+pub(crate) fn frame(kind: u64, payload: &[u8]) -> Vec<u8> {
+    let mut wire = Vec::new();
+    varint::write(kind, &mut wire);
+    varint::write(payload.len() as u64, &mut wire);
+    wire.extend_from_slice(payload);
+    wire
+}
+
+/// A HEADERS frame.
+pub(crate) fn headers(fields: &[(&str, &str)]) -> Vec<u8> {
+    let mut section = Vec::new();
+    qpack::encode_prefix(&mut section);
+    for (name, value) in fields {
+        qpack::encode(name.as_bytes(), value.as_bytes(), false, &mut section);
+    }
+    frame(HEADERS, &section)
+}
+
+/// The head of a request.
+pub(crate) fn request(method: &str, path: &str, more: &[(&str, &str)]) -> Vec<u8> {
+    let start = [(":method", method), (":scheme", "https"), (":authority", NAME), (":path", path)];
+    headers(&[&start, more].concat())
+}

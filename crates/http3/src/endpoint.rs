@@ -1,0 +1,471 @@
+//! `Endpoint`: HTTP/3 on the sessions of a QUIC endpoint, free of I/O.
+//!
+//! It stands between the engine and QUIC: both see a [`StreamEndpoint`]. The unidirectional streams of a connection end
+//! here, at its [`Connection`]; request streams pass, with a [`RequestStream`](crate::RequestStream) as their filter in the
+//! engine. An idle connection has no stream in the engine.
+//!
+//! It counts abuse: requests that the peer resets, and those that this side is made to reset. A drain has two steps (RFC
+//! 9114 §5.2): a GOAWAY that permits the requests on their way, and two round trips later one that names the first request
+//! that is not accepted. Connections without a request stay for two round trips more, so that the peer has both.
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tidegate_codec::mux::{OpenError, ResetCause};
+use tidegate_codec::{
+    Datagram, DatagramError, Direction, Handshake, ReadEnd, SessionEvent, SessionNumber, StreamEndpoint, StreamNumber,
+    Transmits, WriteRefused,
+};
+
+use crate::connection::{Admission, Connection, ConnectionRole, Event};
+use crate::error::{Error, ErrorCode, Violation};
+use crate::limits::Config;
+use crate::settings::Settings;
+
+/// HTTP/3 for the sessions of a QUIC endpoint `E`, free of I/O. It is a [`StreamEndpoint`] as `E` is, and its bidirectional
+/// streams are requests: their codec is [`server_stream`](crate::server_stream) or [`client_stream`](crate::client_stream).
+///
+/// QUIC has to send the numbers of HTTP/3 (RFC 9114 §8.1) for the causes of resets.
+pub struct Endpoint<E> {
+    quic: E,
+    config: Arc<Config>,
+    role: ConnectionRole,
+    sessions: HashMap<SessionNumber, Box<Session>>,
+    /// Events for the caller.
+    events: VecDeque<SessionEvent>,
+    drain: Drain,
+    /// The time of the last call that had one.
+    now: Option<Instant>,
+}
+
+/// A connection, and its control stream.
+struct Session {
+    connection: Connection,
+    control: StreamNumber,
+    /// Bytes of the control stream that QUIC does not take yet.
+    unsent: Vec<u8>,
+    /// When the requests of a client came whose responses are not complete.
+    requests: HashMap<u64, Instant>,
+}
+
+impl Session {
+    /// A request is over. Returns when it came, unless its response was complete.
+    fn end_request(&mut self, stream: u64) -> Option<Instant> {
+        let came = self.requests.remove(&stream);
+        if self.requests.is_empty() {
+            // An idle connection keeps no memory for them.
+            self.requests = HashMap::new();
+        }
+        came
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Drain {
+    None,
+    /// The first GOAWAY was sent; the second one follows then.
+    Announced(Instant),
+    /// The second GOAWAY was sent; the peers have it then.
+    Named(Instant),
+    Ending,
+}
+
+impl<E: StreamEndpoint> Endpoint<E> {
+    /// The side of a server.
+    #[must_use]
+    pub fn server(config: Arc<Config>, quic: E) -> Self {
+        Self::new(ConnectionRole::Server, config, quic)
+    }
+
+    /// The side of a client.
+    #[must_use]
+    pub fn client(config: Arc<Config>, quic: E) -> Self {
+        Self::new(ConnectionRole::Client, config, quic)
+    }
+
+    fn new(role: ConnectionRole, config: Arc<Config>, quic: E) -> Self {
+        let (sessions, events) = <(HashMap<_, _>, VecDeque<_>)>::default();
+        Self { quic, config, role, sessions, events, drain: Drain::None, now: None }
+    }
+
+    /// QUIC.
+    pub fn quic(&self) -> &E {
+        &self.quic
+    }
+
+    /// The settings of a peer, once they have come.
+    #[must_use]
+    pub fn peer_settings(&self, session: SessionNumber) -> Option<&Settings> {
+        self.sessions.get(&session)?.connection.peer_settings()
+    }
+
+    /// An event of QUIC. Returns the event that the caller gets.
+    fn on_event(&mut self, event: SessionEvent, now: Instant) -> Option<SessionEvent> {
+        match event {
+            SessionEvent::Established { session, .. } => {
+                self.begin(session, now);
+                Some(event)
+            }
+            SessionEvent::Opened { stream, direction: Direction::Unidirectional } => {
+                self.read_uni(stream, now);
+                None
+            }
+            SessionEvent::Readable(stream) if is_uni(stream) => {
+                self.read_uni(stream, now);
+                None
+            }
+            SessionEvent::Writable(stream) if is_uni(stream) => {
+                self.flush(stream.session, now);
+                None
+            }
+            SessionEvent::Stopped { stream, .. } if is_uni(stream) => {
+                let stopped = self.connection(stream.session).map(Connection::handle_control_stopped);
+                self.check(stream.session, stopped, now);
+                None
+            }
+            SessionEvent::Opened { stream, .. } => self.on_request(stream, now).then_some(event),
+            SessionEvent::Stopped { stream, is_unneeded, .. } => {
+                if !is_unneeded {
+                    self.on_reset(stream, now);
+                }
+                Some(event)
+            }
+            SessionEvent::Ended { session, .. } => {
+                self.sessions.remove(&session);
+                Some(event)
+            }
+            event => Some(event),
+        }
+    }
+
+    fn connection(&mut self, session: SessionNumber) -> Option<&mut Connection> {
+        Some(&mut self.sessions.get_mut(&session)?.connection)
+    }
+
+    /// A connection is established: SETTINGS are the first bytes of our control stream.
+    fn begin(&mut self, session: SessionNumber, now: Instant) {
+        let Ok(control) = self.quic.open(session, Direction::Unidirectional) else {
+            // RFC 9114 §6.2: a peer permits at least three.
+            let (code, reason) = (ErrorCode::GENERAL_PROTOCOL_ERROR, Violation::StreamCreation);
+            return self.lose(session, code, Box::new(Error::from(reason)), now);
+        };
+        // SETTINGS and GOAWAY go before bodies.
+        self.quic.set_urgency(control, 0);
+        let connection = match self.role {
+            ConnectionRole::Server => Connection::server(self.config.clone()),
+            ConnectionRole::Client => Connection::client(self.config.clone()),
+        };
+        self.sessions
+            .insert(session, Box::new(Session { connection, control, unsent: Vec::new(), requests: HashMap::new() }));
+        self.flush(session, now);
+    }
+
+    /// The peer has opened a request stream. Returns whether it is accepted.
+    fn on_request(&mut self, stream: StreamNumber, now: Instant) -> bool {
+        let Some(session) = self.sessions.get_mut(&stream.session) else { return false };
+        match session.connection.handle_request(stream.stream, now) {
+            Ok(Admission::Accepted(priority)) => {
+                session.requests.insert(stream.stream, now);
+                if let Some(priority) = priority {
+                    self.quic.set_urgency(stream, priority.urgency);
+                }
+                true
+            }
+            Ok(Admission::Rejected) => {
+                let cause = ResetCause::Code(ErrorCode::REQUEST_REJECTED.0);
+                self.quic.close(stream, Some(cause), true);
+                false
+            }
+            Err(error) => {
+                self.fail(stream.session, error, now);
+                false
+            }
+        }
+    }
+
+    /// Reads a unidirectional stream of the peer.
+    fn read_uni(&mut self, stream: StreamNumber, now: Instant) {
+        let mut space = [0; UNI_READ_BYTES];
+        loop {
+            let Some(session) = self.sessions.get_mut(&stream.session) else { return };
+            let (count, end) = self.quic.read(stream, &mut space);
+            let bytes = space.get(..count).unwrap_or_default();
+            let connection = &mut session.connection;
+            let mut handled = if count > 0 { connection.handle_uni(stream.stream, bytes, now) } else { Ok(()) };
+            if matches!(end, ReadEnd::Ended | ReadEnd::Reset(_)) {
+                handled = handled.and_then(|()| connection.handle_uni_end(stream.stream));
+            }
+            if !self.check(stream.session, Some(handled), now) {
+                return;
+            }
+            self.handle_events(stream.session);
+            if end != ReadEnd::More {
+                return self.flush(stream.session, now);
+            }
+        }
+    }
+
+    /// Events of a connection's unidirectional streams.
+    fn handle_events(&mut self, number: SessionNumber) {
+        let Self { quic, sessions, .. } = self;
+        let Some(session) = sessions.get_mut(&number) else { return };
+        while let Some(event) = session.connection.poll_event() {
+            let at = |stream| StreamNumber { session: number, stream };
+            match event {
+                Event::Priority { stream, priority } => quic.set_urgency(at(stream), priority.urgency),
+                Event::StopUni { stream, code } => {
+                    quic.close(at(stream), Some(ResetCause::Code(code.0)), false);
+                    // An unknown stream may end.
+                    let _ended = session.connection.handle_uni_end(stream);
+                }
+                Event::Settings(_) | Event::GoAway { .. } => {}
+            }
+        }
+    }
+
+    /// Writes to the control stream.
+    fn flush(&mut self, number: SessionNumber, now: Instant) {
+        let Self { quic, sessions, .. } = self;
+        let Some(session) = sessions.get_mut(&number) else { return };
+        while let Some(bytes) = session.connection.poll_control() {
+            session.unsent.extend_from_slice(&bytes);
+        }
+        if session.unsent.is_empty() {
+            return;
+        }
+        match quic.write(session.control, &session.unsent) {
+            Ok(count) if count == session.unsent.len() => session.unsent = Vec::new(),
+            Ok(count) => drop(session.unsent.drain(..count)),
+            Err(WriteRefused) => self.fail(number, Violation::ClosedCriticalStream.into(), now),
+        }
+    }
+
+    /// The peer has reset or stopped a stream.
+    fn on_reset(&mut self, stream: StreamNumber, now: Instant) {
+        if let Some(session) = self.sessions.get_mut(&stream.session)
+            && let Some(came) = session.end_request(stream.stream)
+        {
+            let counted = session.connection.handle_request_reset(now.saturating_duration_since(came), now);
+            self.check(stream.session, Some(counted), now);
+        }
+    }
+
+    fn count_abuse(&mut self, session: SessionNumber, now: Instant) {
+        if self.role == ConnectionRole::Server {
+            let counted = self.connection(session).map(|connection| connection.count_abuse(now));
+            self.check(session, counted, now);
+        }
+    }
+
+    /// Ends a connection that has failed. Returns whether it goes on.
+    fn check(&mut self, session: SessionNumber, result: Option<Result<(), Error>>, now: Instant) -> bool {
+        if let Some(Err(error)) = result {
+            self.fail(session, error, now);
+            return false;
+        }
+        true
+    }
+
+    #[cold]
+    fn fail(&mut self, session: SessionNumber, error: Error, now: Instant) {
+        self.lose(session, error.code(), Box::new(error), now);
+    }
+
+    #[cold]
+    fn lose(&mut self, session: SessionNumber, code: ErrorCode, reason: Box<dyn std::error::Error>, now: Instant) {
+        self.sessions.remove(&session);
+        self.quic.end_session(session, Some(ResetCause::Code(code.0)), now);
+        self.events.push_back(SessionEvent::Ended { session, reason });
+    }
+
+    /// The time between two steps of a drain: two round trips.
+    fn grace(&self) -> Duration {
+        let round_trip = self.sessions.keys().filter_map(|session| self.quic.round_trip(*session)).max();
+        round_trip.map_or(GRACE_MIN, |time| (time * 2).clamp(GRACE_MIN, GRACE_MAX))
+    }
+
+    fn each_connection(&mut self, now: Instant, act: impl Fn(&mut Connection)) {
+        let numbers: Vec<_> = self.sessions.keys().copied().collect();
+        for number in numbers {
+            if let Some(connection) = self.connection(number) {
+                act(connection);
+            }
+            self.flush(number, now);
+        }
+    }
+}
+
+impl<E: StreamEndpoint> tidegate_codec::Endpoint for Endpoint<E> {
+    fn handle_datagram(&mut self, datagram: Datagram, now: Instant) {
+        self.now = Some(now);
+        self.quic.handle_datagram(datagram, now);
+    }
+
+    fn takes_runs(&self) -> bool {
+        self.quic.takes_runs()
+    }
+
+    fn poll_transmit(&mut self, now: Instant, transmits: &mut Transmits) {
+        self.quic.poll_transmit(now, transmits);
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        let second = match self.drain {
+            Drain::Announced(at) | Drain::Named(at) => Some(at),
+            Drain::None | Drain::Ending => None,
+        };
+        [self.quic.poll_timeout(), second].into_iter().flatten().min()
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        self.now = Some(now);
+        self.quic.handle_timeout(now);
+        match self.drain {
+            Drain::Announced(at) if at <= now => {
+                self.drain = Drain::Named(now + self.grace());
+                self.each_connection(now, Connection::end_drain);
+            }
+            Drain::Named(at) if at <= now => self.drain = Drain::Ending,
+            _ => {}
+        }
+    }
+
+    fn failed(&mut self, error: DatagramError, now: Instant) {
+        self.quic.failed(error, now);
+    }
+
+    fn drain(&mut self, now: Instant) {
+        self.quic.drain(now);
+        if self.drain == Drain::None {
+            let is_idle = self.sessions.is_empty();
+            self.drain = if is_idle { Drain::Ending } else { Drain::Announced(now + self.grace()) };
+            self.each_connection(now, Connection::drain);
+        }
+    }
+
+    fn is_drained(&self) -> bool {
+        self.quic.is_drained()
+    }
+}
+
+impl<E: StreamEndpoint> StreamEndpoint for Endpoint<E> {
+    fn poll_event(&mut self, now: Instant) -> Option<SessionEvent> {
+        self.now = Some(now);
+        loop {
+            if let Some(event) = self.events.pop_front() {
+                return Some(event);
+            }
+            let event = self.quic.poll_event(now)?;
+            if let Some(event) = self.on_event(event, now) {
+                return Some(event);
+            }
+        }
+    }
+
+    fn read(&mut self, stream: StreamNumber, space: &mut [u8]) -> (usize, ReadEnd) {
+        let read = self.quic.read(stream, space);
+        if let (ReadEnd::Reset(_), Some(now)) = (read.1, self.now) {
+            self.on_reset(stream, now);
+        }
+        read
+    }
+
+    fn write(&mut self, stream: StreamNumber, bytes: &[u8]) -> Result<usize, WriteRefused> {
+        self.quic.write(stream, bytes)
+    }
+
+    fn finish(&mut self, stream: StreamNumber) {
+        if let Some(session) = self.sessions.get_mut(&stream.session)
+            && session.end_request(stream.stream).is_some()
+        {
+            session.connection.credit_request();
+        }
+        self.quic.finish(stream);
+    }
+
+    fn close(&mut self, stream: StreamNumber, cause: Option<ResetCause>, resets: bool) {
+        let Some(now) = self.now else { return self.quic.close(stream, cause, resets) };
+        if let Some(ResetCause::Session(code)) = cause {
+            let code = ErrorCode(code);
+            return self.lose(stream.session, code, Box::new(code), now);
+        }
+        self.quic.close(stream, cause, resets);
+        if let Some(session) = self.sessions.get_mut(&stream.session) {
+            session.end_request(stream.stream);
+        }
+        if is_peers_fault(cause) {
+            self.count_abuse(stream.session, now);
+        }
+    }
+
+    fn open(&mut self, session: SessionNumber, direction: Direction) -> Result<StreamNumber, OpenError> {
+        if !self.connection(session).is_some_and(|connection| connection.may_request()) {
+            return Err(OpenError::Ending);
+        }
+        self.quic.open(session, direction)
+    }
+
+    fn end_session(&mut self, session: SessionNumber, cause: Option<ResetCause>, now: Instant) {
+        self.sessions.remove(&session);
+        let cause = cause.map(|cause| match cause {
+            // At the end of a drain nothing is wrong with the connection.
+            ResetCause::Refused if self.drain != Drain::None => ResetCause::Code(ErrorCode::NO_ERROR.0),
+            ResetCause::Refused => ResetCause::Code(ErrorCode::EXCESSIVE_LOAD.0),
+            cause => cause,
+        });
+        self.quic.end_session(session, cause, now);
+    }
+
+    fn round_trip(&self, session: SessionNumber) -> Option<Duration> {
+        self.quic.round_trip(session)
+    }
+
+    fn keeps_idle_sessions(&self) -> bool {
+        matches!(self.drain, Drain::Announced(_) | Drain::Named(_))
+    }
+
+    fn set_urgency(&mut self, stream: StreamNumber, urgency: u8) {
+        self.quic.set_urgency(stream, urgency);
+    }
+
+    fn handshake(&self, session: SessionNumber) -> Option<Handshake> {
+        self.quic.handshake(session)
+    }
+}
+
+/// QUIC: a client connects by it.
+impl<E> AsMut<E> for Endpoint<E> {
+    fn as_mut(&mut self) -> &mut E {
+        &mut self.quic
+    }
+}
+
+impl<E> fmt::Debug for Endpoint<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Endpoint").field("sessions", &self.sessions.len()).finish_non_exhaustive()
+    }
+}
+
+/// Whether a stream has one direction (RFC 9000 §2.1).
+fn is_uni(stream: StreamNumber) -> bool {
+    stream.stream & 2 != 0
+}
+
+/// Whether the peer makes this side reset a request.
+fn is_peers_fault(cause: Option<ResetCause>) -> bool {
+    const CODES: [ErrorCode; 3] = [ErrorCode::MESSAGE_ERROR, ErrorCode::REQUEST_INCOMPLETE, ErrorCode::EXCESSIVE_LOAD];
+    match cause {
+        Some(ResetCause::Violation) => true,
+        Some(ResetCause::Code(code)) => CODES.contains(&ErrorCode(code)),
+        _ => false,
+    }
+}
+
+/// Unidirectional streams are read in pieces of this many bytes.
+const UNI_READ_BYTES: usize = 2048;
+
+/// Bounds of the time between the two steps of a drain.
+const GRACE_MIN: Duration = Duration::from_millis(5);
+const GRACE_MAX: Duration = Duration::from_secs(1);
