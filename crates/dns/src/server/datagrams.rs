@@ -87,9 +87,10 @@ impl<H: QueryHandler> DatagramServer<H> {
             let parts = QueryParts::of(&query);
             return self.send(datagram, parts.encode(&refusal, bytes_max), Some(&query), now);
         }
-        match begin(&*self.handler, query, Some(client), bytes_max, now) {
+        let can_wait = self.has_room(client);
+        match begin(&*self.handler, query, Some(client), bytes_max, now, can_wait) {
             Begun::Ready(message) => self.send(datagram, message, Some(&query), now),
-            Begun::Waiting(parts, future) if self.has_room(client) => {
+            Begun::Waiting(parts, future) if can_wait => {
                 let (waiting, waker) = (self.waiting.clone(), self.waker.clone());
                 let place = Place::take(&waiting, client);
                 // The address alone: a task keeps no memory of the batch.
@@ -102,6 +103,7 @@ impl<H: QueryHandler> DatagramServer<H> {
                     waker.wake();
                 }));
             }
+            // Another handler than a `Forwarder`, which does not look at `can_wait`.
             Begun::Waiting(parts, _) => {
                 count(&self.counters.overloaded);
                 let message = parts.encode(&Response::of_code(ResponseCode::SERVFAIL), bytes_max);
@@ -217,13 +219,17 @@ fn kind(message: &[u8]) -> ResponseKind {
 #[cfg(test)]
 mod tests {
     use std::net::SocketAddr;
+    use std::time::Duration;
 
     use tidegate_buffer::Pool;
+    use tidegate_testkit::network::Network;
 
     use super::*;
     use crate::records::{Question, Rdata, Record};
-    use crate::server::{RateLimits, Responder, ServerMetrics};
-    use crate::{Header, MessageWriter, RecordType};
+    use crate::server::{Forwarder, RateLimits, Responder, ServerMetrics};
+    use crate::{
+        CacheConfig, Header, MessageWriter, NameServer, RecordType, ResolverConfig, SharedCache, StubResolver,
+    };
 
     /// Ten records for each name.
     struct Ten;
@@ -236,6 +242,59 @@ mod tests {
             }
             response
         }
+    }
+
+    /// The codes of the responses that a server has ready.
+    fn codes<H: QueryHandler>(server: &mut DatagramServer<H>, now: Instant) -> Vec<ResponseCode> {
+        let pool = Pool::new();
+        let mut transmits = Transmits::new(&pool);
+        server.poll_transmit(now, &mut transmits);
+        let code = |sent: &Transmit| MessageView::parse(&sent.payload).unwrap().response_code();
+        transmits.iter().map(code).collect()
+    }
+
+    fn ask<H: QueryHandler>(server: &mut DatagramServer<H>, peer: &str, host: &str, now: Instant) {
+        let question = Question::new(host.parse().unwrap(), RecordType::A);
+        let query = MessageWriter::new(Header::query(7)).question(&question).unwrap().finish();
+        server.handle_datagram(Datagram::new(Pool::new().copy(&query), peer.parse().unwrap()), now);
+    }
+
+    /// Runs a test on a loop of a simulated network.
+    fn on_a_loop<T: 'static>(test: impl Future<Output = T> + 'static) -> T {
+        let network = Network::new(1);
+        let node = network.host("10.0.0.1").node();
+        let task = node.spawn(test);
+        network.run_task(Duration::from_secs(600), task)
+    }
+
+    #[test]
+    fn a_client_without_room_begins_no_lookup_and_leaves_those_of_others() {
+        on_a_loop(async {
+            let cache = SharedCache::new(CacheConfig::default());
+            let (now, known, data) = (task::now(), "known.example".parse().unwrap(), Rdata::a([192, 0, 2, 1].into()));
+            cache.with(|cache| cache.insert(&known, RecordType::A, &[data], 60, now));
+            let config = ResolverConfig { lookups_max: 3, ..ResolverConfig::default() };
+            let upstream = NameServer::at("10.0.0.53:53".parse().unwrap());
+            let resolver = StubResolver::simulated(vec![upstream], config, cache, 1, |_| {
+                Err(std::io::ErrorKind::AddrNotAvailable.into())
+            });
+            let metrics = ServerMetrics::new();
+            let forwarder = Rc::new(Forwarder::new(resolver.clone(), &metrics));
+            let limits = ServerLimits { in_flight_per_client_max: 2, ..ServerLimits::default() };
+            let counters = metrics.register();
+            let mut server = DatagramServer::new(forwarder, None, limits, counters, EndpointWaker::default());
+            for host in 0..10 {
+                ask(&mut server, "127.0.0.1:5300", &format!("h{host}.example"), now);
+            }
+            assert_eq!(codes(&mut server, now), [ResponseCode::SERVFAIL; 8]);
+            assert_eq!((resolver.lookups_in_flight(), metrics.counts().overloaded), (2, 8));
+            ask(&mut server, "127.0.0.1:5300", "known.example", now);
+            assert_eq!(codes(&mut server, now), [ResponseCode::NOERROR]);
+            ask(&mut server, "127.0.0.2:5300", "other.example", now);
+            assert_eq!(codes(&mut server, now), []);
+            assert_eq!((resolver.lookups_in_flight(), metrics.counts().overloaded), (3, 8));
+            assert_eq!((metrics.counts().cache_hits, metrics.counts().cache_misses), (1, 3));
+        });
     }
 
     /// How many whole and how many truncated responses a hundred queries of peers get.

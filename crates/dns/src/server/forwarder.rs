@@ -81,6 +81,11 @@ impl QueryHandler for Forwarder {
             count(&self.counters.cache_hits);
             return Reply::Message(message);
         }
+        if !query.can_wait {
+            let cached = self.resolver.cached(&query.question.name, query.question.record_type, query.now);
+            count(if cached.is_some() { &self.counters.cache_hits } else { &self.counters.overloaded });
+            return response_of(&cached.unwrap_or(Err(LookupError::Overloaded))).into();
+        }
         match self.resolver.begin_lookup(&query.question.name, query.question.record_type, query.now) {
             BegunLookup::Ready(result) => {
                 count(&self.counters.cache_hits);

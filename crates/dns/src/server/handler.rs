@@ -105,7 +105,7 @@ where
         if self.client.is_none() {
             self.client = cx.peer().ip().map(|address| address.ip().to_canonical());
         }
-        match begin(&*self.handler, query.view(), self.client, None, cx.now()) {
+        match begin(&*self.handler, query.view(), self.client, None, cx.now(), true) {
             Begun::Ready(message) => match cx.send(message) {
                 Ok(_) => Outcome::Continue,
                 Err(error) => Outcome::fail(error),
