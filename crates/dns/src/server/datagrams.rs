@@ -34,6 +34,7 @@ pub(super) struct DatagramServer<H> {
     ready: Vec<Transmit>,
     waiting: Rc<Waiting>,
     waker: EndpointWaker,
+    is_draining: bool,
 }
 
 /// Queries for whose responses tasks wait.
@@ -60,7 +61,7 @@ impl<H: QueryHandler> DatagramServer<H> {
     ) -> Self {
         let (ready, waiting) = (Vec::new(), Rc::default());
         let limiter = limits.rates.map(RateLimiter::new);
-        Self { handler, access, limits, limiter, counters, ready, waiting, waker }
+        Self { handler, access, limits, limiter, counters, ready, waiting, waker, is_draining: false }
     }
 
     fn answer(&mut self, datagram: &Datagram, now: Instant) {
@@ -87,7 +88,7 @@ impl<H: QueryHandler> DatagramServer<H> {
             let parts = QueryParts::of(&query);
             return self.send(datagram, parts.encode(&refusal, bytes_max), Some(&query), now);
         }
-        let can_wait = self.has_room(client);
+        let can_wait = !self.is_draining && self.has_room(client);
         match begin(&*self.handler, query, Some(client), bytes_max, now, can_wait) {
             Begun::Ready(message) => self.send(datagram, message, Some(&query), now),
             Begun::Waiting(parts, future) if can_wait => {
@@ -171,9 +172,13 @@ impl<H: QueryHandler> Endpoint for DatagramServer<H> {
         self.finish(now, transmits);
     }
 
-    // A drain: lookups in flight end, and their responses leave.
+    // A drain: lookups in flight end, and their responses leave. No further one begins, so it ends under load too.
+    fn drain(&mut self, _now: Instant) {
+        self.is_draining = true;
+    }
+
     fn is_drained(&self) -> bool {
-        self.waiting.in_flight.borrow().all == 0
+        self.waiting.in_flight.borrow().all == 0 && self.waiting.finished.borrow().is_empty()
     }
 }
 
@@ -226,7 +231,7 @@ mod tests {
 
     use super::*;
     use crate::records::{Question, Rdata, Record};
-    use crate::server::{Forwarder, RateLimits, Responder, ServerMetrics};
+    use crate::server::{ClientQuery, Forwarder, RateLimits, Reply, Responder, ServerMetrics};
     use crate::{
         CacheConfig, Header, MessageWriter, NameServer, RecordType, ResolverConfig, SharedCache, StubResolver,
     };
@@ -294,6 +299,37 @@ mod tests {
             assert_eq!(codes(&mut server, now), []);
             assert_eq!((resolver.lookups_in_flight(), metrics.counts().overloaded), (3, 8));
             assert_eq!((metrics.counts().cache_hits, metrics.counts().cache_misses), (1, 3));
+        });
+    }
+
+    /// Each name has no records, after a second.
+    struct Slow;
+
+    impl QueryHandler for Slow {
+        fn query(&self, _query: &ClientQuery<'_>) -> Reply {
+            Reply::later(async {
+                task::sleep(Duration::from_secs(1)).await;
+                Response::of_code(ResponseCode::NOERROR)
+            })
+        }
+    }
+
+    #[test]
+    fn a_drain_ends_though_queries_come() {
+        on_a_loop(async {
+            let (metrics, limits, begun) = (ServerMetrics::new(), ServerLimits::default(), task::now());
+            let counters = metrics.register();
+            let mut server = DatagramServer::new(Rc::new(Slow), None, limits, counters, EndpointWaker::default());
+            ask(&mut server, "127.0.0.1:5300", "first.example", begun);
+            server.drain(begun);
+            assert!(!server.is_drained(), "a query is in flight");
+            task::sleep(Duration::from_millis(500)).await;
+            ask(&mut server, "127.0.0.1:5300", "second.example", task::now());
+            assert_eq!(codes(&mut server, task::now()), [ResponseCode::SERVFAIL]);
+            task::sleep(Duration::from_millis(600)).await;
+            assert!(!server.is_drained(), "a response has not left");
+            assert_eq!(codes(&mut server, task::now()), [ResponseCode::NOERROR]);
+            assert!(server.is_drained());
         });
     }
 
