@@ -299,6 +299,11 @@ mod tests {
             assert_eq!(codes(&mut server, now), []);
             assert_eq!((resolver.lookups_in_flight(), metrics.counts().overloaded), (3, 8));
             assert_eq!((metrics.counts().cache_hits, metrics.counts().cache_misses), (1, 3));
+            // No client is above its limit here, and the resolver is above its own.
+            ask(&mut server, "127.0.0.3:5300", "more.example", now);
+            assert_eq!(codes(&mut server, now), [ResponseCode::SERVFAIL]);
+            let counts = metrics.counts();
+            assert_eq!((counts.overloaded, counts.cache_hits, counts.failures), (9, 1, 0));
         });
     }
 
