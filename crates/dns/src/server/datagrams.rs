@@ -230,6 +230,7 @@ mod tests {
     use tidegate_testkit::network::Network;
 
     use super::*;
+    use crate::edns::Edns;
     use crate::records::{Question, Rdata, Record};
     use crate::server::{ClientQuery, Forwarder, RateLimits, Reply, Responder, ServerMetrics};
     use crate::{
@@ -370,6 +371,32 @@ mod tests {
         assert_eq!((same_machine.0, same_machine.1), (100, 0));
         let unlimited = responses(None, |host| SocketAddr::from(([192, 0, 2, host], 53)));
         assert_eq!((unlimited.0, unlimited.1), (100, 0));
+    }
+
+    #[test]
+    fn a_truncated_response_has_the_opt_record_and_do_of_its_query() {
+        let rates = RateLimits { responses_per_second: 1, burst: 1, slip: 1, ..RateLimits::default() };
+        let (metrics, pool, now) = (ServerMetrics::new(), Pool::new(), Instant::now());
+        let limits = ServerLimits { rates: Some(rates), ..ServerLimits::default() };
+        let counters = metrics.register();
+        let mut server = DatagramServer::new(Rc::new(Ten), None, limits, counters, EndpointWaker::default());
+        let question = Question::new("tides.example".parse().unwrap(), RecordType::A);
+        for dnssec in [None, Some(false), Some(true)] {
+            let writer = MessageWriter::new(Header::query(7)).question(&question).unwrap();
+            let query = match dnssec {
+                Some(wants_dnssec) => writer.edns(&Edns { wants_dnssec, ..Edns::default() }).unwrap().finish(),
+                None => writer.finish(),
+            };
+            for is_truncated in [dnssec.is_some(), true] {
+                server.handle_datagram(Datagram::new(pool.copy(&query), "192.0.2.1:53".parse().unwrap()), now);
+                let mut transmits = Transmits::new(&pool);
+                server.poll_transmit(now, &mut transmits);
+                let sent = transmits.pop().unwrap();
+                let view = MessageView::parse(&sent.payload).unwrap();
+                let edns = view.edns().map(|edns| edns.wants_dnssec);
+                assert_eq!((view.header().is_truncated, edns), (is_truncated, dnssec));
+            }
+        }
     }
 
     #[test]

@@ -138,12 +138,14 @@ fn answers_that_come_again_have_the_letters_the_id_and_the_edns_of_each_query() 
             let header = Header { checking_disabled: round > 3, ..Header::query(id) };
             let writer = MessageWriter::new(header).question(&question).expect("first");
             let has_edns = round % 3 > 0;
-            let wire = if has_edns { writer.edns(&Edns::default()).expect("it fits") } else { writer }.finish();
+            let wants_dnssec = round % 3 == 2;
+            let edns = Edns { wants_dnssec, ..Edns::default() };
+            let wire = if has_edns { writer.edns(&edns).expect("it fits") } else { writer }.finish();
             let reply = exchange(&socket, &wire);
             let view = reply.view();
             assert_eq!((view.header().id, view.header().checking_disabled), (id, round > 3));
             assert!(view.header().is_response && view.header().recursion_available && !view.header().is_truncated);
-            assert_eq!(view.edns().is_some(), has_edns);
+            assert_eq!(view.edns().map(|edns| edns.wants_dnssec), has_edns.then_some(wants_dnssec));
             assert_eq!(view.question().expect("it has one").name.to_name().wire(), question.name.wire());
             let counts = (view.answers().count(), view.authorities().count());
             assert_eq!(counts, [(1, 0), (2, 0), (0, 1), (1, 0)][number]);
