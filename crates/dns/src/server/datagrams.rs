@@ -4,7 +4,6 @@
 //! the endpoint. Rate limits decide when a response leaves, by its kind.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -15,9 +14,9 @@ use tidegate_codec::Endpoint;
 use tidegate_engine::{AdmissionControl, EndpointWaker, task};
 
 use super::counters::{Counters, count};
-use super::limits::ServerLimits;
+use super::in_flight::{InFlight, Place};
 use super::query_handler::{Begun, QueryHandler, begin};
-use super::{QueryParts, RateDecision, RateLimiter, Response, ResponseKind, datagram_bytes_max};
+use super::{QueryParts, RateDecision, RateLimiter, RateLimits, Response, ResponseKind, datagram_bytes_max};
 use crate::edns::ExtendedError;
 use crate::message_view::MessageView;
 use crate::message_writer::EncodedMessage;
@@ -28,10 +27,11 @@ use crate::numbers::ResponseCode;
 pub(super) struct DatagramServer<H> {
     handler: Rc<H>,
     access: Option<Arc<AdmissionControl>>,
-    limits: ServerLimits,
+    in_flight: Rc<InFlight>,
     limiter: Option<RateLimiter>,
     counters: Arc<Counters>,
     ready: Vec<Transmit>,
+    /// Each task that waits has it too.
     waiting: Rc<Waiting>,
     waker: EndpointWaker,
     is_draining: bool,
@@ -42,26 +42,20 @@ pub(super) struct DatagramServer<H> {
 struct Waiting {
     /// Responses that are there now, each with its query.
     finished: RefCell<Vec<(Transmit, QueryParts)>>,
-    in_flight: RefCell<InFlight>,
-}
-
-#[derive(Debug, Default)]
-struct InFlight {
-    all: usize,
-    by_client: HashMap<IpAddr, usize>,
 }
 
 impl<H: QueryHandler> DatagramServer<H> {
     pub(super) fn new(
         handler: Rc<H>,
         access: Option<Arc<AdmissionControl>>,
-        limits: ServerLimits,
+        rates: Option<RateLimits>,
+        in_flight: Rc<InFlight>,
         counters: Arc<Counters>,
         waker: EndpointWaker,
     ) -> Self {
         let (ready, waiting) = (Vec::new(), Rc::default());
-        let limiter = limits.rates.map(RateLimiter::new);
-        Self { handler, access, limits, limiter, counters, ready, waiting, waker, is_draining: false }
+        let limiter = rates.map(RateLimiter::new);
+        Self { handler, access, in_flight, limiter, counters, ready, waiting, waker, is_draining: false }
     }
 
     fn answer(&mut self, datagram: &Datagram, now: Instant) {
@@ -88,12 +82,12 @@ impl<H: QueryHandler> DatagramServer<H> {
             let parts = QueryParts::of(&query);
             return self.send(datagram, parts.encode(&refusal, bytes_max), Some(&query), now);
         }
-        let can_wait = !self.is_draining && self.has_room(client);
+        let can_wait = !self.is_draining && self.in_flight.has_room(Some(client));
         match begin(&*self.handler, query, Some(client), bytes_max, now, can_wait) {
             Begun::Ready(message) => self.send(datagram, message, Some(&query), now),
             Begun::Waiting(parts, future) if can_wait => {
                 let (waiting, waker) = (self.waiting.clone(), self.waker.clone());
-                let place = Place::take(&waiting, client);
+                let place = Place::take(&self.in_flight, Some(client));
                 // The address alone: a task keeps no memory of the batch.
                 let transmit = Transmit::response(datagram, Vec::new());
                 drop(task::spawn(async move {
@@ -101,6 +95,7 @@ impl<H: QueryHandler> DatagramServer<H> {
                     let payload = parts.encode(&response, bytes_max).into_bytes().into();
                     drop(place);
                     waiting.finished.borrow_mut().push((Transmit { payload, ..transmit }, parts));
+                    drop(waiting);
                     waker.wake();
                 }));
             }
@@ -111,12 +106,6 @@ impl<H: QueryHandler> DatagramServer<H> {
                 self.send(datagram, message, Some(&query), now);
             }
         }
-    }
-
-    fn has_room(&self, client: IpAddr) -> bool {
-        let in_flight = self.waiting.in_flight.borrow();
-        let of_client = in_flight.by_client.get(&client).copied().unwrap_or(0);
-        in_flight.all < self.limits.in_flight_max && of_client < self.limits.in_flight_per_client_max
     }
 
     fn send(&mut self, datagram: &Datagram, message: EncodedMessage, query: Option<&MessageView<'_>>, now: Instant) {
@@ -178,35 +167,7 @@ impl<H: QueryHandler> Endpoint for DatagramServer<H> {
     }
 
     fn is_drained(&self) -> bool {
-        self.waiting.in_flight.borrow().all == 0 && self.waiting.finished.borrow().is_empty()
-    }
-}
-
-/// The place of a query in flight, given back when its task ends, whichever way it does.
-struct Place {
-    waiting: Rc<Waiting>,
-    client: IpAddr,
-}
-
-impl Place {
-    fn take(waiting: &Rc<Waiting>, client: IpAddr) -> Self {
-        let mut in_flight = waiting.in_flight.borrow_mut();
-        in_flight.all += 1;
-        *in_flight.by_client.entry(client).or_default() += 1;
-        Self { waiting: waiting.clone(), client }
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let mut in_flight = self.waiting.in_flight.borrow_mut();
-        in_flight.all -= 1;
-        if let Some(count) = in_flight.by_client.get_mut(&self.client) {
-            *count -= 1;
-            if *count == 0 {
-                in_flight.by_client.remove(&self.client);
-            }
-        }
+        Rc::strong_count(&self.waiting) == 1 && self.waiting.finished.borrow().is_empty()
     }
 }
 
@@ -232,7 +193,7 @@ mod tests {
     use super::*;
     use crate::edns::Edns;
     use crate::records::{Question, Rdata, Record};
-    use crate::server::{ClientQuery, Forwarder, RateLimits, Reply, Responder, ServerMetrics};
+    use crate::server::{ClientQuery, Forwarder, Reply, Responder, ServerLimits, ServerMetrics};
     use crate::{
         CacheConfig, Header, MessageWriter, NameServer, RecordType, ResolverConfig, SharedCache, StubResolver,
     };
@@ -248,6 +209,11 @@ mod tests {
             }
             response
         }
+    }
+
+    fn made<H: QueryHandler>(handler: Rc<H>, limits: ServerLimits, metrics: &ServerMetrics) -> DatagramServer<H> {
+        let (in_flight, waker) = (Rc::new(InFlight::new(&limits)), EndpointWaker::default());
+        DatagramServer::new(handler, None, limits.rates, in_flight, metrics.register(), waker)
     }
 
     /// The codes of the responses that a server has ready.
@@ -287,8 +253,7 @@ mod tests {
             let metrics = ServerMetrics::new();
             let forwarder = Rc::new(Forwarder::new(resolver.clone(), &metrics));
             let limits = ServerLimits { in_flight_per_client_max: 2, ..ServerLimits::default() };
-            let counters = metrics.register();
-            let mut server = DatagramServer::new(forwarder, None, limits, counters, EndpointWaker::default());
+            let mut server = made(forwarder, limits, &metrics);
             for host in 0..10 {
                 ask(&mut server, "127.0.0.1:5300", &format!("h{host}.example"), now);
             }
@@ -324,8 +289,7 @@ mod tests {
     fn a_drain_ends_though_queries_come() {
         on_a_loop(async {
             let (metrics, limits, begun) = (ServerMetrics::new(), ServerLimits::default(), task::now());
-            let counters = metrics.register();
-            let mut server = DatagramServer::new(Rc::new(Slow), None, limits, counters, EndpointWaker::default());
+            let mut server = made(Rc::new(Slow), limits, &metrics);
             ask(&mut server, "127.0.0.1:5300", "first.example", begun);
             server.drain(begun);
             assert!(!server.is_drained(), "a query is in flight");
@@ -343,8 +307,7 @@ mod tests {
     fn responses(rates: Option<RateLimits>, peer: impl Fn(u8) -> SocketAddr) -> (usize, usize, ServerMetrics) {
         let (metrics, pool, now) = (ServerMetrics::new(), Pool::new(), Instant::now());
         let limits = ServerLimits { rates, ..ServerLimits::default() };
-        let counters = metrics.register();
-        let mut server = DatagramServer::new(Rc::new(Ten), None, limits, counters, EndpointWaker::default());
+        let mut server = made(Rc::new(Ten), limits, &metrics);
         let question = Question::new("tides.example".parse().unwrap(), RecordType::A);
         let query = MessageWriter::new(Header::query(7)).question(&question).unwrap().finish();
         for host in 0..100 {
@@ -378,8 +341,7 @@ mod tests {
         let rates = RateLimits { responses_per_second: 1, burst: 1, slip: 1, ..RateLimits::default() };
         let (metrics, pool, now) = (ServerMetrics::new(), Pool::new(), Instant::now());
         let limits = ServerLimits { rates: Some(rates), ..ServerLimits::default() };
-        let counters = metrics.register();
-        let mut server = DatagramServer::new(Rc::new(Ten), None, limits, counters, EndpointWaker::default());
+        let mut server = made(Rc::new(Ten), limits, &metrics);
         let question = Question::new("tides.example".parse().unwrap(), RecordType::A);
         for dnssec in [None, Some(false), Some(true)] {
             let writer = MessageWriter::new(Header::query(7)).question(&question).unwrap();

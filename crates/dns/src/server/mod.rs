@@ -10,6 +10,7 @@ mod datagrams;
 mod encoded_answers;
 mod forwarder;
 mod handler;
+mod in_flight;
 mod limits;
 mod query_handler;
 mod rate_limit;

@@ -230,6 +230,33 @@ fn queries_above_those_that_may_be_in_flight_fail_at_once() {
 }
 
 #[test]
+fn queries_on_connections_take_the_same_places_as_those_in_datagrams() {
+    let silent = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    let upstream = silent.local_addr().expect("its address");
+    let usual = ServerLimits::default();
+    let of_all = ServerLimits { in_flight_max: 2, ..usual };
+    let of_client = ServerLimits { in_flight_per_client_max: 2, ..usual };
+    for limits in [of_all, of_client] {
+        let server = Running::forwarder(|server| server.limits(limits), vec![upstream]);
+        let (socket, mut stream) = (server.socket(), server.connect());
+        socket.send(&query(0, "h0.example", RecordType::A)).expect("it is sent");
+        socket.send(&query(1, "h1.example", RecordType::A)).expect("it is sent");
+        assert_eq!(exchange(&socket, &query(2, "h2.example", RecordType::A)).view().header().id, 2);
+        let reply = exchange_stream(&mut stream, &query(3, "h3.example", RecordType::A));
+        assert_eq!((reply.view().header().id, reply.view().response_code()), (3, ResponseCode::SERVFAIL));
+        assert_eq!(server.metrics.counts().overloaded, 2);
+    }
+    // The other way about: two queries of a connection leave no place to a datagram.
+    let server = Running::forwarder(|server| server.limits(of_client), vec![upstream]);
+    let (socket, mut stream) = (server.socket(), server.connect());
+    let both = [0, 1].map(|id| frame(&query(id, &format!("h{id}.example"), RecordType::A))).concat();
+    stream.write_all(&both).expect("the server reads");
+    assert_eq!(exchange_stream(&mut stream, &query(2, "h2.example", RecordType::A)).view().header().id, 2);
+    let reply = exchange(&socket, &query(3, "h3.example", RecordType::A));
+    assert_eq!((reply.view().header().id, reply.view().response_code()), (3, ResponseCode::SERVFAIL));
+}
+
+#[test]
 fn a_thousand_queries_on_one_connection_that_is_not_read_are_answered_when_it_is() {
     let zone = Running::zone();
     let limits = ServerLimits { in_flight_per_connection_max: 10, ..ServerLimits::default() };
