@@ -43,7 +43,8 @@ pub(crate) struct DnsOptions {
     /// Memory of the cache, in bytes
     #[arg(long, value_name = "BYTES", default_value_t = 64 << 20)]
     cache_memory: usize,
-    /// Maximum queries in datagrams that wait for a server, on each loop; further ones get SERVFAIL [default: 4096]
+    /// Maximum queries that wait for a server, over UDP and TCP, on each loop; further ones get SERVFAIL. One client, an
+    /// IPv4 address or an IPv6 /64, has a quarter of them, and 1024 at least [default: 4096]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_queries: Option<u32>,
     /// Maximum concurrent connections; further ones wait in the kernel [default: 4096]
@@ -101,9 +102,10 @@ impl DnsOptions {
             }
         });
         let (upstreams, cache, metrics) = (self.upstream.clone(), cache.clone(), metrics.clone());
+        let config = self.resolver();
         server.start(move |_loop| {
             let servers = upstreams.iter().copied().map(NameServer::at).collect();
-            Forwarder::new(StubResolver::new(servers, ResolverConfig::default(), cache.clone()), &metrics)
+            Forwarder::new(StubResolver::new(servers, config, cache.clone()), &metrics)
         })
     }
 
@@ -117,6 +119,7 @@ impl DnsOptions {
         });
         if let Some(queries) = self.max_queries {
             limits.in_flight_max = queries as usize;
+            limits.in_flight_per_client_max = limits.in_flight_per_client_max.max(limits.in_flight_max / 4);
         }
         if let Some(connections) = self.max_connections {
             limits.connections_max = connections as usize;
@@ -128,6 +131,12 @@ impl DnsOptions {
             limits.idle_timeout = Duration::from_secs(seconds.into());
         }
         limits
+    }
+
+    /// Each query that waits may have a lookup of its own.
+    fn resolver(&self) -> ResolverConfig {
+        let config = ResolverConfig::default();
+        ResolverConfig { lookups_max: config.lookups_max.max(self.limits().in_flight_max), ..config }
     }
 
     fn access(&self) -> Admission {
@@ -206,7 +215,26 @@ const NEAR: [&str; 9] = [
 
 #[cfg(test)]
 mod tests {
+    use clap::FromArgMatches;
+
     use super::*;
+
+    /// Queries in flight of all clients and of one, and lookups.
+    fn limits_of(flags: &[&str]) -> (usize, usize, usize) {
+        let command = DnsOptions::augment_args(clap::Command::new("dns"));
+        let always = ["dns", "--listen", "127.0.0.1:0", "--upstream", "192.0.2.53"];
+        let matches = command.try_get_matches_from(always.iter().chain(flags)).unwrap();
+        let options = DnsOptions::from_arg_matches(&matches).unwrap();
+        let limits = options.limits();
+        (limits.in_flight_max, limits.in_flight_per_client_max, options.resolver().lookups_max)
+    }
+
+    #[test]
+    fn the_limit_of_queries_sets_that_of_one_client_and_that_of_lookups() {
+        assert_eq!(limits_of(&[]), (4_096, 1_024, 4_096));
+        assert_eq!(limits_of(&["--max-queries", "100"]), (100, 1_024, 4_096));
+        assert_eq!(limits_of(&["--max-queries", "40000"]), (40_000, 10_000, 40_000));
+    }
 
     #[test]
     fn an_upstream_is_an_address_with_a_port_or_without_one() {

@@ -173,6 +173,12 @@ impl StubResolver {
         self.shared.sockets.len()
     }
 
+    /// Lookups in flight.
+    #[must_use]
+    pub fn lookups_in_flight(&self) -> usize {
+        self.shared.resolver.borrow().lookups_in_flight()
+    }
+
     /// Counts since the beginning.
     #[must_use]
     pub fn counts(&self) -> ResolverCounts {
@@ -240,6 +246,16 @@ impl StubResolver {
         };
         Shared::pump(&self.shared);
         begun
+    }
+
+    /// The answer of the cache, or a stale one. It begins no lookup.
+    pub(crate) fn cached(
+        &self,
+        name: &Name,
+        record_type: RecordType,
+        now: Instant,
+    ) -> Option<Result<Arc<Answer>, LookupError>> {
+        self.shared.resolver.borrow_mut().cached(name, record_type, now)
     }
 
     async fn wait(begun: BegunLookup) -> Result<Arc<Answer>, LookupError> {

@@ -13,6 +13,7 @@ use tidegate_sys::Address;
 use super::counters::ServerMetrics;
 use super::datagrams::DatagramServer;
 use super::handler::StreamHandler;
+use super::in_flight::InFlight;
 use super::limits::ServerLimits;
 use super::query_handler::QueryHandler;
 use crate::stream_codecs::ServerCodec;
@@ -119,13 +120,16 @@ impl DnsServer {
             let (of_datagrams, of_streams) = (make.clone(), make.clone());
             let (counted, counted_streams, control) = (metrics.clone(), metrics.clone(), control.clone());
             let endpoint = EndpointListener::at(address.clone()).serve_woken(move |number, waker| {
-                DatagramServer::new(of_datagrams(number), control.clone(), limits, counted.register(), waker)
+                let (handler, in_flight) = (of_datagrams(number), of_loop(id, || InFlight::new(&limits)));
+                DatagramServer::new(handler, control.clone(), limits.rates, in_flight, counted.register(), waker)
             });
             let listener = Listener::at(address).handle_each(move |number| {
                 let (handler, counters) = (of_streams(number), counted_streams.register());
+                let in_flight = of_loop(id, || InFlight::new(&limits));
                 let in_flight_max = limits.in_flight_per_connection_max;
                 move |_: &Address| {
-                    let stream = StreamHandler::shared(handler.clone(), counters.clone(), in_flight_max);
+                    let stream =
+                        StreamHandler::shared(handler.clone(), counters.clone(), in_flight.clone(), in_flight_max);
                     (ServerCodec::default(), stream)
                 }
             });
@@ -151,12 +155,12 @@ fn with_port(mut address: SocketAddr) -> Result<SocketAddr, StartError> {
     Ok(address)
 }
 
-/// The handler of this thread's loop: made once, and shared by its endpoints and listeners.
+/// The handler of this thread's loop, or its queries in flight: made once, and shared by its endpoints and listeners.
 fn of_loop<H: 'static>(id: u64, make: impl FnOnce() -> H) -> Rc<H> {
     let known = HANDLERS.with_borrow_mut(|handlers| {
         handlers.retain(|(_, handler)| handler.strong_count() > 0);
-        let found = handlers.iter().find(|(other, _)| *other == id);
-        found.and_then(|(_, handler)| handler.upgrade()?.downcast::<H>().ok())
+        let mut of_server = handlers.iter().filter(|(other, _)| *other == id);
+        of_server.find_map(|(_, handler)| handler.upgrade()?.downcast::<H>().ok())
     });
     known.unwrap_or_else(|| {
         let handler = Rc::new(make());
@@ -167,7 +171,7 @@ fn of_loop<H: 'static>(id: u64, make: impl FnOnce() -> H) -> Rc<H> {
 }
 
 thread_local! {
-    /// Handlers by the numbers of their servers.
+    /// Handlers and queries in flight by the numbers of their servers.
     static HANDLERS: RefCell<Vec<(u64, Weak<dyn Any>)>> = const { RefCell::new(Vec::new()) };
 }
 

@@ -19,13 +19,15 @@ pub struct ServerCounts {
     pub rate_dropped: u64,
     /// Responses in datagrams that the rate limits truncated.
     pub rate_truncated: u64,
-    /// Queries above the limits of queries in flight, answered with SERVFAIL.
+    /// Queries above the limits of queries in flight, or above those of a [`Forwarder`](super::Forwarder)'s resolver, answered
+    /// with SERVFAIL.
     pub overloaded: u64,
     /// Queries that the cache of a [`Forwarder`](super::Forwarder) answered.
     pub cache_hits: u64,
     /// Queries for which a [`Forwarder`](super::Forwarder) asked its servers, or waited for others that did.
     pub cache_misses: u64,
-    /// Lookups of a [`Forwarder`](super::Forwarder) that failed, answered with SERVFAIL.
+    /// Lookups of a [`Forwarder`](super::Forwarder) that failed, also those whose failure the cache remembers, answered with
+    /// SERVFAIL.
     pub failures: u64,
 }
 

@@ -4,7 +4,6 @@
 //! the endpoint. Rate limits decide when a response leaves, by its kind.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -15,9 +14,9 @@ use tidegate_codec::Endpoint;
 use tidegate_engine::{AdmissionControl, EndpointWaker, task};
 
 use super::counters::{Counters, count};
-use super::limits::ServerLimits;
+use super::in_flight::{InFlight, Place};
 use super::query_handler::{Begun, QueryHandler, begin};
-use super::{QueryParts, RateDecision, RateLimiter, Response, ResponseKind, datagram_bytes_max};
+use super::{QueryParts, RateDecision, RateLimiter, RateLimits, Response, ResponseKind, datagram_bytes_max};
 use crate::edns::ExtendedError;
 use crate::message_view::MessageView;
 use crate::message_writer::EncodedMessage;
@@ -28,12 +27,14 @@ use crate::numbers::ResponseCode;
 pub(super) struct DatagramServer<H> {
     handler: Rc<H>,
     access: Option<Arc<AdmissionControl>>,
-    limits: ServerLimits,
+    in_flight: Rc<InFlight>,
     limiter: Option<RateLimiter>,
     counters: Arc<Counters>,
     ready: Vec<Transmit>,
+    /// Each task that waits has it too.
     waiting: Rc<Waiting>,
     waker: EndpointWaker,
+    is_draining: bool,
 }
 
 /// Queries for whose responses tasks wait.
@@ -41,26 +42,20 @@ pub(super) struct DatagramServer<H> {
 struct Waiting {
     /// Responses that are there now, each with its query.
     finished: RefCell<Vec<(Transmit, QueryParts)>>,
-    in_flight: RefCell<InFlight>,
-}
-
-#[derive(Debug, Default)]
-struct InFlight {
-    all: usize,
-    by_client: HashMap<IpAddr, usize>,
 }
 
 impl<H: QueryHandler> DatagramServer<H> {
     pub(super) fn new(
         handler: Rc<H>,
         access: Option<Arc<AdmissionControl>>,
-        limits: ServerLimits,
+        rates: Option<RateLimits>,
+        in_flight: Rc<InFlight>,
         counters: Arc<Counters>,
         waker: EndpointWaker,
     ) -> Self {
         let (ready, waiting) = (Vec::new(), Rc::default());
-        let limiter = limits.rates.map(RateLimiter::new);
-        Self { handler, access, limits, limiter, counters, ready, waiting, waker }
+        let limiter = rates.map(RateLimiter::new);
+        Self { handler, access, in_flight, limiter, counters, ready, waiting, waker, is_draining: false }
     }
 
     fn answer(&mut self, datagram: &Datagram, now: Instant) {
@@ -87,11 +82,12 @@ impl<H: QueryHandler> DatagramServer<H> {
             let parts = QueryParts::of(&query);
             return self.send(datagram, parts.encode(&refusal, bytes_max), Some(&query), now);
         }
-        match begin(&*self.handler, query, Some(client), bytes_max, now) {
+        let can_wait = !self.is_draining && self.in_flight.has_room(Some(client));
+        match begin(&*self.handler, query, Some(client), bytes_max, now, can_wait) {
             Begun::Ready(message) => self.send(datagram, message, Some(&query), now),
-            Begun::Waiting(parts, future) if self.has_room(client) => {
+            Begun::Waiting(parts, future) if can_wait => {
                 let (waiting, waker) = (self.waiting.clone(), self.waker.clone());
-                let place = Place::take(&waiting, client);
+                let place = Place::take(&self.in_flight, Some(client));
                 // The address alone: a task keeps no memory of the batch.
                 let transmit = Transmit::response(datagram, Vec::new());
                 drop(task::spawn(async move {
@@ -99,21 +95,17 @@ impl<H: QueryHandler> DatagramServer<H> {
                     let payload = parts.encode(&response, bytes_max).into_bytes().into();
                     drop(place);
                     waiting.finished.borrow_mut().push((Transmit { payload, ..transmit }, parts));
+                    drop(waiting);
                     waker.wake();
                 }));
             }
+            // Another handler than a `Forwarder`, which does not look at `can_wait`.
             Begun::Waiting(parts, _) => {
                 count(&self.counters.overloaded);
                 let message = parts.encode(&Response::of_code(ResponseCode::SERVFAIL), bytes_max);
                 self.send(datagram, message, Some(&query), now);
             }
         }
-    }
-
-    fn has_room(&self, client: IpAddr) -> bool {
-        let in_flight = self.waiting.in_flight.borrow();
-        let of_client = in_flight.by_client.get(&client).copied().unwrap_or(0);
-        in_flight.all < self.limits.in_flight_max && of_client < self.limits.in_flight_per_client_max
     }
 
     fn send(&mut self, datagram: &Datagram, message: EncodedMessage, query: Option<&MessageView<'_>>, now: Instant) {
@@ -169,37 +161,13 @@ impl<H: QueryHandler> Endpoint for DatagramServer<H> {
         self.finish(now, transmits);
     }
 
-    // A drain: lookups in flight end, and their responses leave.
+    // A drain: lookups in flight end, and their responses leave. No further one begins, so it ends under load too.
+    fn drain(&mut self, _now: Instant) {
+        self.is_draining = true;
+    }
+
     fn is_drained(&self) -> bool {
-        self.waiting.in_flight.borrow().all == 0
-    }
-}
-
-/// The place of a query in flight, given back when its task ends, whichever way it does.
-struct Place {
-    waiting: Rc<Waiting>,
-    client: IpAddr,
-}
-
-impl Place {
-    fn take(waiting: &Rc<Waiting>, client: IpAddr) -> Self {
-        let mut in_flight = waiting.in_flight.borrow_mut();
-        in_flight.all += 1;
-        *in_flight.by_client.entry(client).or_default() += 1;
-        Self { waiting: waiting.clone(), client }
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let mut in_flight = self.waiting.in_flight.borrow_mut();
-        in_flight.all -= 1;
-        if let Some(count) = in_flight.by_client.get_mut(&self.client) {
-            *count -= 1;
-            if *count == 0 {
-                in_flight.by_client.remove(&self.client);
-            }
-        }
+        Rc::strong_count(&self.waiting) == 1 && self.waiting.finished.borrow().is_empty()
     }
 }
 
@@ -217,13 +185,18 @@ fn kind(message: &[u8]) -> ResponseKind {
 #[cfg(test)]
 mod tests {
     use std::net::SocketAddr;
+    use std::time::Duration;
 
     use tidegate_buffer::Pool;
+    use tidegate_testkit::network::Network;
 
     use super::*;
+    use crate::edns::Edns;
     use crate::records::{Question, Rdata, Record};
-    use crate::server::{RateLimits, Responder, ServerMetrics};
-    use crate::{Header, MessageWriter, RecordType};
+    use crate::server::{ClientQuery, Forwarder, Reply, Responder, ServerLimits, ServerMetrics};
+    use crate::{
+        CacheConfig, Header, MessageWriter, NameServer, RecordType, ResolverConfig, SharedCache, StubResolver,
+    };
 
     /// Ten records for each name.
     struct Ten;
@@ -238,12 +211,103 @@ mod tests {
         }
     }
 
+    fn made<H: QueryHandler>(handler: Rc<H>, limits: ServerLimits, metrics: &ServerMetrics) -> DatagramServer<H> {
+        let (in_flight, waker) = (Rc::new(InFlight::new(&limits)), EndpointWaker::default());
+        DatagramServer::new(handler, None, limits.rates, in_flight, metrics.register(), waker)
+    }
+
+    /// The codes of the responses that a server has ready.
+    fn codes<H: QueryHandler>(server: &mut DatagramServer<H>, now: Instant) -> Vec<ResponseCode> {
+        let pool = Pool::new();
+        let mut transmits = Transmits::new(&pool);
+        server.poll_transmit(now, &mut transmits);
+        let code = |sent: &Transmit| MessageView::parse(&sent.payload).unwrap().response_code();
+        transmits.iter().map(code).collect()
+    }
+
+    fn ask<H: QueryHandler>(server: &mut DatagramServer<H>, peer: &str, host: &str, now: Instant) {
+        let question = Question::new(host.parse().unwrap(), RecordType::A);
+        let query = MessageWriter::new(Header::query(7)).question(&question).unwrap().finish();
+        server.handle_datagram(Datagram::new(Pool::new().copy(&query), peer.parse().unwrap()), now);
+    }
+
+    /// Runs a test on a loop of a simulated network.
+    fn on_a_loop<T: 'static>(test: impl Future<Output = T> + 'static) -> T {
+        let network = Network::new(1);
+        let node = network.host("10.0.0.1").node();
+        let task = node.spawn(test);
+        network.run_task(Duration::from_secs(600), task)
+    }
+
+    #[test]
+    fn a_client_without_room_begins_no_lookup_and_leaves_those_of_others() {
+        on_a_loop(async {
+            let cache = SharedCache::new(CacheConfig::default());
+            let (now, known, data) = (task::now(), "known.example".parse().unwrap(), Rdata::a([192, 0, 2, 1].into()));
+            cache.with(|cache| cache.insert(&known, RecordType::A, &[data], 60, now));
+            let config = ResolverConfig { lookups_max: 3, ..ResolverConfig::default() };
+            let upstream = NameServer::at("10.0.0.53:53".parse().unwrap());
+            let resolver = StubResolver::simulated(vec![upstream], config, cache, 1, |_| {
+                Err(std::io::ErrorKind::AddrNotAvailable.into())
+            });
+            let metrics = ServerMetrics::new();
+            let forwarder = Rc::new(Forwarder::new(resolver.clone(), &metrics));
+            let limits = ServerLimits { in_flight_per_client_max: 2, ..ServerLimits::default() };
+            let mut server = made(forwarder, limits, &metrics);
+            for host in 0..10 {
+                ask(&mut server, "127.0.0.1:5300", &format!("h{host}.example"), now);
+            }
+            assert_eq!(codes(&mut server, now), [ResponseCode::SERVFAIL; 8]);
+            assert_eq!((resolver.lookups_in_flight(), metrics.counts().overloaded), (2, 8));
+            ask(&mut server, "127.0.0.1:5300", "known.example", now);
+            assert_eq!(codes(&mut server, now), [ResponseCode::NOERROR]);
+            ask(&mut server, "127.0.0.2:5300", "other.example", now);
+            assert_eq!(codes(&mut server, now), []);
+            assert_eq!((resolver.lookups_in_flight(), metrics.counts().overloaded), (3, 8));
+            assert_eq!((metrics.counts().cache_hits, metrics.counts().cache_misses), (1, 3));
+            // No client is above its limit here, and the resolver is above its own.
+            ask(&mut server, "127.0.0.3:5300", "more.example", now);
+            assert_eq!(codes(&mut server, now), [ResponseCode::SERVFAIL]);
+            let counts = metrics.counts();
+            assert_eq!((counts.overloaded, counts.cache_hits, counts.failures), (9, 1, 0));
+        });
+    }
+
+    /// Each name has no records, after a second.
+    struct Slow;
+
+    impl QueryHandler for Slow {
+        fn query(&self, _query: &ClientQuery<'_>) -> Reply {
+            Reply::later(async {
+                task::sleep(Duration::from_secs(1)).await;
+                Response::of_code(ResponseCode::NOERROR)
+            })
+        }
+    }
+
+    #[test]
+    fn a_drain_ends_though_queries_come() {
+        on_a_loop(async {
+            let (metrics, limits, begun) = (ServerMetrics::new(), ServerLimits::default(), task::now());
+            let mut server = made(Rc::new(Slow), limits, &metrics);
+            ask(&mut server, "127.0.0.1:5300", "first.example", begun);
+            server.drain(begun);
+            assert!(!server.is_drained(), "a query is in flight");
+            task::sleep(Duration::from_millis(500)).await;
+            ask(&mut server, "127.0.0.1:5300", "second.example", task::now());
+            assert_eq!(codes(&mut server, task::now()), [ResponseCode::SERVFAIL]);
+            task::sleep(Duration::from_millis(600)).await;
+            assert!(!server.is_drained(), "a response has not left");
+            assert_eq!(codes(&mut server, task::now()), [ResponseCode::NOERROR]);
+            assert!(server.is_drained());
+        });
+    }
+
     /// How many whole and how many truncated responses a hundred queries of peers get.
     fn responses(rates: Option<RateLimits>, peer: impl Fn(u8) -> SocketAddr) -> (usize, usize, ServerMetrics) {
         let (metrics, pool, now) = (ServerMetrics::new(), Pool::new(), Instant::now());
         let limits = ServerLimits { rates, ..ServerLimits::default() };
-        let counters = metrics.register();
-        let mut server = DatagramServer::new(Rc::new(Ten), None, limits, counters, EndpointWaker::default());
+        let mut server = made(Rc::new(Ten), limits, &metrics);
         let question = Question::new("tides.example".parse().unwrap(), RecordType::A);
         let query = MessageWriter::new(Header::query(7)).question(&question).unwrap().finish();
         for host in 0..100 {
@@ -270,6 +334,31 @@ mod tests {
         assert_eq!((same_machine.0, same_machine.1), (100, 0));
         let unlimited = responses(None, |host| SocketAddr::from(([192, 0, 2, host], 53)));
         assert_eq!((unlimited.0, unlimited.1), (100, 0));
+    }
+
+    #[test]
+    fn a_truncated_response_has_the_opt_record_and_do_of_its_query() {
+        let rates = RateLimits { responses_per_second: 1, burst: 1, slip: 1, ..RateLimits::default() };
+        let (metrics, pool, now) = (ServerMetrics::new(), Pool::new(), Instant::now());
+        let limits = ServerLimits { rates: Some(rates), ..ServerLimits::default() };
+        let mut server = made(Rc::new(Ten), limits, &metrics);
+        let question = Question::new("tides.example".parse().unwrap(), RecordType::A);
+        for dnssec in [None, Some(false), Some(true)] {
+            let writer = MessageWriter::new(Header::query(7)).question(&question).unwrap();
+            let query = match dnssec {
+                Some(wants_dnssec) => writer.edns(&Edns { wants_dnssec, ..Edns::default() }).unwrap().finish(),
+                None => writer.finish(),
+            };
+            for is_truncated in [dnssec.is_some(), true] {
+                server.handle_datagram(Datagram::new(pool.copy(&query), "192.0.2.1:53".parse().unwrap()), now);
+                let mut transmits = Transmits::new(&pool);
+                server.poll_transmit(now, &mut transmits);
+                let sent = transmits.pop().unwrap();
+                let view = MessageView::parse(&sent.payload).unwrap();
+                let edns = view.edns().map(|edns| edns.wants_dnssec);
+                assert_eq!((view.header().is_truncated, edns), (is_truncated, dnssec));
+            }
+        }
     }
 
     #[test]

@@ -44,7 +44,8 @@ impl EncodedAnswers {
         let question = query.question;
         let entry = self.entries.get(&(question.name.clone(), question.record_type))?;
         let age = query.now.saturating_duration_since(entry.stored);
-        let opt: &[u8] = if query.message.edns().is_some() { &OPT } else { &[] };
+        let edns = query.message.edns();
+        let opt: &[u8] = if edns.is_some() { &OPT } else { &[] };
         let length = entry.message.len() + opt.len();
         if age >= entry.lifetime || query.bytes_max.is_some_and(|bytes_max| length > bytes_max) {
             return None;
@@ -66,6 +67,9 @@ impl EncodedAnswers {
         }
         if !opt.is_empty() {
             bytes.extend_from_slice(opt);
+            if edns.is_some_and(|edns| edns.wants_dnssec) {
+                bytes[entry.message.len() + DNSSEC_FLAGS_AT] |= DNSSEC_OK;
+            }
             bytes[ADDITIONALS_AT..HEADER_BYTES].copy_from_slice(&1_u16.to_be_bytes());
         }
         Some(EncodedMessage::from_checked(bytes))
@@ -97,6 +101,9 @@ const OPT: [u8; 11] = {
     let [high, low] = UDP_PAYLOAD_BYTES.to_be_bytes();
     [0, 0, 41, high, low, 0, 0, 0, 0, 0, 0]
 };
+/// The byte of the OPT record with DO, which a response repeats (RFC 3225 §3).
+const DNSSEC_FLAGS_AT: usize = 7;
+const DNSSEC_OK: u8 = 0x80;
 /// The byte of the header with CD.
 const FLAGS_AT: usize = 3;
 const CHECKING_DISABLED: u8 = 0x10;

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use super::Response;
 use super::counters::{Counters, ServerMetrics, count};
@@ -81,9 +82,15 @@ impl QueryHandler for Forwarder {
             count(&self.counters.cache_hits);
             return Reply::Message(message);
         }
+        if !query.can_wait {
+            let cached = self.resolver.cached(&query.question.name, query.question.record_type, query.now);
+            let result = cached.unwrap_or(Err(LookupError::Overloaded));
+            count(counter_of(&self.counters, &result));
+            return response_of(&result).into();
+        }
         match self.resolver.begin_lookup(&query.question.name, query.question.record_type, query.now) {
             BegunLookup::Ready(result) => {
-                count(&self.counters.cache_hits);
+                count(counter_of(&self.counters, &result));
                 let response = response_of(&result);
                 if result.is_ok_and(|answer| !answer.is_stale) {
                     self.encoded.borrow_mut().insert(query, &response);
@@ -96,12 +103,21 @@ impl QueryHandler for Forwarder {
                 Reply::later(async move {
                     let result = waiting.await;
                     if result.is_err() {
-                        count(&counters.failures);
+                        count(counter_of(&counters, &result));
                     }
                     response_of(&result)
                 })
             }
         }
+    }
+}
+
+/// Where a result counts that came at once, or an error that came later.
+const fn counter_of<'a>(counters: &'a Counters, result: &Result<Arc<Answer>, LookupError>) -> &'a AtomicU64 {
+    match result {
+        Ok(_) => &counters.cache_hits,
+        Err(LookupError::Overloaded) => &counters.overloaded,
+        Err(_) => &counters.failures,
     }
 }
 

@@ -8,19 +8,22 @@ use std::sync::Arc;
 use tidegate_codec::Pipeline;
 use tidegate_engine::{Context, Event, Handler, Outcome, Remote, task};
 
+use super::Response;
 use super::counters::{Counters, count};
+use super::in_flight::{InFlight, Place};
 use super::limits::ServerLimits;
 use super::query_handler::{Begun, QueryHandler, begin};
 use crate::message_view::Message;
 use crate::message_writer::EncodedMessage;
+use crate::numbers::ResponseCode;
 
 /// The connection of a server over TCP or TLS. Responses leave as they are ready, in any order (RFC 7766 §6.2.1.1); those
 /// of a handler that answers at once leave in the order of the queries. While the client does not read, the loop decodes
 /// no further query, so a client that sends a thousand of them fills its own kernel; nor does it while
 /// [`in_flight_per_connection_max`](super::ServerLimits::in_flight_per_connection_max) queries wait for their responses.
 ///
-/// [`DnsServer`](super::DnsServer) makes one for each connection. A server behind TLS, or with listeners of its own, makes
-/// them itself:
+/// [`DnsServer`](super::DnsServer) makes one for each connection, whose queries count with all others of the loop. A server
+/// behind TLS, or with listeners of its own, makes them itself, and each has the default limits for itself:
 ///
 /// ```
 /// use std::sync::Arc;
@@ -42,6 +45,7 @@ pub struct StreamHandler<H> {
     /// Queries without a response in the connection's queue.
     in_flight: usize,
     in_flight_max: usize,
+    of_loop: Rc<InFlight>,
     /// Responses that wait until the client has read others: at most those of the queries in flight.
     waiting: VecDeque<EncodedMessage>,
     is_paused: bool,
@@ -51,10 +55,12 @@ pub struct StreamHandler<H> {
 impl<H: QueryHandler> StreamHandler<H> {
     /// A handler of one connection.
     pub fn new(handler: H) -> Self {
-        Self::shared(Rc::new(handler), Arc::default(), ServerLimits::default().in_flight_per_connection_max)
+        let limits = ServerLimits::default();
+        let in_flight = Rc::new(InFlight::new(&limits));
+        Self::shared(Rc::new(handler), Arc::default(), in_flight, limits.in_flight_per_connection_max)
     }
 
-    pub(super) fn shared(handler: Rc<H>, counters: Arc<Counters>, in_flight_max: usize) -> Self {
+    pub(super) fn shared(handler: Rc<H>, counters: Arc<Counters>, of_loop: Rc<InFlight>, in_flight_max: usize) -> Self {
         let in_flight_max = in_flight_max.max(1);
         Self {
             handler,
@@ -63,6 +69,7 @@ impl<H: QueryHandler> StreamHandler<H> {
             remote: None,
             in_flight: 0,
             in_flight_max,
+            of_loop,
             waiting: VecDeque::new(),
             is_paused: false,
             is_read_closed: false,
@@ -93,6 +100,16 @@ impl<H: QueryHandler> StreamHandler<H> {
     }
 }
 
+fn send<P: Pipeline<Out = EncodedMessage>>(
+    message: EncodedMessage,
+    cx: &mut Context<'_, P, EncodedMessage>,
+) -> Outcome<P> {
+    match cx.send(message) {
+        Ok(_) => Outcome::Continue,
+        Err(error) => Outcome::fail(error),
+    }
+}
+
 impl<H, P> Handler<P> for StreamHandler<H>
 where
     H: QueryHandler + 'static,
@@ -105,24 +122,28 @@ where
         if self.client.is_none() {
             self.client = cx.peer().ip().map(|address| address.ip().to_canonical());
         }
-        match begin(&*self.handler, query.view(), self.client, None, cx.now()) {
-            Begun::Ready(message) => match cx.send(message) {
-                Ok(_) => Outcome::Continue,
-                Err(error) => Outcome::fail(error),
-            },
-            Begun::Waiting(parts, future) => {
+        let can_wait = self.of_loop.has_room(self.client);
+        match begin(&*self.handler, query.view(), self.client, None, cx.now(), can_wait) {
+            Begun::Ready(message) => send(message, cx),
+            Begun::Waiting(parts, future) if can_wait => {
                 self.in_flight += 1;
                 if self.in_flight >= self.in_flight_max {
                     self.is_paused = true;
                     cx.pause();
                 }
+                let place = Place::take(&self.of_loop, self.client);
                 let remote = self.remote.get_or_insert_with(|| cx.remote()).clone();
                 drop(task::spawn(async move {
                     let response = future.await;
+                    drop(place);
                     // The connection may have closed.
                     let _ = remote.post(parts.encode(&response, None));
                 }));
                 Outcome::Continue
+            }
+            Begun::Waiting(parts, _) => {
+                count(&self.counters.overloaded);
+                send(parts.encode(&Response::of_code(ResponseCode::SERVFAIL), None), cx)
             }
         }
     }

@@ -20,10 +20,10 @@ pub struct ServerLimits {
     /// Rates of responses in datagrams, against amplification by forged sources: those of [`RateLimits`] unless set. Peers
     /// of the same machine are not limited. `None` is for networks in which no source can be forged.
     pub rates: Option<RateLimits>,
-    /// Queries in datagrams that wait for their responses, on each loop; 4,096. Further ones get SERVFAIL: a flood of names
-    /// that no cache has does not fill the memory.
+    /// Queries in datagrams and on connections that wait for their responses, on each loop; 4,096. Further ones get an answer
+    /// of the cache or SERVFAIL: a flood of names that no cache has does not fill the memory.
     pub in_flight_max: usize,
-    /// The same of one client; 1,024. One client does not take all places.
+    /// The same of one client, which is an IPv4 address or an IPv6 /64; 1,024. One client does not take all places.
     pub in_flight_per_client_max: usize,
     /// Queries of one connection that wait for their responses; 128. The loop reads on when one is answered.
     pub in_flight_per_connection_max: usize,

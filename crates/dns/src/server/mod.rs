@@ -10,6 +10,7 @@ mod datagrams;
 mod encoded_answers;
 mod forwarder;
 mod handler;
+mod in_flight;
 mod limits;
 mod query_handler;
 mod rate_limit;
@@ -148,13 +149,17 @@ pub fn respond(
 pub(crate) struct QueryParts {
     header: Header,
     has_edns: bool,
+    /// DO, which the response repeats (RFC 3225 §3).
+    wants_dnssec: bool,
     question: Option<Question>,
 }
 
 impl QueryParts {
     pub(crate) fn of(query: &MessageView<'_>) -> Self {
         let question = query.question().map(|question| question.to_question());
-        Self { header: *query.header(), has_edns: query.edns().is_some(), question }
+        let edns = query.edns();
+        let wants_dnssec = edns.is_some_and(|edns| edns.wants_dnssec);
+        Self { header: *query.header(), has_edns: edns.is_some(), wants_dnssec, question }
     }
 
     pub(crate) const fn question(&self) -> Option<&Question> {
@@ -175,12 +180,21 @@ impl QueryParts {
         }
     }
 
+    /// The OPT record of a response, for a query with one (RFC 6891 §6.1.1).
+    fn edns(&self) -> Option<Edns> {
+        self.has_edns.then(|| Edns { wants_dnssec: self.wants_dnssec, ..Edns::default() })
+    }
+
     /// A response without records that is marked as truncated: the client asks again over a stream.
     pub(crate) fn truncated(&self) -> EncodedMessage {
         let header = Header { is_truncated: true, ..self.header.response(ResponseCode::NOERROR) };
         let writer = MessageWriter::new(header);
-        match &self.question {
-            Some(question) => writer.question(question).unwrap_or_else(|_| MessageWriter::new(header)).finish(),
+        let writer = match &self.question {
+            Some(question) => writer.question(question).unwrap_or_else(|_| MessageWriter::new(header)),
+            None => writer,
+        };
+        match self.edns() {
+            Some(edns) => writer.edns(&edns).map_or_else(|_| crate::format_error(&self.header), MessageWriter::finish),
             None => writer.finish(),
         }
     }
@@ -192,9 +206,9 @@ impl QueryParts {
             recursion_available: response.recursion_available,
             ..self.header.response(response.response_code)
         };
-        let edns = self.has_edns.then(|| match response.extended_error {
-            Some((code, text)) => Edns::default().extended_error(code, text),
-            None => Edns::default(),
+        let edns = self.edns().map(|edns| match response.extended_error {
+            Some((code, text)) => edns.extended_error(code, text),
+            None => edns,
         });
         let reserved = edns.as_ref().map_or(0, Edns::wire_bytes);
         let writer =

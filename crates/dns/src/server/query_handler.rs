@@ -24,6 +24,9 @@ pub struct ClientQuery<'a> {
     pub bytes_max: Option<usize>,
     /// The time of this turn.
     pub now: Instant,
+    /// Whether the server waits for a response. Without room for one more query in flight, it answers [`Reply::Later`] with
+    /// SERVFAIL and drops the future: a handler then begins nothing.
+    pub can_wait: bool,
 }
 
 /// A response that is not there yet.
@@ -105,13 +108,14 @@ pub(super) fn begin(
     client: Option<IpAddr>,
     bytes_max: Option<usize>,
     now: Instant,
+    can_wait: bool,
 ) -> Begun {
     let parts = QueryParts::of(&message);
     let (None, Some(question)) = (parts.refusal(&message), parts.question()) else {
         let code = parts.refusal(&message).unwrap_or(ResponseCode::FORMERR);
         return Begun::Ready(parts.encode(&Response::of_code(code), bytes_max));
     };
-    match handler.query(&ClientQuery { question, message, client, bytes_max, now }) {
+    match handler.query(&ClientQuery { question, message, client, bytes_max, now, can_wait }) {
         Reply::Response(response) => Begun::Ready(parts.encode(&response, bytes_max)),
         Reply::Message(message) => Begun::Ready(message),
         Reply::Later(future) => Begun::Waiting(parts, future),

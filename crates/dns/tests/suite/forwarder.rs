@@ -138,12 +138,14 @@ fn answers_that_come_again_have_the_letters_the_id_and_the_edns_of_each_query() 
             let header = Header { checking_disabled: round > 3, ..Header::query(id) };
             let writer = MessageWriter::new(header).question(&question).expect("first");
             let has_edns = round % 3 > 0;
-            let wire = if has_edns { writer.edns(&Edns::default()).expect("it fits") } else { writer }.finish();
+            let wants_dnssec = round % 3 == 2;
+            let edns = Edns { wants_dnssec, ..Edns::default() };
+            let wire = if has_edns { writer.edns(&edns).expect("it fits") } else { writer }.finish();
             let reply = exchange(&socket, &wire);
             let view = reply.view();
             assert_eq!((view.header().id, view.header().checking_disabled), (id, round > 3));
             assert!(view.header().is_response && view.header().recursion_available && !view.header().is_truncated);
-            assert_eq!(view.edns().is_some(), has_edns);
+            assert_eq!(view.edns().map(|edns| edns.wants_dnssec), has_edns.then_some(wants_dnssec));
             assert_eq!(view.question().expect("it has one").name.to_name().wire(), question.name.wire());
             let counts = (view.answers().count(), view.authorities().count());
             assert_eq!(counts, [(1, 0), (2, 0), (0, 1), (1, 0)][number]);
@@ -225,6 +227,33 @@ fn queries_above_those_that_may_be_in_flight_fail_at_once() {
     let socket = server.socket();
     socket.send(&query(0, "h0.example", RecordType::A)).expect("it is sent");
     assert_eq!(exchange(&socket, &query(1, "h1.example", RecordType::A)).view().header().id, 1);
+}
+
+#[test]
+fn queries_on_connections_take_the_same_places_as_those_in_datagrams() {
+    let silent = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    let upstream = silent.local_addr().expect("its address");
+    let usual = ServerLimits::default();
+    let of_all = ServerLimits { in_flight_max: 2, ..usual };
+    let of_client = ServerLimits { in_flight_per_client_max: 2, ..usual };
+    for limits in [of_all, of_client] {
+        let server = Running::forwarder(|server| server.limits(limits), vec![upstream]);
+        let (socket, mut stream) = (server.socket(), server.connect());
+        socket.send(&query(0, "h0.example", RecordType::A)).expect("it is sent");
+        socket.send(&query(1, "h1.example", RecordType::A)).expect("it is sent");
+        assert_eq!(exchange(&socket, &query(2, "h2.example", RecordType::A)).view().header().id, 2);
+        let reply = exchange_stream(&mut stream, &query(3, "h3.example", RecordType::A));
+        assert_eq!((reply.view().header().id, reply.view().response_code()), (3, ResponseCode::SERVFAIL));
+        assert_eq!(server.metrics.counts().overloaded, 2);
+    }
+    // The other way about: two queries of a connection leave no place to a datagram.
+    let server = Running::forwarder(|server| server.limits(of_client), vec![upstream]);
+    let (socket, mut stream) = (server.socket(), server.connect());
+    let both = [0, 1].map(|id| frame(&query(id, &format!("h{id}.example"), RecordType::A))).concat();
+    stream.write_all(&both).expect("the server reads");
+    assert_eq!(exchange_stream(&mut stream, &query(2, "h2.example", RecordType::A)).view().header().id, 2);
+    let reply = exchange(&socket, &query(3, "h3.example", RecordType::A));
+    assert_eq!((reply.view().header().id, reply.view().response_code()), (3, ResponseCode::SERVFAIL));
 }
 
 #[test]
@@ -316,5 +345,7 @@ fn a_forwarder_without_servers_that_answer_says_so_and_remembers_it() {
     assert_eq!(first.view().response_code(), ResponseCode::SERVFAIL);
     let again = exchange(&socket, &wire());
     let error = again.view().edns().and_then(|edns| edns.extended_error().map(|error| error.code));
-    assert_eq!((error, server.metrics.counts().failures), (Some(ExtendedError::CACHED_ERROR), 1));
+    assert_eq!(error, Some(ExtendedError::CACHED_ERROR));
+    let counts = server.metrics.counts();
+    assert_eq!((counts.failures, counts.cache_hits, counts.cache_misses), (2, 0, 1), "a failure is no hit");
 }
