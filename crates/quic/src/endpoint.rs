@@ -30,7 +30,7 @@ pub struct Endpoint {
     connections: Vec<Option<Box<ConnectionState>>>,
     /// Connections that are not over.
     open: usize,
-    /// Connections in their handshake.
+    /// Connections that were never established and have a machine, with those that are over.
     handshaking: usize,
     /// The upper half of the next session's number.
     generation: u32,
@@ -197,13 +197,29 @@ impl Endpoint {
     /// Takes the events of a connection.
     fn advance(&mut self, index: usize) {
         self.exchange_events(index);
-        let Self { connections, events, settings, watches, .. } = self;
-        let Some(Some(connection)) = connections.get_mut(index) else { return };
+        let Some(connection) = self.at(index) else { return };
         if connection.is_over {
             // Its events concern nobody.
             while connection.machine.poll().is_some() {}
             return;
         }
+        let Some(error) = self.take_events(index) else { return };
+        let Some(connection) = self.at(index) else { return };
+        connection.is_over = true;
+        let is_unneeded = !connection.is_established && error.is_by_peer();
+        self.on_over(index, error, true);
+        if is_unneeded {
+            // The peer needs no response. The machine sets no timer for a connection that its first packet closes, and would
+            // stay until the idle timeout.
+            self.machines.handle_event(ConnectionHandle(index), quinn::drained());
+            self.forget(index);
+        }
+    }
+
+    /// Takes the events of a connection that is not over. Returns the error that has ended it.
+    fn take_events(&mut self, index: usize) -> Option<ConnectionError> {
+        let Self { connections, events, settings, watches, .. } = self;
+        let connection = connections.get_mut(index)?.as_deref_mut()?;
         let was_established = connection.is_established;
         let progress = connection.take_events(&settings.codes, events);
         let number = connection.number;
@@ -219,15 +235,12 @@ impl Endpoint {
             add(&settings.counters.migrations, 1);
             events.push_back(SessionEvent::Moved { session: number, peer: connection.peer });
         }
-        if let Some(error) = progress.error {
-            connection.is_over = true;
-            self.on_over(index, error, true);
-        }
+        progress.error
     }
 
     /// A connection has ended, and its last packets remain. The caller learns that if it `reports`.
     fn on_over(&mut self, index: usize, error: ConnectionError, reports: bool) {
-        let Self { connections, events, settings, watches, open, handshaking, .. } = self;
+        let Self { connections, events, settings, watches, open, .. } = self;
         let Some(Some(connection)) = connections.get_mut(index) else { return };
         connection.handshake_deadline = None;
         let number = connection.number;
@@ -239,7 +252,6 @@ impl Endpoint {
         *open -= 1;
         watches.on_ended(number, &error);
         if !connection.is_established {
-            *handshaking -= 1;
             add(&settings.counters.handshakes_failed, 1);
         } else if reports {
             events.push_back(SessionEvent::Ended { session: number, reason: Box::new(error) });
@@ -265,14 +277,18 @@ impl Endpoint {
 
     /// Nothing is left of a connection.
     fn forget(&mut self, index: usize) {
-        if let Some(connection) = self.at(index)
-            && !connection.is_over
-        {
-            connection.is_over = true;
-            let error = connection.take_events(&Default::default(), &mut VecDeque::new()).error;
-            self.on_over(index, error.unwrap_or(ConnectionError::Closed), true);
+        if self.at(index).is_some_and(|connection| !connection.is_over) {
+            // A datagram may complete the handshake and end the connection.
+            let error = self.take_events(index).unwrap_or(ConnectionError::Closed);
+            if let Some(connection) = self.at(index) {
+                connection.is_over = true;
+            }
+            self.on_over(index, error, true);
         }
         let Some(connection) = self.connections.get_mut(index).and_then(Option::take) else { return };
+        if !connection.is_established {
+            self.handshaking -= 1;
+        }
         if let Some(at) = connection.timer {
             self.timers.remove(&(at, index));
         }
@@ -343,7 +359,8 @@ impl Endpoint {
 
     fn decide(&self, incoming: &Incoming) -> Admit {
         let limits = &self.settings.limits;
-        if self.is_draining || self.open >= limits.connections_max {
+        // A connection that is over has memory until its last packets have left, and counts as well.
+        if self.is_draining || self.machines.open_connections() >= limits.connections_max {
             return Admit::Refuse;
         }
         if self.handshaking >= limits.handshakes_max {
