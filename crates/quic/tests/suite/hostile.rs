@@ -183,8 +183,7 @@ fn many_clients_cost_bounded_memory() {
 
 #[test]
 fn a_client_that_closes_with_its_first_packet_leaves_nothing() {
-    let limits = TransportLimits { idle_timeout: None, ..TransportLimits::default() };
-    let (mut bench, config) = Bench::new(limits);
+    let (mut bench, config) = Bench::new(TransportLimits::default());
     for (port, initial) in (1..).zip(closing_initials_of(20)) {
         bench.receive(&initial, port);
         assert_eq!((bench.endpoint.connections(), bench.endpoint.poll_timeout()), (0, None));
