@@ -40,8 +40,6 @@ pub struct Endpoint {
     events: VecDeque<SessionEvent>,
     /// Datagrams of no connection.
     responses: VecDeque<Transmit>,
-    /// The bytes of received datagrams, which the machine keeps parts of.
-    batch: BytesMut,
     watches: Watches,
     /// Clients of this batch that got a response instead of a connection. A long ClientHello comes in several Initials, and
     /// one response is enough.
@@ -62,7 +60,6 @@ impl Endpoint {
             queued: VecDeque::new(),
             events: VecDeque::new(),
             responses: VecDeque::new(),
-            batch: BytesMut::new(),
             watches: Watches::default(),
             declined: Vec::new(),
             is_draining: false,
@@ -417,14 +414,6 @@ impl Endpoint {
         self.update_timer(index);
         true
     }
-
-    fn copy(&mut self, payload: &[u8]) -> BytesMut {
-        if self.batch.capacity() < payload.len() {
-            self.batch = BytesMut::with_capacity(payload.len().max(BATCH_BYTES));
-        }
-        self.batch.extend_from_slice(payload);
-        self.batch.split()
-    }
 }
 
 impl tidegate_codec::Endpoint for Endpoint {
@@ -433,7 +422,8 @@ impl tidegate_codec::Endpoint for Endpoint {
             return;
         }
         let (source, local, ecn) = (datagram.source, datagram.local.address, quinn::ecn_of(datagram.ecn));
-        let bytes = self.copy(&datagram.payload);
+        // The machine may keep a part of a datagram for long. Each has a block of its own, so that the part keeps no other.
+        let bytes = BytesMut::from(&datagram.payload[..]);
         let mut buffer = Vec::new();
         match self.machines.handle(now, source, local, ecn, bytes, &mut buffer) {
             Some(DatagramEvent::ConnectionEvent(handle, event)) => {
@@ -461,7 +451,6 @@ impl tidegate_codec::Endpoint for Endpoint {
             }
         }
         // An idle endpoint keeps no memory for a batch.
-        self.batch = BytesMut::new();
         (self.queued, self.declined) = (VecDeque::new(), Vec::new());
         if self.responses.is_empty() {
             self.responses = VecDeque::new();
@@ -595,9 +584,6 @@ const DECLINED_MAX: usize = 64;
 
 /// Datagrams of no connection that wait to be sent.
 const RESPONSES_MAX: usize = 1024;
-
-/// The datagrams of a batch are copied into blocks of this many bytes.
-const BATCH_BYTES: usize = 16 * 1024;
 
 /// The longest run.
 const RUN_BYTES: usize = 64 * 1024;

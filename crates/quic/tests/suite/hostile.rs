@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use tidegate::codec::{Datagram, Endpoint as _, Pool, Transmits};
 use tidegate::quic::{Endpoint, SessionNumber, TransportLimits};
 use tidegate_testkit::Random;
+use tidegate_testkit::allocations::Region;
 
 use crate::stage::{closing_initials_of, configs, initials_of};
 
@@ -212,4 +213,17 @@ fn a_connection_that_is_over_counts_until_its_last_packets_have_left() {
     bench.endpoint.handle_timeout(bench.now);
     bench.receive(&clients[2][0], 3);
     assert_eq!((config.counts().begun, config.counts().refused), (2, 1));
+}
+
+#[test]
+fn a_datagram_has_no_more_memory_than_its_bytes() {
+    let (mut bench, _) = Bench::new(TransportLimits::default());
+    // A reset would need memory as well, and none is due for a connection of another loop.
+    let mut bytes = [0x40; 100];
+    (bytes[1], bytes[2]) = (7, 7 ^ 5);
+    let datagram = Datagram::new(bench.pool.copy(&bytes), SocketAddr::from(([192, 0, 2, 7], 1)));
+    let region = Region::new();
+    bench.endpoint.handle_datagram(datagram, bench.now);
+    let change = region.change();
+    assert!((100..1024).contains(&change.bytes_allocated), "{change:?}");
 }
