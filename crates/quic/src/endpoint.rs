@@ -11,6 +11,7 @@ use bytes::BytesMut;
 use tidegate_buffer::{Datagram, LocalAddress, Payload, Transmit, Transmits};
 use tidegate_codec::mux::{OpenError, ResetCause};
 use tidegate_codec::{Direction, ReadEnd, SessionEvent, SessionNumber, StreamEndpoint, StreamNumber, WriteRefused};
+use tidegate_engine::EndpointLimits;
 
 use crate::config::{Admit, ClientConfig, Settings};
 use crate::connection::ConnectionState;
@@ -585,5 +586,5 @@ const DECLINED_MAX: usize = 64;
 /// Datagrams of no connection that wait to be sent.
 const RESPONSES_MAX: usize = 1024;
 
-/// The longest run.
-const RUN_BYTES: usize = 64 * 1024;
+/// The longest run: with less room than that, the connections wait.
+const RUN_BYTES: usize = EndpointLimits::RUN_BYTES as usize;
