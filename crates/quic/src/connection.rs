@@ -184,8 +184,9 @@ impl ConnectionState {
 
     /// The send window follows the congestion window, so that bytes are bound late.
     pub(crate) fn bind_late(&mut self, window_max: u32) {
+        let window_max = u64::from(window_max);
         let window = self.machine.congestion_state().window().saturating_mul(2);
-        self.machine.set_send_window(window.clamp(SEND_WINDOW_MIN, window_max.into()));
+        self.machine.set_send_window(window.clamp(SEND_WINDOW_MIN.min(window_max), window_max));
     }
 
     /// Streams of a higher number are sent first.
@@ -226,5 +227,5 @@ fn id(stream: u64) -> Option<StreamId> {
     (stream < 1 << 62).then(|| StreamId::new(side, dir, stream >> 2))
 }
 
-/// A connection may have at least so many bytes that are not acknowledged.
+/// A connection may have at least so many bytes that are not acknowledged, unless its limit is lower.
 const SEND_WINDOW_MIN: u64 = 32 * 1024;

@@ -13,6 +13,7 @@ use tidegate_codec::mux::{OpenError, ResetCause};
 use tidegate_codec::{
     Direction, Handshake, ReadEnd, SessionEvent, SessionNumber, StreamEndpoint, StreamNumber, WriteRefused,
 };
+use tidegate_engine::EndpointLimits;
 
 use crate::config::{Admit, ClientConfig, Settings};
 use crate::connection::ConnectionState;
@@ -32,7 +33,7 @@ pub struct Endpoint {
     connections: Vec<Option<Box<ConnectionState>>>,
     /// Connections that are not over.
     open: usize,
-    /// Connections in their handshake.
+    /// Connections that were never established and have a machine, with those that are over.
     handshaking: usize,
     /// The upper half of the next session's number.
     generation: u32,
@@ -42,8 +43,6 @@ pub struct Endpoint {
     events: VecDeque<SessionEvent>,
     /// Datagrams of no connection.
     responses: VecDeque<Transmit>,
-    /// The bytes of received datagrams, which the machine keeps parts of.
-    batch: BytesMut,
     watches: Watches,
     /// Clients of this batch that got a response instead of a connection. A long ClientHello comes in several Initials, and
     /// one response is enough.
@@ -64,7 +63,6 @@ impl Endpoint {
             queued: VecDeque::new(),
             events: VecDeque::new(),
             responses: VecDeque::new(),
-            batch: BytesMut::new(),
             watches: Watches::default(),
             declined: Vec::new(),
             is_draining: false,
@@ -200,13 +198,29 @@ impl Endpoint {
     /// Takes the events of a connection.
     fn advance(&mut self, index: usize) {
         self.exchange_events(index);
-        let Self { connections, events, settings, watches, .. } = self;
-        let Some(Some(connection)) = connections.get_mut(index) else { return };
+        let Some(connection) = self.at(index) else { return };
         if connection.is_over {
             // Its events concern nobody.
             while connection.machine.poll().is_some() {}
             return;
         }
+        let Some(error) = self.take_events(index) else { return };
+        let Some(connection) = self.at(index) else { return };
+        connection.is_over = true;
+        let is_unneeded = !connection.is_established && error.is_by_peer();
+        self.on_over(index, error, true);
+        if is_unneeded {
+            // The peer needs no response. The machine sets no timer for a connection that its first packet closes, and would
+            // stay until the idle timeout.
+            self.machines.handle_event(ConnectionHandle(index), quinn::drained());
+            self.forget(index);
+        }
+    }
+
+    /// Takes the events of a connection that is not over. Returns the error that has ended it.
+    fn take_events(&mut self, index: usize) -> Option<ConnectionError> {
+        let Self { connections, events, settings, watches, .. } = self;
+        let connection = connections.get_mut(index)?.as_deref_mut()?;
         let was_established = connection.is_established;
         let progress = connection.take_events(&settings.codes, events);
         let number = connection.number;
@@ -222,15 +236,12 @@ impl Endpoint {
             add(&settings.counters.migrations, 1);
             events.push_back(SessionEvent::Moved { session: number, peer: connection.peer });
         }
-        if let Some(error) = progress.error {
-            connection.is_over = true;
-            self.on_over(index, error, true);
-        }
+        progress.error
     }
 
     /// A connection has ended, and its last packets remain. The caller learns that if it `reports`.
     fn on_over(&mut self, index: usize, error: ConnectionError, reports: bool) {
-        let Self { connections, events, settings, watches, open, handshaking, .. } = self;
+        let Self { connections, events, settings, watches, open, .. } = self;
         let Some(Some(connection)) = connections.get_mut(index) else { return };
         connection.handshake_deadline = None;
         let number = connection.number;
@@ -242,7 +253,6 @@ impl Endpoint {
         *open -= 1;
         watches.on_ended(number, &error);
         if !connection.is_established {
-            *handshaking -= 1;
             add(&settings.counters.handshakes_failed, 1);
         } else if reports {
             events.push_back(SessionEvent::Ended { session: number, reason: Box::new(error) });
@@ -268,14 +278,18 @@ impl Endpoint {
 
     /// Nothing is left of a connection.
     fn forget(&mut self, index: usize) {
-        if let Some(connection) = self.at(index)
-            && !connection.is_over
-        {
-            connection.is_over = true;
-            let error = connection.take_events(&Default::default(), &mut VecDeque::new()).error;
-            self.on_over(index, error.unwrap_or(ConnectionError::Closed), true);
+        if self.at(index).is_some_and(|connection| !connection.is_over) {
+            // A datagram may complete the handshake and end the connection.
+            let error = self.take_events(index).unwrap_or(ConnectionError::Closed);
+            if let Some(connection) = self.at(index) {
+                connection.is_over = true;
+            }
+            self.on_over(index, error, true);
         }
         let Some(connection) = self.connections.get_mut(index).and_then(Option::take) else { return };
+        if !connection.is_established {
+            self.handshaking -= 1;
+        }
         if let Some(at) = connection.timer {
             self.timers.remove(&(at, index));
         }
@@ -346,7 +360,8 @@ impl Endpoint {
 
     fn decide(&self, incoming: &Incoming) -> Admit {
         let limits = &self.settings.limits;
-        if self.is_draining || self.open >= limits.connections_max {
+        // A connection that is over has memory until its last packets have left, and counts as well.
+        if self.is_draining || self.machines.open_connections() >= limits.connections_max {
             return Admit::Refuse;
         }
         if self.handshaking >= limits.handshakes_max {
@@ -403,14 +418,6 @@ impl Endpoint {
         self.update_timer(index);
         true
     }
-
-    fn copy(&mut self, payload: &[u8]) -> BytesMut {
-        if self.batch.capacity() < payload.len() {
-            self.batch = BytesMut::with_capacity(payload.len().max(BATCH_BYTES));
-        }
-        self.batch.extend_from_slice(payload);
-        self.batch.split()
-    }
 }
 
 impl tidegate_codec::Endpoint for Endpoint {
@@ -419,7 +426,8 @@ impl tidegate_codec::Endpoint for Endpoint {
             return;
         }
         let (source, local, ecn) = (datagram.source, datagram.local.address, quinn::ecn_of(datagram.ecn));
-        let bytes = self.copy(&datagram.payload);
+        // The machine may keep a part of a datagram for long. Each has a block of its own, so that the part keeps no other.
+        let bytes = BytesMut::from(&datagram.payload[..]);
         let mut buffer = Vec::new();
         match self.machines.handle(now, source, local, ecn, bytes, &mut buffer) {
             Some(DatagramEvent::ConnectionEvent(handle, event)) => {
@@ -447,7 +455,6 @@ impl tidegate_codec::Endpoint for Endpoint {
             }
         }
         // An idle endpoint keeps no memory for a batch.
-        self.batch = BytesMut::new();
         (self.queued, self.declined) = (VecDeque::new(), Vec::new());
         if self.responses.is_empty() {
             self.responses = VecDeque::new();
@@ -605,8 +612,5 @@ const DECLINED_MAX: usize = 64;
 /// Datagrams of no connection that wait to be sent.
 const RESPONSES_MAX: usize = 1024;
 
-/// The datagrams of a batch are copied into blocks of this many bytes.
-const BATCH_BYTES: usize = 16 * 1024;
-
-/// The longest run.
-const RUN_BYTES: usize = 64 * 1024;
+/// The longest run: with less room than that, the connections wait.
+const RUN_BYTES: usize = EndpointLimits::RUN_BYTES as usize;

@@ -46,6 +46,13 @@ pub enum ConnectionError {
     Address,
 }
 
+impl ConnectionError {
+    /// Whether the peer has closed or aborted the connection.
+    pub(crate) fn is_by_peer(&self) -> bool {
+        matches!(self, Self::AbortedByPeer { .. } | Self::ClosedByPeer { .. })
+    }
+}
+
 impl fmt::Display for ConnectionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -25,11 +25,18 @@ use crate::slot_entry::{SlotEntry, SlotEvent};
 pub struct EndpointLimits {
     /// Datagrams or runs that wait to be sent; 1,024 by default. The oldest is dropped for the next one.
     pub waiting_max: u32,
-    /// The sum of their payloads in bytes; 4 MiB by default.
+    /// The sum of their payloads in bytes; 4 MiB by default. A lower limit than [`RUN_BYTES`](Self::RUN_BYTES) counts as
+    /// that.
     pub waiting_bytes_max: u32,
     /// Received datagrams that wait for the task of a [`DatagramChannel`]; 1,024 by default. The oldest is dropped for
     /// the next one.
     pub unread_max: u32,
+}
+
+impl EndpointLimits {
+    /// The longest run, in bytes. A protocol that can wait with its datagrams stops when the list has no room for that
+    /// many: [`Transmits::room`](tidegate_buffer::Transmits::room). The loop asks it again once the kernel has taken some.
+    pub const RUN_BYTES: u32 = 64 * 1024;
 }
 
 impl Default for EndpointLimits {

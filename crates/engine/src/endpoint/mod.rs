@@ -54,7 +54,8 @@ struct EndpointEntry<E> {
 
 impl<E: Endpoint> EndpointEntry<E> {
     fn new(endpoint: E, make: Option<Box<dyn FnMut() -> E>>, limits: EndpointLimits, pool: &Pool) -> Self {
-        let transmits = Transmits::new(pool).with_limits(limits.waiting_max, limits.waiting_bytes_max);
+        let bytes_max = limits.waiting_bytes_max.max(EndpointLimits::RUN_BYTES);
+        let transmits = Transmits::new(pool).with_limits(limits.waiting_max, bytes_max);
         Self { endpoint, make, transmits, is_blocked: false, is_draining: false, counted_drops: (0, 0) }
     }
 
@@ -86,9 +87,8 @@ impl<E: Endpoint> EndpointEntry<E> {
     /// Sends, sets the timer, and ends the endpoint if its drain is complete.
     fn pump(&mut self, core: &mut Core, token: Token) -> Disposition {
         let now = core.time.now();
-        let had_room = self.transmits.room(1) > 0;
         self.endpoint.poll_transmit(now, &mut self.transmits);
-        let is_full = had_room && self.transmits.room(1) == 0;
+        let is_full = self.transmits.room(EndpointLimits::RUN_BYTES as usize) == 0;
         let has_errors = self.flush(core, token);
         if !self.is_blocked && (is_full || has_errors) {
             // The protocol may have stopped for want of room, or may react to the errors.

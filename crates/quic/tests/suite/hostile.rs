@@ -4,10 +4,11 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use tidegate::codec::{Datagram, Endpoint as _, Pool, Transmits};
-use tidegate::quic::{Endpoint, TransportLimits};
+use tidegate::quic::{Endpoint, SessionNumber, TransportLimits};
 use tidegate_testkit::Random;
+use tidegate_testkit::allocations::Region;
 
-use crate::stage::{configs, initials_of};
+use crate::stage::{closing_initials_of, configs, initials_of};
 
 /// An endpoint, with the datagrams that it sends.
 struct Bench {
@@ -179,4 +180,50 @@ fn many_clients_cost_bounded_memory() {
     // An honest client among them is served, by a Retry.
     let answers: Vec<_> = initials.iter().flat_map(|initial| bench.receive(initial, 9999)).collect();
     assert!(answers.iter().any(|answer| answer[0] & 0xf0 == 0xf0));
+}
+
+#[test]
+fn a_client_that_closes_with_its_first_packet_leaves_nothing() {
+    let (mut bench, config) = Bench::new(TransportLimits::default());
+    for (port, initial) in (1..).zip(closing_initials_of(20)) {
+        bench.receive(&initial, port);
+        assert_eq!((bench.endpoint.connections(), bench.endpoint.poll_timeout()), (0, None));
+    }
+    let counts = config.counts();
+    assert_eq!((counts.begun, counts.connections, counts.handshakes_failed), (20, 0, 20));
+    // Those that are under way are counted again.
+    let initials = initials();
+    initials.iter().for_each(|initial| drop(bench.receive(initial, 1)));
+    assert_eq!((bench.endpoint.connections(), config.counts().retries), (1, 0));
+}
+
+#[test]
+fn a_connection_that_is_over_counts_until_its_last_packets_have_left() {
+    let limits = TransportLimits { connections_max: 1, ..TransportLimits::default() };
+    let (mut bench, config) = Bench::new(limits);
+    let clients = initials_of(3);
+    clients[0].iter().for_each(|initial| drop(bench.receive(initial, 1)));
+    assert_eq!((bench.endpoint.connections(), config.counts().refused), (1, 0));
+    bench.endpoint.close_connection(SessionNumber(1 << 32), 0, "", bench.now);
+    assert_eq!(bench.endpoint.connections(), 0);
+    bench.receive(&clients[1][0], 2);
+    assert_eq!((config.counts().begun, config.counts().refused), (1, 1));
+    // Three times the probe timeout, RFC 9000 §10.2.
+    bench.now += Duration::from_secs(10);
+    bench.endpoint.handle_timeout(bench.now);
+    bench.receive(&clients[2][0], 3);
+    assert_eq!((config.counts().begun, config.counts().refused), (2, 1));
+}
+
+#[test]
+fn a_datagram_has_no_more_memory_than_its_bytes() {
+    let (mut bench, _) = Bench::new(TransportLimits::default());
+    // A reset would need memory as well, and none is due for a connection of another loop.
+    let mut bytes = [0x40; 100];
+    (bytes[1], bytes[2]) = (7, 7 ^ 5);
+    let datagram = Datagram::new(bench.pool.copy(&bytes), SocketAddr::from(([192, 0, 2, 7], 1)));
+    let region = Region::new();
+    bench.endpoint.handle_datagram(datagram, bench.now);
+    let change = region.change();
+    assert!((100..1024).contains(&change.bytes_allocated), "{change:?}");
 }

@@ -46,4 +46,5 @@ scenarios! {
     keys_are_updated,
     a_changed_address_is_a_migration,
     a_client_that_does_not_trust_the_server_fails,
+    a_small_send_window_is_enough,
 }

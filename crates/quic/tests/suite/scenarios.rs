@@ -565,3 +565,15 @@ pub(crate) fn a_client_that_does_not_trust_the_server_fails(stage: &mut Stage) {
     stage.run_until(|| server.counts().connections == 0);
     assert_eq!((server.counts().handshakes_failed, stranger.counts().handshakes_failed), (1, 1));
 }
+
+pub(crate) fn a_small_send_window_is_enough(stage: &mut Stage) {
+    let limits = TransportLimits { send_window: 8 * 1024, ..TransportLimits::default() };
+    let (server, config) = configs(limits.clone(), limits);
+    let address = stage.server(&server, |_| echo());
+    let client = stage.client(&config);
+    let echoed = stage.task(async move {
+        let connection = client.connect(address, NAME).await.unwrap();
+        exchange(&connection, pattern(50_000)).await
+    });
+    assert!(echoed == pattern(50_000), "{} bytes came back", echoed.len());
+}

@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use tidegate::engine::{EndpointSession, SessionLimits, SessionStreams};
-use tidegate::quic::{ClientConfig, Connector, Endpoint, ServerConfig, TransportLimits};
+use tidegate::quic::{ClientConfig, Connector, Endpoint, ServerConfig, SessionNumber, TransportLimits};
 use tidegate::sys::{DatagramOptions, Socket};
 use tidegate::tls::rustls::RootCertStore;
 use tidegate::tls::{self, Certificates, Provider};
@@ -239,6 +239,15 @@ async fn run_relay(
 
 /// The first datagrams of so many clients.
 pub(crate) fn initials_of(count: usize) -> Vec<Vec<Vec<u8>>> {
+    first_datagrams(count, false)
+}
+
+/// The first datagrams of so many clients that close at once: an Initial with PADDING and CONNECTION_CLOSE alone.
+pub(crate) fn closing_initials_of(count: usize) -> Vec<Vec<u8>> {
+    first_datagrams(count, true).into_iter().map(|datagrams| datagrams.into_iter().next().unwrap()).collect()
+}
+
+fn first_datagrams(count: usize, closes: bool) -> Vec<Vec<Vec<u8>>> {
     let mut stage = Stage::network(1);
     let (_, config) = configs(TransportLimits::default(), TransportLimits::default());
     let client = stage.client(&config);
@@ -246,9 +255,19 @@ pub(crate) fn initials_of(count: usize) -> Vec<Vec<Vec<u8>>> {
     let socket = stage.socket(0);
     let mut server = stage.with(0, |event_loop| event_loop.open_datagrams(socket, &options, limits)).unwrap();
     let address = server.local_address().unwrap();
-    for _ in 0..count {
+    for place in 0..count as u64 {
         let client = client.clone();
-        let connect = async move { client.connect(address, NAME).await.map(drop) };
+        let connect = async move {
+            let mut connecting = std::pin::pin!(client.connect(address, NAME));
+            let begun = std::future::poll_fn(|cx| Poll::Ready(connecting.as_mut().poll(cx))).await;
+            assert!(begun.is_pending());
+            if closes {
+                // The upper half of a number is counted up, and the lower half is the place in the table.
+                let number = SessionNumber((place + 1) << 32 | place);
+                client.endpoint().with(|endpoint, now| endpoint.close_connection(number, 0, "", now)).unwrap();
+            }
+            connecting.await.map(drop)
+        };
         let _connecting = stage.with(1, |event_loop| event_loop.spawn(connect));
     }
     stage.simulated().unwrap().run_for(Duration::from_millis(100));

@@ -135,3 +135,40 @@ fn a_datagram_above_the_mtu_is_refused_and_ports_of_streams_are_apart() {
     assert_eq!(receiver.try_recv_from().map(|datagram| datagram.payload.len()), Some(1_252));
     assert_eq!(other.counts().datagrams_lost, 1);
 }
+
+/// Sends so many datagrams of 1,000 bytes to each peer, and waits with them while the list has no room for a run.
+#[derive(Default)]
+struct Waiting(Vec<Transmit>);
+
+impl Endpoint for Waiting {
+    fn handle_datagram(&mut self, datagram: Datagram, _now: Instant) {
+        self.0.extend((0..BURST).map(|_| Transmit::response(&datagram, vec![7; 1_000])));
+    }
+
+    fn poll_transmit(&mut self, _now: Instant, transmits: &mut Transmits) {
+        while transmits.room(EndpointLimits::RUN_BYTES as usize) > 0
+            && let Some(response) = self.0.pop()
+        {
+            transmits.push(response);
+        }
+    }
+}
+
+const BURST: usize = 200;
+
+#[test]
+fn a_protocol_that_waits_for_room_is_asked_again_after_the_kernel_took_all() {
+    for waiting_bytes_max in [0, 1, 100_000, 4 * 1024 * 1024] {
+        let network = Network::new(5);
+        let (one, other) = (network.host("10.0.0.1").node(), network.host("10.0.0.2").node());
+        let options = DatagramOptions::default();
+        let limits = EndpointLimits { waiting_bytes_max, ..EndpointLimits::default() };
+        let to = one.endpoint(7, &options, limits, Waiting::default()).unwrap();
+        let mut channel = other.datagrams(0, &options, EndpointLimits::default()).unwrap();
+        channel.send_to(b"ebb".to_vec(), to).unwrap();
+        network.run_for(Duration::from_secs(1));
+        let received = std::iter::from_fn(|| channel.try_recv_from()).count();
+        let counts = one.counts();
+        assert_eq!((received, counts.datagrams_sent), (BURST, BURST as u64), "{waiting_bytes_max}: {counts:?}");
+    }
+}
