@@ -77,7 +77,7 @@ fn router(seen: &Rc<RefCell<Vec<String>>>) -> Router {
 
 /// Runs a scenario on each stage, with a connected client.
 fn each(scenario: impl Fn(&mut Stage, Peer, Rc<RefCell<Vec<String>>>)) {
-    each_with(|| Config::new(), scenario);
+    each_with(Config::new, scenario);
 }
 
 fn each_with(config: impl Fn() -> Config, scenario: impl Fn(&mut Stage, Peer, Rc<RefCell<Vec<String>>>)) {
