@@ -190,7 +190,7 @@ impl Limits {
         }
     }
 
-    /// Those of QUIC, where they follow from those of HTTP.
+    /// QUIC limits that follow from these.
     #[cfg(feature = "http3")]
     pub(crate) fn quic(&self) -> tidegate_quic::TransportLimits {
         let defaults = tidegate_quic::TransportLimits::default();

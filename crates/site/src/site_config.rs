@@ -61,7 +61,7 @@ impl SiteConfig {
         let http2 = http2.strict_targets(self.strict_targets);
         let config = Config::new(limits).detect_http2(true).count_refusals(&refusals);
         let config = config.strict_targets(self.strict_targets);
-        // The port of HTTP/3 is known once the listener is open.
+        // `Alt-Svc` names the port, which is known once the listener is open.
         let alternatives = self.http3;
         let config = Arc::new(LazyLock::new(move || {
             Arc::new(config.alt_svc(alternatives.as_ref().map_or("", Http3Listener::alternatives)))

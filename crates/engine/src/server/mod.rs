@@ -415,8 +415,7 @@ impl Server {
                 });
             }
         }
-        let mut endpoints = self.open_endpoints(is_shared, &mut running)?;
-        self.add_beside(beside, &per_loop, &mut endpoints, &mut running)?;
+        let mut endpoints = self.open_endpoints(is_shared, (beside, &per_loop), &mut running)?;
         let tokio_runtime = self.tokio_runtime.unwrap_or_else(TokioRuntime::of_this_thread);
         tokio_runtime.start().map_err(StartError::System)?;
         let mut state = ServerState::new(running);
@@ -507,6 +506,7 @@ impl Server {
     fn open_endpoints(
         &self,
         is_shared: bool,
+        (beside, listeners): (Vec<BesideSockets>, &[Vec<LoopListener>]),
         running: &mut Vec<RunningListener>,
     ) -> Result<Vec<LoopEndpoints>, StartError> {
         let mut per_loop: Vec<LoopEndpoints> = (0..self.loops).map(|_| Vec::new()).collect();
@@ -517,6 +517,7 @@ impl Server {
                 endpoints.push(LoopEndpoint { bind: served.bind.clone(), admission: None, socket });
             }
         }
+        self.add_beside(beside, listeners, &mut per_loop, running)?;
         Ok(per_loop)
     }
 

@@ -204,7 +204,7 @@ impl Received {
         self.fields.iter().find(|(other, _)| other == name).map(|(_, value)| &**value)
     }
 
-    /// Whether the stream was reset with this code of HTTP/3.
+    /// Whether the stream was reset with this code.
     pub(crate) fn is_reset_with(&self, code: http3::ErrorCode) -> bool {
         self.reset.as_ref().is_some_and(|reason| reason.contains(&code.0.to_string()))
     }
