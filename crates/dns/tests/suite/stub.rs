@@ -8,12 +8,14 @@ use std::time::{Duration, Instant};
 
 use tidegate_buffer::{Datagram, Transmit, Transmits};
 use tidegate_codec::Endpoint;
-use tidegate_dns::server::{Responder, Response, StreamHandler, datagram_bytes_max, respond};
+use tidegate_dns::server::{
+    ClientQuery, QueryHandler, Reply, Responder, Response, StreamHandler, datagram_bytes_max, respond,
+};
 use tidegate_dns::{
     CacheConfig, Header, LookupError, MessageView, MessageWriter, NameServer, Question, Rdata, Record, RecordType,
     ResolverConfig, ResponseCode, Section, ServerCodec, SharedCache, StubResolver,
 };
-use tidegate_engine::{DatagramChannel, EndpointLimits, Limits, task};
+use tidegate_engine::{Client, DatagramChannel, EndpointLimits, Limits, task};
 use tidegate_sys::DatagramOptions;
 use tidegate_testkit::network::{DatagramFaults, Host, Link, Network, SimNode};
 use tidegate_testkit::{Random, seeds};
@@ -38,6 +40,20 @@ impl Responder for Hosts {
             None => (0..100).for_each(add),
         }
         response
+    }
+}
+
+/// The same after a second.
+#[derive(Clone, Copy)]
+struct LateHosts;
+
+impl QueryHandler for LateHosts {
+    fn query(&self, query: &ClientQuery<'_>) -> Reply {
+        let response = Hosts.answer(query.question);
+        Reply::later(async move {
+            task::sleep(Duration::from_secs(1)).await;
+            response
+        })
     }
 }
 
@@ -317,6 +333,56 @@ fn a_busy_socket_is_replaced_and_stays_for_late_responses() {
     });
     assert_eq!((counts.datagrams, counts.timeouts, counts.stream_queries), (700, 0, 0));
     assert_eq!((ports.borrow().len(), sockets), (3, (1, 0)));
+}
+
+/// The results of lookups over one connection to a server that answers after a second; the server or the client drains
+/// meanwhile, and is drained at the end.
+fn drained_over_a_connection(seed: u64, drains_server: bool) -> Vec<Result<Vec<String>, LookupError>> {
+    let mut world = World::new(seed);
+    let server = world.network.host("10.0.0.1").node();
+    let address = server
+        .listen(53, Limits::default(), |_| (ServerCodec::default(), StreamHandler::new(LateHosts)))
+        .expect("free");
+    world.servers.push(server);
+    let config = ResolverConfig { rounds: 1, ..ResolverConfig::default() };
+    let upstream = NameServer::over_streams(Client::at(address));
+    let cache = SharedCache::new(CacheConfig::default());
+    let resolver =
+        StubResolver::simulated(vec![upstream], config, cache, seed, |_| Err(std::io::ErrorKind::Unsupported.into()));
+    let lookups: Vec<_> = (0..3)
+        .map(|number| {
+            let resolver = resolver.clone();
+            world.node.spawn(async move {
+                // The last one begins in the drain.
+                task::sleep(Duration::from_millis(if number == 2 { 900 } else { number * 200 })).await;
+                look_up(resolver, format!("h{number}.example")).await.0
+            })
+        })
+        .collect();
+    world.network.run_for(Duration::from_millis(500));
+    let node = if drains_server { &world.servers[0] } else { &world.node };
+    node.drain(Duration::from_secs(600));
+    let results = lookups.into_iter().map(|lookup| world.network.run_task(Duration::from_secs(600), lookup)).collect();
+    drop(resolver);
+    assert!(world.network.run_until(Duration::from_secs(1), || node.is_drained()), "seed {seed}: it is drained");
+    results
+}
+
+#[test]
+fn a_drain_of_a_server_answers_the_queries_in_flight_of_a_connection_and_no_other() {
+    for seed in seeds(5) {
+        let [first, second, late] = drained_over_a_connection(seed, true).try_into().expect("three");
+        assert_eq!((first, second), (Ok(vec!["192.0.2.0".into()]), Ok(vec!["192.0.2.1".into()])), "seed {seed}");
+        assert!(late.is_err(), "seed {seed}: {late:?}");
+    }
+}
+
+#[test]
+fn a_drain_of_a_client_waits_for_the_responses_over_its_connections() {
+    for seed in seeds(5) {
+        let [first, second, _late] = drained_over_a_connection(seed, false).try_into().expect("three");
+        assert_eq!((first, second), (Ok(vec!["192.0.2.0".into()]), Ok(vec!["192.0.2.1".into()])), "seed {seed}");
+    }
 }
 
 #[test]
