@@ -7,6 +7,7 @@ use tidegate_engine::{CloseReason, Context, Event, Handler, Outcome, task};
 use super::{IDLE, Shared};
 use crate::message_view::Message;
 use crate::message_writer::EncodedMessage;
+use crate::resolver::Transport;
 use crate::stream_codecs::ClientCodec;
 
 /// The handler of a connection to a server.
@@ -20,6 +21,11 @@ impl ServerConnection {
     pub(super) fn new(shared: &Rc<Shared>, server: usize) -> Self {
         Self { shared: Rc::downgrade(shared), server }
     }
+
+    /// Whether a lookup waits for a response of the server.
+    fn is_waited_for(&self) -> bool {
+        self.shared.upgrade().is_some_and(|shared| shared.resolver.borrow().is_waiting(self.server, Transport::Stream))
+    }
 }
 
 impl Handler<ClientCodec> for ServerConnection {
@@ -29,6 +35,9 @@ impl Handler<ClientCodec> for ServerConnection {
         let Some(shared) = self.shared.upgrade() else { return Outcome::Close };
         shared.resolver.borrow_mut().handle_stream_message(self.server, message.wire(), cx.now());
         Shared::pump(&shared);
+        if cx.is_draining() && !self.is_waited_for() {
+            return Outcome::Close;
+        }
         cx.deadline_after(IDLE);
         Outcome::Continue
     }
@@ -47,6 +56,8 @@ impl Handler<ClientCodec> for ServerConnection {
                 }
             }
             Event::Deadline => Outcome::Close,
+            // It closes with the last response.
+            Event::Drain if self.is_waited_for() => Outcome::Continue,
             event => event.by_default(cx),
         }
     }

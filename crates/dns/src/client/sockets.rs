@@ -1,7 +1,8 @@
 //! The datagram sockets of a resolver: opened with their first query, closed after [`IDLE`] without one.
 //!
-//! Each has a port of the system's choice, and another one when it opens again. A task for each receives; datagrams of
-//! other addresses than the server's are counted and dropped.
+//! Each has a port of the system's choice, and is connected to its server: the system drops datagrams of other addresses,
+//! and reports that no server is there. After [`AGE_MAX`] another one at another port takes its place, and it stays for
+//! late responses. A task for each receives.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -13,7 +14,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::pin::pin;
 use std::rc::{Rc, Weak};
 use std::task::Poll;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tidegate_buffer::Datagram;
 use tidegate_engine::{DatagramChannel, EndpointLimits, task};
@@ -28,6 +29,8 @@ use crate::resolver::Transport;
 pub(super) struct Sockets {
     /// Sorted, so that they close in the same order in each run of a simulation.
     table: RefCell<BTreeMap<(usize, u16), SocketState>>,
+    /// Those that others have replaced.
+    replaced: RefCell<Vec<Rc<QuerySocket>>>,
     /// Opens a socket for a server at this address, in another way than the system does.
     open: Option<Rc<OpenSocket>>,
 }
@@ -43,24 +46,29 @@ enum SocketState {
 
 struct QuerySocket {
     channel: RefCell<DatagramChannel>,
+    opened: Instant,
     last_used: Cell<Instant>,
+    /// The time at which one that was replaced closes.
+    closes: Cell<Option<Instant>>,
 }
 
 /// The next event of a socket.
 enum SocketEvent {
     Received(Datagram),
+    /// A query was not delivered.
+    Failed,
     Idle,
     Closed,
 }
 
 impl Sockets {
     pub(super) fn opened_by(open: Rc<OpenSocket>) -> Self {
-        Self { table: RefCell::default(), open: Some(open) }
+        Self { open: Some(open), ..Self::default() }
     }
 
     /// How many are open.
     pub(super) fn len(&self) -> usize {
-        self.table.borrow().len()
+        self.table.borrow().len() + self.replaced.borrow().len()
     }
 
     fn open(&self, server: SocketAddr) -> io::Result<DatagramChannel> {
@@ -71,7 +79,8 @@ impl Sockets {
             SocketAddr::V4(_) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
             SocketAddr::V6(_) => SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
         };
-        DatagramChannel::bind(unspecified, &DatagramOptions::default(), EndpointLimits::default())
+        let options = DatagramOptions { peer: Some(server), ..DatagramOptions::default() };
+        DatagramChannel::bind(unspecified, &options, EndpointLimits::default())
     }
 }
 
@@ -80,21 +89,31 @@ pub(super) fn send(this: &Rc<Shared>, server: usize, number: u16, message: Encod
     let Some(address) = this.servers[server].address else { return };
     match this.sockets.table.borrow_mut().entry((server, number)) {
         Entry::Occupied(mut entry) => match entry.get_mut() {
-            SocketState::Opening(queue) => queue.push(message),
-            SocketState::Open(socket) => socket.send(message, address),
+            SocketState::Opening(queue) => return queue.push(message),
+            SocketState::Open(socket) if task::now() < socket.opened + AGE_MAX => {
+                return socket.send(message, address);
+            }
+            state => {
+                let old = std::mem::replace(state, SocketState::Opening(vec![message]));
+                if let SocketState::Open(old) = old {
+                    let server_timeout = this.resolver.borrow().server_timeout();
+                    old.closes.set(Some(task::now() + server_timeout));
+                    this.sockets.replaced.borrow_mut().push(old);
+                }
+            }
         },
         Entry::Vacant(entry) => {
             entry.insert(SocketState::Opening(vec![message]));
-            drop(task::spawn(run(Rc::downgrade(this), server, number, address)));
         }
     }
+    drop(task::spawn(run(Rc::downgrade(this), server, number, address)));
 }
 
 /// Opens a socket, and receives from it until it is idle.
 async fn run(this: Weak<Shared>, server: usize, number: u16, address: SocketAddr) {
     let Some(shared) = this.upgrade() else { return };
     let Ok(channel) = shared.sockets.open(address) else { return close(&shared, server, number) };
-    let socket = Rc::new(QuerySocket { channel: RefCell::new(channel), last_used: Cell::new(task::now()) });
+    let socket = Rc::new(QuerySocket::new(channel));
     let opening = shared.sockets.table.borrow_mut().insert((server, number), SocketState::Open(socket.clone()));
     if let Some(SocketState::Opening(queue)) = opening {
         queue.into_iter().for_each(|message| socket.send(message, address));
@@ -110,8 +129,15 @@ async fn run(this: Weak<Shared>, server: usize, number: u16, address: SocketAddr
                 receive(&shared, (server, number), address, datagram, &socket);
                 Shared::pump(&shared);
             }
-            // It was used since the task began to wait.
-            SocketEvent::Idle if socket.last_used.get() + IDLE > task::now() => {}
+            SocketEvent::Failed => {
+                shared.resolver.borrow_mut().handle_socket_closed(server, number, task::now());
+                Shared::pump(&shared);
+            }
+            // It was used since the task began to wait, or was replaced.
+            SocketEvent::Idle if socket.ends_at() > task::now() => {}
+            SocketEvent::Idle | SocketEvent::Closed if socket.closes.get().is_some() => {
+                return shared.sockets.replaced.borrow_mut().retain(|replaced| !Rc::ptr_eq(replaced, &socket));
+            }
             SocketEvent::Idle if shared.resolver.borrow().is_waiting(server, Transport::Datagram(number)) => {
                 socket.last_used.set(task::now());
             }
@@ -121,15 +147,18 @@ async fn run(this: Weak<Shared>, server: usize, number: u16, address: SocketAddr
 }
 
 async fn next(socket: &Weak<QuerySocket>) -> SocketEvent {
-    let Some(idle_at) = socket.upgrade().map(|socket| socket.last_used.get() + IDLE) else {
-        return SocketEvent::Closed;
-    };
-    let mut sleep = pin!(task::sleep_until(idle_at));
+    let Some(ends_at) = socket.upgrade().map(|socket| socket.ends_at()) else { return SocketEvent::Closed };
+    let mut sleep = pin!(task::sleep_until(ends_at));
     let event = poll_fn(|cx| {
         let Some(socket) = socket.upgrade() else { return Poll::Ready(SocketEvent::Closed) };
-        match socket.channel.borrow_mut().poll_recv_from(cx) {
+        let mut channel = socket.channel.borrow_mut();
+        match channel.poll_recv_from(cx) {
             Poll::Ready(Ok(datagram)) => Poll::Ready(SocketEvent::Received(datagram)),
             Poll::Ready(Err(_)) => Poll::Ready(SocketEvent::Closed),
+            // Several reports at once are one failure.
+            Poll::Pending if std::iter::from_fn(|| channel.next_error()).count() > 0 => {
+                Poll::Ready(SocketEvent::Failed)
+            }
             Poll::Pending => sleep.as_mut().poll(cx).map(|()| SocketEvent::Idle),
         }
     });
@@ -165,12 +194,25 @@ fn close(this: &Rc<Shared>, server: usize, number: u16) {
 }
 
 impl QuerySocket {
+    fn new(channel: DatagramChannel) -> Self {
+        let now = task::now();
+        Self { channel: RefCell::new(channel), opened: now, last_used: Cell::new(now), closes: Cell::new(None) }
+    }
+
+    /// The time at which it closes, or is looked at again.
+    fn ends_at(&self) -> Instant {
+        self.closes.get().unwrap_or(self.last_used.get() + IDLE)
+    }
+
     /// A query that the socket does not take is lost, as datagrams are, and the resolver tries again.
     fn send(&self, message: EncodedMessage, address: SocketAddr) {
         self.last_used.set(task::now());
         let _ = self.channel.borrow_mut().send_to(message.into_bytes(), address);
     }
 }
+
+/// The age at which another socket takes the place of one: a forger has that long to find its port.
+const AGE_MAX: Duration = Duration::from_secs(30);
 
 impl fmt::Debug for Sockets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -24,7 +24,7 @@ mod upstream;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 pub use answer::{Answer, LookupError};
 pub use config::{ResolverConfig, ResolverServer};
@@ -226,6 +226,11 @@ impl Resolver {
     #[must_use]
     pub const fn cache(&self) -> &SharedCache {
         &self.cache
+    }
+
+    /// The most time that a server has to answer before the next is tried.
+    pub(crate) const fn server_timeout(&self) -> Duration {
+        self.config.server_timeout
     }
 
     /// Lookups in flight.

@@ -33,7 +33,8 @@ impl Resolver {
         self.handle_closed(server, Transport::Stream, now);
     }
 
-    /// A socket of a server has closed, or could not be opened. Lookups that wait for it try another server.
+    /// A socket of a server has closed or could not be opened, or the network reports that its queries do not arrive. Lookups
+    /// that wait for it try another server.
     pub fn handle_socket_closed(&mut self, server: usize, socket: u16, now: Instant) {
         self.handle_closed(server, Transport::Datagram(socket), now);
     }
@@ -49,12 +50,18 @@ impl Resolver {
         let lost = self.in_flight.iter().filter(|(key, _)| is_lost(key));
         let mut keys: Vec<_> = lost.map(|(key, id)| (*key, *id)).collect();
         keys.sort_unstable_by_key(|(_, id)| *id);
-        if !keys.is_empty() {
-            self.upstreams[server].on_timeout(now);
-        }
+        let mut is_counted = false;
         for (key, id) in keys {
-            self.take_attempt(id, key);
-            self.attempt(id, now);
+            // The server's failure counts once for all of them, and one that was late is counted already.
+            let is_late = self.take_attempt(id, key).is_none_or(|attempt| attempt.is_late);
+            if !is_late && !std::mem::replace(&mut is_counted, true) {
+                self.upstreams[server].on_timeout(now);
+            }
+            // A lookup that has gone on to another server waits for that one.
+            let attempts = self.lookups.get(&id).map_or(&[][..], |lookup| &lookup.attempts);
+            if attempts.iter().all(|attempt| attempt.is_late) {
+                self.attempt(id, now);
+            }
         }
     }
 

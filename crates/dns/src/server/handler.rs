@@ -20,7 +20,8 @@ use crate::numbers::ResponseCode;
 /// The connection of a server over TCP or TLS. Responses leave as they are ready, in any order (RFC 7766 §6.2.1.1); those
 /// of a handler that answers at once leave in the order of the queries. While the client does not read, the loop decodes
 /// no further query, so a client that sends a thousand of them fills its own kernel; nor does it while
-/// [`in_flight_per_connection_max`](super::ServerLimits::in_flight_per_connection_max) queries wait for their responses.
+/// [`in_flight_per_connection_max`](super::ServerLimits::in_flight_per_connection_max) queries wait for their responses. A
+/// drain reads no further query, and closes the connection once those in flight are answered.
 ///
 /// [`DnsServer`](super::DnsServer) makes one for each connection, whose queries count with all others of the loop. A server
 /// behind TLS, or with listeners of its own, makes them itself, and each has the default limits for itself:
@@ -49,7 +50,8 @@ pub struct StreamHandler<H> {
     /// Responses that wait until the client has read others: at most those of the queries in flight.
     waiting: VecDeque<EncodedMessage>,
     is_paused: bool,
-    is_read_closed: bool,
+    /// No further query comes, or none is read: the connection closes with the last response.
+    is_ending: bool,
 }
 
 impl<H: QueryHandler> StreamHandler<H> {
@@ -72,7 +74,7 @@ impl<H: QueryHandler> StreamHandler<H> {
             of_loop,
             waiting: VecDeque::new(),
             is_paused: false,
-            is_read_closed: false,
+            is_ending: false,
         }
     }
 
@@ -89,10 +91,10 @@ impl<H: QueryHandler> StreamHandler<H> {
                 return Outcome::fail(error);
             }
         }
-        if self.is_read_closed && self.in_flight == 0 {
+        if self.is_ending && self.in_flight == 0 {
             return Outcome::Close;
         }
-        if self.is_paused && self.in_flight < self.in_flight_max {
+        if self.is_paused && !cx.is_draining() && self.in_flight < self.in_flight_max {
             self.is_paused = false;
             cx.resume();
         }
@@ -157,7 +159,12 @@ where
             Event::Writable if !self.waiting.is_empty() => self.send_waiting(cx),
             // The client sends no further query, and may still read the responses.
             Event::ReadClosed if self.in_flight > 0 => {
-                self.is_read_closed = true;
+                self.is_ending = true;
+                Outcome::Continue
+            }
+            Event::Drain if self.in_flight > 0 => {
+                (self.is_ending, self.is_paused) = (true, true);
+                cx.pause();
                 Outcome::Continue
             }
             event => event.by_default(cx),

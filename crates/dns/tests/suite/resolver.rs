@@ -339,6 +339,25 @@ fn a_stream_that_ends_makes_its_lookups_try_another_server() {
 }
 
 #[test]
+fn a_socket_that_fails_counts_once_and_not_again_for_late_attempts() {
+    let config = ResolverConfig { sockets: 1, ..ResolverConfig::default() };
+    let servers = vec![Behaviour { is_dead: true, ..Behaviour::default() }; 2];
+    let mut world = World::with(config, CacheConfig::default(), servers, 5);
+    let Lookup::Pending(_) = world.begin("a.example") else { panic!("pending") };
+    let first = world.queries[0].0;
+    // The first attempt is late, and the second server is asked.
+    while world.queries.len() < 2 {
+        world.step();
+    }
+    assert_eq!((world.queries[1].0, world.resolver.counts().timeouts), (1 - first, 1));
+    world.resolver.handle_socket_closed(first, 0, world.now);
+    assert!(world.resolver.poll_transmit().is_none(), "the lookup waits for the other server");
+    world.resolver.handle_socket_closed(1 - first, 0, world.now);
+    let third = world.resolver.poll_transmit().expect("a third query");
+    assert!(world.resolver.poll_transmit().is_none(), "one query: {third:?}");
+}
+
+#[test]
 fn lookups_end_under_losses_dead_servers_and_forgeries() {
     for seed in seeds(100) {
         let mut random = Random::new(seed);

@@ -1,20 +1,23 @@
 //! `StubResolver` on a simulated network: loss, forged answers, dead servers, truncation, by seed.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use tidegate_buffer::{Datagram, Transmit, Transmits};
 use tidegate_codec::Endpoint;
-use tidegate_dns::server::{Responder, Response, StreamHandler, datagram_bytes_max, respond};
+use tidegate_dns::server::{
+    ClientQuery, QueryHandler, Reply, Responder, Response, StreamHandler, datagram_bytes_max, respond,
+};
 use tidegate_dns::{
     CacheConfig, Header, LookupError, MessageView, MessageWriter, NameServer, Question, Rdata, Record, RecordType,
     ResolverConfig, ResponseCode, Section, ServerCodec, SharedCache, StubResolver,
 };
-use tidegate_engine::{DatagramChannel, EndpointLimits, Limits, task};
+use tidegate_engine::{Client, DatagramChannel, EndpointLimits, Limits, task};
 use tidegate_sys::DatagramOptions;
-use tidegate_testkit::network::{DatagramFaults, Host, Network, SimNode};
+use tidegate_testkit::network::{DatagramFaults, Host, Link, Network, SimNode};
 use tidegate_testkit::{Random, seeds};
 
 use crate::support::name;
@@ -40,6 +43,20 @@ impl Responder for Hosts {
     }
 }
 
+/// The same after a second.
+#[derive(Clone, Copy)]
+struct LateHosts;
+
+impl QueryHandler for LateHosts {
+    fn query(&self, query: &ClientQuery<'_>) -> Reply {
+        let response = Hosts.answer(query.question);
+        Reply::later(async move {
+            task::sleep(Duration::from_secs(1)).await;
+            response
+        })
+    }
+}
+
 /// A server of the simulated network.
 struct Upstream {
     random: Random,
@@ -49,6 +66,8 @@ struct Upstream {
     /// Where an accomplice sends answers with the right ID from.
     accomplice: Option<Rc<RefCell<DatagramChannel>>>,
     queries: Rc<Cell<usize>>,
+    /// Ports from which queries come.
+    ports: Rc<RefCell<BTreeSet<u16>>>,
     outgoing: Vec<Transmit>,
 }
 
@@ -80,6 +99,7 @@ impl Upstream {
 impl Endpoint for Upstream {
     fn handle_datagram(&mut self, datagram: Datagram, _now: Instant) {
         self.queries.set(self.queries.get() + 1);
+        self.ports.borrow_mut().insert(datagram.source.port());
         let query = MessageView::parse(&datagram.payload).expect("the resolver writes it");
         for _ in 0..self.forgeries {
             let forged = self.forge(&query);
@@ -139,6 +159,7 @@ impl World {
             truncates: false,
             accomplice: None,
             queries: queries.clone(),
+            ports: Rc::default(),
             outgoing: Vec::new(),
         };
         change(&mut upstream);
@@ -152,8 +173,8 @@ impl World {
     fn resolver(&self, config: ResolverConfig, addresses: &[&str]) -> StubResolver {
         let servers = addresses.iter().map(|ip| NameServer::at(SocketAddr::new(ip.parse().expect("an address"), 53)));
         let host = self.client.clone();
-        let open = move |_| {
-            let options = DatagramOptions::default();
+        let open = move |server| {
+            let options = DatagramOptions { peer: Some(server), ..DatagramOptions::default() };
             DatagramChannel::on(host.datagrams(0, &options)?, &options, EndpointLimits::default())
         };
         StubResolver::simulated(servers.collect(), config, SharedCache::new(CacheConfig::default()), self.seed, open)
@@ -239,7 +260,8 @@ fn an_answer_from_another_address_is_dropped_and_costs_nothing() {
             task::sleep(Duration::from_secs(1)).await;
             resolver.counts()
         });
-        assert_eq!((counts.datagrams, counts.stream_queries, counts.mismatches), (50, 0, 50), "seed {seed}");
+        assert_eq!((counts.datagrams, counts.stream_queries, counts.mismatches), (50, 0, 0), "seed {seed}");
+        assert_eq!(world.network.datagram_counts().unreachable, 50, "seed {seed}: the sockets do not get them");
         drop(kept);
     }
 }
@@ -262,6 +284,104 @@ fn a_dead_server_delays_the_first_lookups_and_no_other() {
         assert!(times.iter().all(|time| *time < Duration::from_secs(2)), "seed {seed}: {times:?}");
         let late = times.iter().skip(3).filter(|time| **time > Duration::from_millis(300)).count();
         assert_eq!(late, 0, "seed {seed}: {times:?}");
+    }
+}
+
+#[test]
+fn a_host_without_a_server_is_followed_by_the_next_at_once() {
+    for seed in seeds(10) {
+        let mut world = World::new(seed);
+        world.serve(|_| {});
+        let _nothing_listens = world.network.host("10.0.0.77").node();
+        let resolver = world.resolver(ResolverConfig::default(), &["10.0.0.77", "10.0.0.1"]);
+        let alone = world.resolver(ResolverConfig::default(), &["10.0.0.77"]);
+        let (found, counts, failed) = world.run(async move {
+            let found = look_up(resolver.clone(), "h1.example".into()).await;
+            (found, resolver.counts(), look_up(alone, "h2.example".into()).await)
+        });
+        assert_eq!(found.0, Ok(vec!["192.0.2.1".into()]), "seed {seed}");
+        assert_eq!((counts.datagrams, counts.timeouts), (2, 0), "seed {seed}");
+        assert_eq!(failed.0, Err(LookupError::Failed), "seed {seed}");
+        // Both are shorter than the patience for one server.
+        assert!(found.1.max(failed.1) < Duration::from_millis(100), "seed {seed}: {found:?} {failed:?}");
+    }
+}
+
+#[test]
+fn a_busy_socket_is_replaced_and_stays_for_late_responses() {
+    let mut world = World::new(6);
+    let ports = Rc::<RefCell<BTreeSet<u16>>>::default();
+    let seen = ports.clone();
+    world.network.set_link(Link { latency: Duration::from_millis(150), ..Link::default() });
+    world.serve(|upstream| upstream.ports = seen);
+    let config = ResolverConfig { sockets: 1, ..ResolverConfig::default() };
+    let resolver = world.resolver(config, &["10.0.0.1"]);
+    let (counts, sockets) = world.run(async move {
+        let mut lookups = Vec::new();
+        // A query each 100 ms: two are in flight as the socket is replaced.
+        for number in 0..700 {
+            lookups.push(task::spawn(look_up(resolver.clone(), format!("h{}.n{number}.example", number % 200))));
+            task::sleep(Duration::from_millis(100)).await;
+        }
+        let sockets = resolver.sockets();
+        for (number, lookup) in lookups.into_iter().enumerate() {
+            let (result, _) = lookup.await.expect("the task ends");
+            assert_eq!(result, Ok(vec![format!("192.0.2.{}", number % 200)]));
+        }
+        task::sleep(Duration::from_secs(60)).await;
+        (resolver.counts(), (sockets, resolver.sockets()))
+    });
+    assert_eq!((counts.datagrams, counts.timeouts, counts.stream_queries), (700, 0, 0));
+    assert_eq!((ports.borrow().len(), sockets), (3, (1, 0)));
+}
+
+/// The results of lookups over one connection to a server that answers after a second; the server or the client drains
+/// meanwhile, and is drained at the end.
+fn drained_over_a_connection(seed: u64, drains_server: bool) -> Vec<Result<Vec<String>, LookupError>> {
+    let mut world = World::new(seed);
+    let server = world.network.host("10.0.0.1").node();
+    let address = server
+        .listen(53, Limits::default(), |_| (ServerCodec::default(), StreamHandler::new(LateHosts)))
+        .expect("free");
+    world.servers.push(server);
+    let config = ResolverConfig { rounds: 1, ..ResolverConfig::default() };
+    let upstream = NameServer::over_streams(Client::at(address));
+    let cache = SharedCache::new(CacheConfig::default());
+    let resolver =
+        StubResolver::simulated(vec![upstream], config, cache, seed, |_| Err(std::io::ErrorKind::Unsupported.into()));
+    let lookups: Vec<_> = (0..3)
+        .map(|number| {
+            let resolver = resolver.clone();
+            world.node.spawn(async move {
+                // The last one begins in the drain.
+                task::sleep(Duration::from_millis(if number == 2 { 900 } else { number * 200 })).await;
+                look_up(resolver, format!("h{number}.example")).await.0
+            })
+        })
+        .collect();
+    world.network.run_for(Duration::from_millis(500));
+    let node = if drains_server { &world.servers[0] } else { &world.node };
+    node.drain(Duration::from_secs(600));
+    let results = lookups.into_iter().map(|lookup| world.network.run_task(Duration::from_secs(600), lookup)).collect();
+    drop(resolver);
+    assert!(world.network.run_until(Duration::from_secs(1), || node.is_drained()), "seed {seed}: it is drained");
+    results
+}
+
+#[test]
+fn a_drain_of_a_server_answers_the_queries_in_flight_of_a_connection_and_no_other() {
+    for seed in seeds(5) {
+        let [first, second, late] = drained_over_a_connection(seed, true).try_into().expect("three");
+        assert_eq!((first, second), (Ok(vec!["192.0.2.0".into()]), Ok(vec!["192.0.2.1".into()])), "seed {seed}");
+        assert!(late.is_err(), "seed {seed}: {late:?}");
+    }
+}
+
+#[test]
+fn a_drain_of_a_client_waits_for_the_responses_over_its_connections() {
+    for seed in seeds(5) {
+        let [first, second, _late] = drained_over_a_connection(seed, false).try_into().expect("three");
+        assert_eq!((first, second), (Ok(vec!["192.0.2.0".into()]), Ok(vec!["192.0.2.1".into()])), "seed {seed}");
     }
 }
 
