@@ -147,8 +147,8 @@ impl Connection {
 
     /// Closes the connection now, with a code of the application and a reason that the server gets. Its streams are lost.
     pub fn close(self, code: u64, reason: &'static str) {
-        // A socket that is closed has no connection.
-        let _closed = self.endpoint.with(|endpoint, now| endpoint.close_connection(self.number(), code, reason, now));
+        let number = self.number();
+        self.endpoint.with_later(move |endpoint, now| endpoint.close_connection(number, code, reason, now));
     }
 
     /// The protocol that the handshake has agreed upon (ALPN).
@@ -166,8 +166,9 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        let _closed = self.endpoint.with(|endpoint, _| endpoint.unwatch(self.number()));
-        self.endpoint.end_when_empty(self.number());
+        let number = self.number();
+        self.endpoint.with_later(move |endpoint, now| endpoint.on_handle_dropped(number, now));
+        self.endpoint.end_when_empty(number);
     }
 }
 
