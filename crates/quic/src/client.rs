@@ -149,9 +149,8 @@ impl<E: StreamEndpoint + AsMut<Endpoint> + 'static> Connection<E> {
 
     /// Closes the connection now, with a code of the application and a reason that the server gets. Its streams are lost.
     pub fn close(self, code: u64, reason: &'static str) {
-        // A socket that is closed has no connection.
-        let _closed =
-            self.endpoint.with(|endpoint, now| endpoint.as_mut().close_connection(self.number(), code, reason, now));
+        let number = self.number();
+        self.endpoint.with_later(move |endpoint, now| endpoint.as_mut().close_connection(number, code, reason, now));
     }
 
     /// The protocol that the handshake has agreed upon (ALPN).
@@ -169,8 +168,9 @@ impl<E: StreamEndpoint + AsMut<Endpoint> + 'static> Connection<E> {
 
 impl<E: StreamEndpoint + AsMut<Endpoint> + 'static> Drop for Connection<E> {
     fn drop(&mut self) {
-        let _closed = self.endpoint.with(|endpoint, _| endpoint.as_mut().unwatch(self.number()));
-        self.endpoint.end_when_empty(self.number());
+        let number = self.number();
+        self.endpoint.with_later(move |endpoint, now| endpoint.as_mut().on_handle_dropped(number, now));
+        self.endpoint.end_when_empty(number);
     }
 }
 

@@ -26,6 +26,8 @@ pub(crate) struct ConnectionState {
     pub(crate) ends_with: Option<u64>,
     /// Unidirectional streams of this side that have no end yet: those of a protocol such as HTTP/3 never end.
     pub(crate) endless: Vec<u64>,
+    /// By when it ends, even if the peer does not have all.
+    pub(crate) ends_by: Option<Instant>,
     /// Its timer in the table of the endpoint.
     pub(crate) timer: Option<Instant>,
     /// By when the handshake has to be complete.
@@ -199,7 +201,7 @@ impl ConnectionState {
 
     /// When the connection is to be called again.
     pub(crate) fn deadline(&mut self) -> Option<Instant> {
-        [self.machine.poll_timeout(), self.handshake_deadline].into_iter().flatten().min()
+        [self.machine.poll_timeout(), self.handshake_deadline, self.ends_by].into_iter().flatten().min()
     }
 
     /// Ends the connection if it is to end and the peer has all bytes. Returns whether it did.
@@ -212,10 +214,16 @@ impl ConnectionState {
         true
     }
 
+    /// The number with which the connection ends, if the time for an end in good order is over.
+    pub(crate) fn end_is_overdue(&mut self, now: Instant) -> Option<u64> {
+        self.ends_by.take_if(|deadline| *deadline <= now)?;
+        if self.is_over { None } else { self.ends_with.take() }
+    }
+
     /// Ends the connection. No event follows.
     pub(crate) fn end(&mut self, now: Instant, number: u64, reason: &'static str) {
         self.is_over = true;
-        self.handshake_deadline = None;
+        (self.handshake_deadline, self.ends_by) = (None, None);
         quinn::close(&mut self.machine, now, number, reason);
     }
 }

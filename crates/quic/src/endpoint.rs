@@ -138,8 +138,12 @@ impl Endpoint {
         self.watches.register(session, cx);
     }
 
-    pub(crate) fn unwatch(&mut self, session: SessionNumber) {
+    /// No program has a handle of a connection. One in its handshake ends now: no task waits for it.
+    pub(crate) fn on_handle_dropped(&mut self, session: SessionNumber, now: Instant) {
         self.watches.remove(session);
+        if self.get(session).is_some_and(|connection| !connection.is_established) {
+            self.end_session(session, Some(ResetCause::Unneeded), now);
+        }
     }
 
     fn insert(&mut self, handle: ConnectionHandle, machine: Machine, now: Instant) -> SessionNumber {
@@ -154,6 +158,7 @@ impl Endpoint {
             is_queued: false,
             ends_with: None,
             endless: Vec::new(),
+            ends_by: None,
             timer: None,
             handshake_deadline: Some(now + self.settings.handshake_timeout),
         };
@@ -243,7 +248,7 @@ impl Endpoint {
     fn on_over(&mut self, index: usize, error: ConnectionError, reports: bool) {
         let Self { connections, events, settings, watches, open, .. } = self;
         let Some(Some(connection)) = connections.get_mut(index) else { return };
-        connection.handshake_deadline = None;
+        (connection.handshake_deadline, connection.ends_by) = (None, None);
         let number = connection.number;
         add(&settings.counters.packets_lost, connection.machine.stats().path.lost_packets);
         remove(&settings.counters.connections);
@@ -480,6 +485,11 @@ impl tidegate_codec::Endpoint for Endpoint {
                 self.forget(index);
                 continue;
             }
+            if let Some(code) = connection.end_is_overdue(now) {
+                connection.end(now, code, "");
+                self.on_over(index, ConnectionError::Closed, false);
+            }
+            let Some(connection) = self.at(index) else { continue };
             connection.machine.handle_timeout(now);
             self.advance(index);
             self.queue(index);
@@ -507,7 +517,8 @@ impl StreamEndpoint for Endpoint {
     fn read(&mut self, stream: StreamNumber, space: &mut [u8]) -> (usize, ReadEnd) {
         let index = place(stream.session);
         let Some(connection) = self.at(index).filter(|connection| connection.number == stream.session) else {
-            return (0, ReadEnd::Ended);
+            // Its end is an event, and a stream of it must not seem to have ended in good order.
+            return (0, ReadEnd::Blocked);
         };
         let (count, end, sends) = connection.read(stream.stream, space);
         if sends {
@@ -543,6 +554,7 @@ impl StreamEndpoint for Endpoint {
         if cause.is_none() {
             // Its streams are over, and the peer may not have all of their bytes.
             connection.ends_with = Some(code);
+            connection.ends_by = Some(now + END_TIMEOUT);
             return;
         }
         connection.end(now, code, "");
@@ -602,6 +614,9 @@ fn transmit(sent: &Sent, mut buffer: Vec<u8>) -> Transmit {
 
 /// The urgency of a stream unless set (RFC 9218 §4.1).
 const URGENCY: i32 = 3;
+
+/// A connection that ends in good order waits for so long until the peer has all bytes.
+const END_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Above this part of the handshakes that may be under way, clients have to prove their address.
 const RETRY_PART: usize = 8;

@@ -134,6 +134,20 @@ impl<E: StreamEndpoint + 'static> SessionEndpoint<E> {
         self.reach().with(act)
     }
 
+    /// Calls the protocol now, or as soon as the dispatch is over within which this is called, and sends its datagrams at
+    /// the end of the pass. A socket that is closed has no protocol, and nothing happens. This may be called from anywhere
+    /// on the loop's thread.
+    pub fn with_later(&self, act: impl FnOnce(&mut E, Instant) + 'static) {
+        let token = self.reach().token;
+        self.reach().local.with_core(move |core| {
+            core.with(token, |entry: &mut SessionsEntry<E>, core| {
+                act(entry.endpoint(), core.time.now());
+                ((), Disposition::Keep)
+            });
+            core.queues.schedule(token);
+        });
+    }
+
     /// A session of the endpoint, whose peer has this address.
     #[must_use]
     pub fn session(&self, number: SessionNumber, peer: SocketAddr) -> EndpointSession<E> {

@@ -182,7 +182,10 @@ impl<E: StreamEndpoint + 'static> SessionsEntry<E> {
                     }
                 }
                 SessionEvent::Stopped { stream, code, is_unneeded } => self.on_stopped(core, stream, code, is_unneeded),
-                SessionEvent::Ended { session, reason } => self.lose_session(core, session, &*reason),
+                SessionEvent::Ended { session, reason } => {
+                    self.read_rest(core, session);
+                    self.lose_session(core, session, &*reason);
+                }
                 _ => {}
             }
         }
@@ -224,7 +227,10 @@ impl<E: StreamEndpoint + 'static> SessionsEntry<E> {
 
     /// The peer has opened a stream.
     fn accept(&mut self, core: &mut Core, number: StreamNumber, direction: Direction) {
-        let Some(session) = self.tables.session(number.session) else { return };
+        let Some(session) = self.tables.session(number.session) else {
+            // The session ends, and the protocol would wait for this stream.
+            return self.base.endpoint.close(number, Some(ResetCause::Refused), true);
+        };
         let link = session.link;
         let (streams, flags) = match direction {
             Direction::Bidirectional => (&session.services.bidirectional, Stream::READABLE),
@@ -312,14 +318,28 @@ impl<E: StreamEndpoint + 'static> SessionsEntry<E> {
             stream.set(Stream::READABLE, end == ReadEnd::More);
             stream.set(Stream::UNREAD, !bytes.is_empty());
             stream.set(Stream::READ_OVER, matches!(end, ReadEnd::Ended | ReadEnd::Reset(_)));
-            let event = match end {
-                ReadEnd::Reset(code) => SlotEvent::StreamReset(code),
-                ReadEnd::Ended if bytes.is_empty() => SlotEvent::Ended,
-                ReadEnd::Ended => SlotEvent::ReceivedLast(bytes),
-                _ if bytes.is_empty() => continue,
-                _ => SlotEvent::Received(bytes),
-            };
-            core.dispatch(token, event);
+            if let Some(event) = received(bytes, end) {
+                core.dispatch(token, event);
+            }
+        }
+    }
+
+    /// A session is over, and its streams get the bytes that came before. The windows bound them.
+    fn read_rest(&mut self, core: &mut Core, number: SessionNumber) {
+        let Some(session) = self.tables.session(number) else { return };
+        let indexes: Vec<u32> = session.streams.values().copied().collect();
+        for index in indexes {
+            while let Some(stream) = self.tables.stream(index).filter(|stream| !stream.has(Stream::READ_OVER)) {
+                let token = stream.token;
+                if core.slots.get_mut(token).is_none() {
+                    break;
+                }
+                let (bytes, end) = read(&mut self.base.endpoint, &core.pool, stream.number);
+                stream.set(Stream::READ_OVER, end != ReadEnd::More);
+                if let Some(event) = received(bytes, end) {
+                    core.dispatch(token, event);
+                }
+            }
         }
     }
 
@@ -435,6 +455,17 @@ impl<E: StreamEndpoint + 'static> SlotEntry for SessionsEntry<E> {
 
     fn into_any(self: Box<Self>) -> Box<dyn Any> {
         self
+    }
+}
+
+/// The event of a piece that was read, if a stream gets one.
+fn received(bytes: Slice, end: ReadEnd) -> Option<SlotEvent> {
+    match end {
+        ReadEnd::Reset(code) => Some(SlotEvent::StreamReset(code)),
+        ReadEnd::Ended if bytes.is_empty() => Some(SlotEvent::Ended),
+        ReadEnd::Ended => Some(SlotEvent::ReceivedLast(bytes)),
+        _ if bytes.is_empty() => None,
+        _ => Some(SlotEvent::Received(bytes)),
     }
 }
 

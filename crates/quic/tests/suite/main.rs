@@ -1,6 +1,7 @@
 //! QUIC between a server and a client of ours: the same scenarios on epoll, on io_uring and in the simulated network, then
 //! faults by seed, hostile datagrams before the handshake, and the memory of idle connections.
 
+mod ends;
 mod faults;
 mod hostile;
 mod memory;

@@ -35,10 +35,10 @@ pub(crate) fn echo() -> SessionStreams {
 
 /// The record of a handler.
 #[derive(Default)]
-struct Seen {
-    bytes: Vec<u8>,
-    ended: usize,
-    closed: Vec<String>,
+pub(crate) struct Seen {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) ended: usize,
+    pub(crate) closed: Vec<String>,
 }
 
 /// Collects the bytes of streams.
@@ -70,7 +70,7 @@ fn sink(seen: &Shared<Seen>) -> Streams {
     Streams::handle(move || (Raw, Sink(seen.clone())))
 }
 
-fn sinks(seen: &Shared<Seen>) -> SessionStreams {
+pub(crate) fn sinks(seen: &Shared<Seen>) -> SessionStreams {
     SessionStreams { bidirectional: Some(sink(seen)), unidirectional: Some(sink(seen)) }
 }
 

@@ -1,0 +1,181 @@
+//! Ends of connections at moments that the order of turns decides, and handles that are dropped within a dispatch.
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::rc::Rc;
+use std::task::Poll;
+use std::time::Duration;
+
+use tidegate::framing::Raw;
+use tidegate::quic::{Connection, Direction, TransportLimits};
+use tidegate::{Channel, Context, EventLoop, Handler, Outcome, Slice};
+
+use crate::scenarios::{Seen, echo, sinks};
+use crate::stage::{NAME, Shared, Stage, configs};
+
+/// A connection of the client with a stream whose first bytes the server has.
+fn begin(stage: &mut Stage, seen: &Shared<Seen>) -> (Connection, Channel<Raw>) {
+    let (server, config) = configs(TransportLimits::default(), TransportLimits::default());
+    let at_server = seen.clone();
+    let address = stage.server(&server, move |_| sinks(&at_server));
+    let client = stage.client(&config);
+    let begun = stage.task(async move {
+        let connection = client.connect(address, NAME).await.unwrap();
+        let mut channel = connection.open(Direction::Bidirectional, Raw).unwrap();
+        channel.send(b"ebb".to_vec().into()).unwrap();
+        (connection, channel)
+    });
+    stage.run_until(|| seen.borrow().bytes.len() == 3);
+    begun
+}
+
+/// Some turns of one loop, while the other one stands still.
+fn turn(event_loop: &mut EventLoop) {
+    (0..5).for_each(|_| event_loop.turn(Some(Duration::ZERO)).unwrap());
+}
+
+#[test]
+fn bytes_that_came_together_with_the_close_reach_the_application() {
+    let mut stage = Stage::epoll();
+    let seen = Shared::<Seen>::default();
+    let (connection, mut channel) = begin(&mut stage, &seen);
+    stage.with(1, |event_loop| {
+        channel.send(vec![7; 5_000].into()).unwrap();
+        channel.shutdown_write();
+        turn(event_loop);
+        connection.close(9, "the tide turns");
+        turn(event_loop);
+    });
+    // The server takes all of it in one batch.
+    stage.with(0, turn);
+    stage.run_until(|| !seen.borrow().closed.is_empty());
+    assert_eq!((seen.borrow().bytes.len(), seen.borrow().ended), (5_003, 1), "{:?}", seen.borrow().closed);
+}
+
+#[test]
+fn a_stream_that_comes_while_its_connection_ends_is_refused() {
+    let mut stage = Stage::epoll();
+    let (server, config) = configs(TransportLimits::default(), TransportLimits::default());
+    let session = Rc::new(RefCell::new(None));
+    let at_server = session.clone();
+    let address = stage.server(&server, move |session| {
+        *at_server.borrow_mut() = Some(session);
+        echo()
+    });
+    let client = stage.client(&config);
+    let (connection, mut channel) = stage.task(async move {
+        let connection = client.connect(address, NAME).await.unwrap();
+        let channel = connection.open(Direction::Bidirectional, Raw).unwrap();
+        (connection, channel)
+    });
+    let is_known = session.clone();
+    stage.run_until(|| is_known.borrow().is_some());
+    stage.run_a_little();
+    stage.with(1, |event_loop| {
+        channel.send(b"ebb".to_vec().into()).unwrap();
+        turn(event_loop);
+        // It waits for the acknowledgement.
+        drop((channel, connection));
+        turn(event_loop);
+    });
+    let error = Rc::new(RefCell::new(None));
+    let found = error.clone();
+    stage.with(0, |event_loop| {
+        let mut channel = session.take().unwrap().open(Direction::Bidirectional, Raw).unwrap();
+        channel.send(b"flow".to_vec().into()).unwrap();
+        event_loop.spawn(async move { *found.borrow_mut() = Some(channel.recv().await.unwrap_err().to_string()) });
+        turn(event_loop);
+    });
+    stage.run_until(|| error.borrow().is_some());
+    let error = error.take().unwrap();
+    assert!(error.contains("reset"), "{error}");
+    stage.run_until(|| server.counts().connections == 0 && config.counts().connections == 0);
+}
+
+#[test]
+fn an_end_in_good_order_has_a_deadline() {
+    let mut stage = Stage::network(1);
+    let network = stage.simulated().unwrap().clone();
+    let limits = TransportLimits { idle_timeout: None, ..TransportLimits::default() };
+    let (server, config) = configs(limits.clone(), limits);
+    let address = stage.server(&server, |_| echo());
+    let client = stage.client(&config);
+    let (connection, mut channel) = stage.task(async move {
+        let connection = client.connect(address, NAME).await.unwrap();
+        let channel = connection.open(Direction::Bidirectional, Raw).unwrap();
+        (connection, channel)
+    });
+    // The bytes are never acknowledged.
+    network.partition(&network.host("10.0.0.1"), &network.host("10.0.0.2"));
+    channel.send(b"ebb".to_vec().into()).unwrap();
+    network.run_for(Duration::from_millis(100));
+    drop((channel, connection));
+    network.run_for(Duration::from_secs(9));
+    assert_eq!(config.counts().connections, 1);
+    // The stream lingers for two seconds, and the connection for ten.
+    network.run_for(Duration::from_secs(5));
+    assert_eq!(config.counts().connections, 0);
+}
+
+#[test]
+fn a_cancelled_connect_leaves_nothing() {
+    let mut stage = Stage::network(1);
+    let network = stage.simulated().unwrap().clone();
+    let (server, config) = configs(TransportLimits::default(), TransportLimits::default());
+    let address = stage.server(&server, |_| echo());
+    let client = stage.client(&config);
+    stage.task(async move {
+        let mut connecting = Box::pin(client.connect(address, NAME));
+        let begun = std::future::poll_fn(|cx| Poll::Ready(connecting.as_mut().poll(cx))).await;
+        assert!(begun.is_pending());
+    });
+    network.run_for(Duration::from_secs(1));
+    assert_eq!((config.counts().begun, config.counts().connections, server.counts().connections), (1, 0, 0));
+}
+
+/// Closes its own connection at the first message.
+struct Closing(Shared<Option<Connection>>, Option<u64>);
+
+impl Handler<Raw> for Closing {
+    type Post = ();
+
+    fn message(&mut self, _: Slice, _: &mut Context<'_, Raw>) -> Outcome<Raw> {
+        let connection = self.0.take().unwrap();
+        match self.1 {
+            Some(code) => connection.close(code, "the tide turns"),
+            None => drop(connection),
+        }
+        Outcome::Close
+    }
+
+    fn open(&mut self, cx: &mut Context<'_, Raw>) -> Outcome<Raw> {
+        cx.send(b"ebb".to_vec().into()).into()
+    }
+}
+
+#[test]
+fn a_handler_closes_and_drops_its_connection() {
+    for code in [Some(9), None] {
+        let mut stage = Stage::network(1);
+        let network = stage.simulated().unwrap().clone();
+        let (server, config) = configs(TransportLimits::default(), TransportLimits::default());
+        let address = stage.server(&server, |_| echo());
+        let client = stage.client(&config);
+        stage.task(async move {
+            let connection = client.connect(address, NAME).await.unwrap();
+            let held = Shared::<Option<Connection>>::default();
+            let handler = Closing(held.clone(), code);
+            connection.open_handler(Direction::Bidirectional, Raw, handler).unwrap();
+            *held.borrow_mut() = Some(connection);
+            // Its socket stays open.
+            std::mem::forget(client);
+        });
+        network.run_for(Duration::from_secs(5));
+        let counts = (config.counts(), server.counts());
+        assert_eq!(
+            (counts.0.handshakes, counts.0.connections, counts.1.connections),
+            (1, 0, 0),
+            "{code:?}: {counts:?}"
+        );
+    }
+}
