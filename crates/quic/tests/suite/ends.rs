@@ -124,6 +124,8 @@ fn a_cancelled_connect_leaves_nothing() {
     let (server, config) = configs(TransportLimits::default(), TransportLimits::default());
     let address = stage.server(&server, |_| echo());
     let client = stage.client(&config);
+    // Its socket stays open.
+    let _client = client.clone();
     stage.task(async move {
         let mut connecting = Box::pin(client.connect(address, NAME));
         let begun = std::future::poll_fn(|cx| Poll::Ready(connecting.as_mut().poll(cx))).await;
@@ -161,14 +163,16 @@ fn a_handler_closes_and_drops_its_connection() {
         let (server, config) = configs(TransportLimits::default(), TransportLimits::default());
         let address = stage.server(&server, |_| echo());
         let client = stage.client(&config);
-        stage.task(async move {
+        let _client = client.clone();
+        let _other = stage.task(async move {
             let connection = client.connect(address, NAME).await.unwrap();
+            // A connection that is closed does not wait for this stream.
+            let other = code.map(|_| connection.open(Direction::Bidirectional, Raw).unwrap());
             let held = Shared::<Option<Connection>>::default();
             let handler = Closing(held.clone(), code);
             connection.open_handler(Direction::Bidirectional, Raw, handler).unwrap();
             *held.borrow_mut() = Some(connection);
-            // Its socket stays open.
-            std::mem::forget(client);
+            other
         });
         network.run_for(Duration::from_secs(5));
         let counts = (config.counts(), server.counts());
