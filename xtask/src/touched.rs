@@ -65,7 +65,6 @@ const EXAMPLES: &[&str] = &["examples on the default backend", "examples on epol
 const GRPC: &[&str] = &["gRPC by grpcurl"];
 const HTTP: &[&str] = &["behind nginx and HAProxy"];
 const HTTP2: &[&str] = &["HTTP/2 by h2spec"];
-const HTTP3: &[&str] = &["HTTP/3 by aioquic"];
 const INSTRUCTIONS: &[&str] = &["instruction counts"];
 const PROGRAM: &[&str] = &["the program on epoll", "the program as in the README"];
 const PROXY_PROTOCOL: &[&str] = &["the PROXY protocol of HAProxy and nginx"];
@@ -138,7 +137,7 @@ const TABLE: &[Row] = &[
     row("crates/http-stream", Of(&[DOCUMENTATION, EXAMPLES, GRPC, HTTP2, INSTRUCTIONS, PROGRAM])).long(DECODER),
     row("crates/http1", Of(&[COSTS, DOCUMENTATION, EXAMPLES, HTTP, PROGRAM, WEBSOCKET])).long(DECODER),
     row("crates/http2", Of(&[DOCUMENTATION, EXAMPLES, GRPC, HTTP2, INSTRUCTIONS, PROGRAM])).long(DECODER),
-    row("crates/http3", Of(&[DOCUMENTATION, HTTP3])).long(DECODER),
+    row("crates/http3", Of(&[DOCUMENTATION])).long(DECODER),
     row("crates/l4", Of(&[DOCUMENTATION, EXAMPLES, HTTP, PROGRAM])),
     row("crates/load", Of(&[DOCUMENTATION, PROGRAM, TLS])),
     row("crates/macros", Of(&[DOCUMENTATION, EXAMPLES])),
@@ -150,7 +149,7 @@ const TABLE: &[Row] = &[
     row("crates/dns", Of(&[DOCUMENTATION, EXAMPLES])).long(DECODER),
     row("crates/nats", Of(&[DOCUMENTATION, EXAMPLES])).long(DECODER),
     row("crates/memcached", Of(&[DOCUMENTATION, EXAMPLES])).long(DECODER),
-    row("crates/quic", Of(&[DOCUMENTATION, EXAMPLES, HTTP3])),
+    row("crates/quic", Of(&[DOCUMENTATION, EXAMPLES])),
     row("crates/redis", Of(&[DOCUMENTATION, EXAMPLES])).long(DECODER),
     row("crates/testkit", Of(&[DOCUMENTATION, INSTRUCTIONS, SEEDS, TEMPLATES])),
     row("crates/tidegate", Of(&[DOCUMENTATION, EXAMPLES, PROGRAM, TEMPLATES])),
@@ -185,7 +184,6 @@ const TABLE: &[Row] = &[
     row("interop/grpc_interop.py", Of(&[])).long(&["gRPC by the interop client"]),
     row("interop/http2.py", Of(&[HTTP2])),
     row("interop/http2_peers", Of(&[])).long(&["HTTP/2 with Python"]),
-    row("interop/http3.py", Of(&[HTTP3])),
     row("interop/http2_peers.py", Of(&[])).long(&["HTTP/2 with Python"]),
     row("interop/image.py", Of(&[])).long(IMAGE),
     row("interop/kubernetes.py", Of(&[])).long(&["the manifest of Kubernetes"]),
