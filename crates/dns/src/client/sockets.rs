@@ -57,6 +57,8 @@ enum SocketEvent {
     Received(Datagram),
     /// A query was not delivered.
     Failed,
+    /// The loop begins to drain.
+    Drain,
     Idle,
     Closed,
 }
@@ -69,6 +71,11 @@ impl Sockets {
     /// How many are open.
     pub(super) fn len(&self) -> usize {
         self.table.borrow().len() + self.replaced.borrow().len()
+    }
+
+    /// Closes one that was replaced.
+    fn forget(&self, socket: &Rc<QuerySocket>) {
+        self.replaced.borrow_mut().retain(|replaced| !Rc::ptr_eq(replaced, socket));
     }
 
     fn open(&self, server: SocketAddr) -> io::Result<DatagramChannel> {
@@ -121,8 +128,9 @@ async fn run(this: Weak<Shared>, server: usize, number: u16, address: SocketAddr
     // The task keeps neither: the resolver ends with its last handle.
     let weak = Rc::downgrade(&socket);
     drop((shared, socket));
+    let mut is_draining = false;
     loop {
-        let event = next(&weak).await;
+        let event = next(&weak, is_draining).await;
         let (Some(shared), Some(socket)) = (this.upgrade(), weak.upgrade()) else { return };
         match event {
             SocketEvent::Received(datagram) => {
@@ -136,19 +144,27 @@ async fn run(this: Weak<Shared>, server: usize, number: u16, address: SocketAddr
             // It was used since the task began to wait, or was replaced.
             SocketEvent::Idle if socket.ends_at() > task::now() => {}
             SocketEvent::Idle | SocketEvent::Closed if socket.closes.get().is_some() => {
-                return shared.sockets.replaced.borrow_mut().retain(|replaced| !Rc::ptr_eq(replaced, &socket));
+                return shared.sockets.forget(&socket);
             }
             SocketEvent::Idle if shared.resolver.borrow().is_waiting(server, Transport::Datagram(number)) => {
                 socket.last_used.set(task::now());
             }
             SocketEvent::Idle | SocketEvent::Closed => return close(&shared, server, number),
+            SocketEvent::Drain => is_draining = true,
+        }
+        // A drain waits for no idle socket.
+        if is_draining && !shared.resolver.borrow().is_waiting(server, Transport::Datagram(number)) {
+            return match socket.closes.get() {
+                Some(_) => shared.sockets.forget(&socket),
+                None => close(&shared, server, number),
+            };
         }
     }
 }
 
-async fn next(socket: &Weak<QuerySocket>) -> SocketEvent {
+async fn next(socket: &Weak<QuerySocket>, is_draining: bool) -> SocketEvent {
     let Some(ends_at) = socket.upgrade().map(|socket| socket.ends_at()) else { return SocketEvent::Closed };
-    let mut sleep = pin!(task::sleep_until(ends_at));
+    let (mut sleep, mut draining) = (pin!(task::sleep_until(ends_at)), pin!(task::draining()));
     let event = poll_fn(|cx| {
         let Some(socket) = socket.upgrade() else { return Poll::Ready(SocketEvent::Closed) };
         let mut channel = socket.channel.borrow_mut();
@@ -159,6 +175,7 @@ async fn next(socket: &Weak<QuerySocket>) -> SocketEvent {
             Poll::Pending if std::iter::from_fn(|| channel.next_error()).count() > 0 => {
                 Poll::Ready(SocketEvent::Failed)
             }
+            Poll::Pending if !is_draining && draining.as_mut().poll(cx).is_ready() => Poll::Ready(SocketEvent::Drain),
             Poll::Pending => sleep.as_mut().poll(cx).map(|()| SocketEvent::Idle),
         }
     });

@@ -447,3 +447,20 @@ fn an_idle_resolver_has_no_socket_and_no_connection() {
     world.network.run_for(Duration::from_secs(60));
     assert_eq!((world.node.counts().endpoints, world.node.counts().connections), (0, 0));
 }
+
+#[test]
+fn a_drain_waits_for_responses_in_datagrams_and_for_no_idle_socket() {
+    for seed in seeds(5) {
+        let mut world = World::new(seed);
+        world.network.set_link(Link { latency: Duration::from_millis(100), ..Link::default() });
+        world.serve(|_| {});
+        let resolver = world.resolver(ResolverConfig::default(), &["10.0.0.1"]);
+        let kept = resolver.clone();
+        let lookups = world.node.spawn(async move { all(&resolver, 10).await });
+        world.network.run_for(Duration::from_millis(50));
+        world.node.drain(Duration::from_secs(600));
+        world.network.run_task(Duration::from_secs(600), lookups);
+        assert_eq!((kept.counts().datagrams, kept.counts().timeouts), (10, 0), "seed {seed}");
+        assert!(world.network.run_until(Duration::from_secs(1), || world.node.is_drained()), "seed {seed}");
+    }
+}
