@@ -42,6 +42,8 @@ pub struct Connection {
     role: ConnectionRole,
     /// The unidirectional streams of the peer that are open.
     peer_streams: Vec<(u64, UniStream)>,
+    /// The last ones that were stopped: bytes of them may be on their way.
+    stopped_streams: VecDeque<u64>,
     /// The types of critical streams that the peer has opened, as bits.
     seen_types: u8,
     settings: Option<Settings>,
@@ -88,7 +90,7 @@ pub enum Event {
         /// Its priority from now on.
         priority: Priority,
     },
-    /// STOP_SENDING is due on a unidirectional stream of the peer.
+    /// STOP_SENDING is due on a unidirectional stream of the peer. The caller discards what comes on it later.
     StopUni {
         /// The number of the stream.
         stream: u64,
@@ -152,6 +154,7 @@ impl Connection {
             config,
             role,
             peer_streams: Vec::new(),
+            stopped_streams: VecDeque::new(),
             seen_types: 0,
             settings: None,
             output,
@@ -189,12 +192,17 @@ impl Connection {
         self.events.pop_front()
     }
 
-    /// Bytes of a unidirectional stream of the peer, in their order.
+    /// Bytes of a unidirectional stream of the peer, in their order. A caller that has taken
+    /// [`Event::StopUni`] of a stream passes nothing more of it: bytes of the last 64 such streams are discarded, and those
+    /// of an older one would be those of a new stream.
     ///
     /// # Errors
     /// The connection ends.
     pub fn handle_uni(&mut self, stream: u64, bytes: &[u8], now: Instant) -> Result<(), Error> {
         let place = self.peer_streams.iter().position(|(number, _)| *number == stream);
+        if place.is_none() && self.stopped_streams.contains(&stream) {
+            return Ok(());
+        }
         let mut state = match place {
             Some(place) => self.peer_streams.swap_remove(place).1,
             None if self.peer_streams.len() >= self.config.limits().uni_streams_max as usize => {
@@ -203,7 +211,15 @@ impl Connection {
             None => UniStream::Type { bytes: [0; 8], length: 0 },
         };
         self.read_uni(stream, &mut state, bytes, now)?;
-        self.peer_streams.push((stream, state));
+        if matches!(state, UniStream::Unknown { left: None }) {
+            // A stream that is stopped has no place among those that are open.
+            if self.stopped_streams.len() >= STOPPED_STREAMS_MAX {
+                self.stopped_streams.pop_front();
+            }
+            self.stopped_streams.push_back(stream);
+        } else {
+            self.peer_streams.push((stream, state));
+        }
         Ok(())
     }
 
@@ -466,6 +482,9 @@ fn number(payload: &[u8]) -> Result<u64, Violation> {
         _ => Err(Violation::FrameLayout),
     }
 }
+
+/// Streams that were stopped and are remembered.
+const STOPPED_STREAMS_MAX: usize = 64;
 
 /// The highest number of a request stream, for the first GOAWAY.
 const LAST_REQUEST: u64 = varint::MAX - 3;

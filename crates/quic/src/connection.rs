@@ -78,6 +78,8 @@ impl ConnectionState {
             StreamEvent::Readable { id } => events.push_back(SessionEvent::Readable(self.stream(id))),
             StreamEvent::Writable { id } => events.push_back(SessionEvent::Writable(self.stream(id))),
             StreamEvent::Stopped { id, error_code } => {
+                // A peer that wants no more gets RESET_STREAM with its number (RFC 9000 §3.5).
+                let _reset_before = self.machine.send_stream(id).reset(error_code);
                 let code = error_code.into_inner();
                 let is_unneeded = code == codes.unneeded;
                 events.push_back(SessionEvent::Stopped { stream: self.stream(id), code, is_unneeded });

@@ -449,6 +449,8 @@ impl tidegate_codec::Endpoint for Endpoint {
     }
 
     fn poll_transmit(&mut self, now: Instant, transmits: &mut Transmits) {
+        // They concern the batch that was received before.
+        self.declined.clear();
         while transmits.room(RUN_BYTES) > 0
             && let Some(response) = self.responses.pop_front()
         {
@@ -587,6 +589,8 @@ impl Drop for Endpoint {
         for _ in 0..self.open {
             remove(&self.settings.counters.connections);
         }
+        // Tasks that wait for a connection find out that the socket is closed.
+        self.watches.wake_all();
     }
 }
 

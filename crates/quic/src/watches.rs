@@ -51,6 +51,13 @@ impl Watches {
         }
     }
 
+    /// Wakes the tasks that wait for anything.
+    pub(crate) fn wake_all(&mut self) {
+        for watch in self.0.values_mut() {
+            std::mem::take(&mut watch.wakers).into_iter().for_each(Waker::wake);
+        }
+    }
+
     /// Whether the connection is established, or why it is over.
     pub(crate) fn poll_established(
         &mut self,

@@ -1,6 +1,6 @@
 //! The unidirectional streams of a connection, GOAWAY, priorities.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tidegate::http3::{Admission, Connection, Error, ErrorCode, Event, Limits, Priority, Settings, Violation, varint};
 
@@ -150,6 +150,20 @@ fn unknown_streams_are_discarded_and_then_stopped() {
     let stop = Event::StopUni { stream: 2, code: ErrorCode::STREAM_CREATION_ERROR };
     assert_eq!(events(&mut connection), [stop], "once");
     assert_eq!(connection.handle_uni_end(2), Ok(()));
+}
+
+#[test]
+fn stopped_streams_have_no_place_among_the_open_ones() {
+    let (mut connection, now) = (server(), Instant::now());
+    let count = u64::from(connection.config().limits().uni_streams_max) + 80;
+    for number in 0..count {
+        // Abuse leaks away between them.
+        let now = now + Duration::from_secs(60 * number);
+        connection.handle_uni(2 + 4 * number, &[0x21; 2000], now).expect("it is stopped");
+        connection.handle_uni(2 + 4 * number, &[0; 9], now).expect("bytes on their way");
+    }
+    assert_eq!(events(&mut connection).len() as u64, count);
+    assert_eq!(error(connection, &control(&[])), None, "the control stream has a place");
 }
 
 #[test]

@@ -6,11 +6,12 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
+use tidegate::engine::{SessionStreams, Streams};
 use tidegate::framing::Raw;
-use tidegate::quic::{Connection, Direction, TransportLimits};
+use tidegate::quic::{Connection, ConnectionError, Direction, TransportLimits};
 use tidegate::{Channel, Context, EventLoop, Handler, Outcome, Slice};
 
-use crate::scenarios::{Seen, echo, sinks};
+use crate::scenarios::{OneWord, Seen, echo, read_all, sinks};
 use crate::stage::{NAME, Shared, Stage, configs};
 
 /// A connection of the client with a stream whose first bytes the server has.
@@ -182,4 +183,45 @@ fn a_handler_closes_and_drops_its_connection() {
             "{code:?}: {counts:?}"
         );
     }
+}
+
+#[test]
+fn a_task_that_connects_finds_out_that_its_socket_closes() {
+    let mut stage = Stage::network(1);
+    let network = stage.simulated().unwrap().clone();
+    let (_, config) = configs(TransportLimits::default(), TransportLimits::default());
+    let client = stage.client(&config);
+    let found = Shared::<Option<ConnectionError>>::default();
+    let error = found.clone();
+    let _task = stage.with(1, |event_loop| {
+        event_loop.spawn(async move {
+            // Nothing listens there.
+            *error.borrow_mut() = client.connect("10.0.0.1:4433".parse().unwrap(), NAME).await.map(drop).err();
+        })
+    });
+    network.run_for(Duration::from_millis(100));
+    stage.with(1, |event_loop| event_loop.drain(Duration::from_millis(50)));
+    network.run_for(Duration::from_secs(1));
+    assert_eq!(found.take(), Some(ConnectionError::Closed));
+}
+
+#[test]
+fn a_stop_is_answered_at_once_by_a_reset() {
+    let mut stage = Stage::network(1);
+    let limits = TransportLimits { bidirectional_max: 1, ..TransportLimits::default() };
+    let (server, config) = configs(limits, TransportLimits::default());
+    let services = |_| SessionStreams { bidirectional: Some(Streams::handle(|| (Raw, OneWord))), unidirectional: None };
+    let address = stage.server(&server, services);
+    let client = stage.client(&config);
+    stage.task(async move {
+        let connection = client.connect(address, NAME).await.unwrap();
+        let mut stopped = connection.open(Direction::Bidirectional, Raw).unwrap();
+        stopped.send(vec![1; 200_000].into()).unwrap();
+        assert_eq!(read_all(&mut stopped).await.unwrap(), [9; 50_000]);
+        // The server allows one more stream when both halves of the first one are over, and this side keeps its handle.
+        let mut next = connection.open_when_allowed(Direction::Bidirectional, Raw).await.unwrap();
+        next.send(b"ebb".to_vec().into()).unwrap();
+        assert_eq!(read_all(&mut next).await.unwrap(), [9; 50_000]);
+        drop(stopped);
+    });
 }

@@ -227,3 +227,25 @@ fn a_datagram_has_no_more_memory_than_its_bytes() {
     let change = region.change();
     assert!((100..1024).contains(&change.bytes_allocated), "{change:?}");
 }
+
+#[test]
+fn a_client_is_declined_once_a_batch_and_again_in_the_next_one() {
+    let limits = TransportLimits { connections_max: 1, ..TransportLimits::default() };
+    let (mut bench, config) = Bench::new(limits);
+    let clients = initials_of(2);
+    let datagram = |bench: &Bench, bytes: &[u8], port| {
+        Datagram::new(bench.pool.copy(bytes), SocketAddr::from(([192, 0, 2, 7], port)))
+    };
+    for (initial, port) in [(&clients[0][0], 1), (&clients[1][0], 2), (&clients[1][0], 2)] {
+        let datagram = datagram(&bench, initial, port);
+        bench.endpoint.handle_datagram(datagram, bench.now);
+    }
+    assert_eq!((config.counts().begun, config.counts().refused), (1, 1));
+    // The list has no room for the packets of the first client, which wait.
+    let mut transmits = Transmits::new(&bench.pool).with_limits(1, 1 << 20);
+    bench.endpoint.poll_transmit(bench.now, &mut transmits);
+    assert_eq!(transmits.len(), 1);
+    let datagram = datagram(&bench, &clients[1][0], 2);
+    bench.endpoint.handle_datagram(datagram, bench.now);
+    assert_eq!(config.counts().refused, 2);
+}

@@ -75,7 +75,7 @@ pub(crate) fn sinks(seen: &Shared<Seen>) -> SessionStreams {
 }
 
 /// All bytes until the end of the peer's side.
-async fn read_all(channel: &mut Channel<Raw>) -> Result<Vec<u8>, ChannelError> {
+pub(crate) async fn read_all(channel: &mut Channel<Raw>) -> Result<Vec<u8>, ChannelError> {
     let mut bytes = Vec::new();
     while let Some(piece) = channel.recv().await? {
         bytes.extend_from_slice(&piece);
@@ -326,7 +326,7 @@ pub(crate) fn a_reset_reaches_the_peer_with_its_number(stage: &mut Stage) {
 }
 
 /// Responds to the first message and wants no more: the peer gets the response.
-struct OneWord;
+pub(crate) struct OneWord;
 
 impl Handler<Raw> for OneWord {
     type Post = ();
