@@ -12,6 +12,7 @@ pub(crate) fn representatives() -> Vec<NamedStep> {
         in_ci("the PROXY protocol of HAProxy and nginx", &[], "proxy_protocol.py"),
         in_ci("TLS by sslyze and OpenSSL", &[tools::SSLYZE], "tls.py"),
         in_ci("HTTP/2 by h2spec", &[tools::H2SPEC], "http2.py"),
+        in_ci("HTTP/3 by aioquic", &[tools::AIOQUIC], "http3.py"),
         in_ci("gRPC by grpcurl", &[tools::GRPCURL], "grpc.py"),
         in_ci("the WebSocket cases of kosoku", &[tools::KOSOKU], "websocket.py"),
         in_ci("SOCKS of microsocks, Dante, curl and proxychains4", &[], "socks.py"),

@@ -65,6 +65,7 @@ const EXAMPLES: &[&str] = &["examples on the default backend", "examples on epol
 const GRPC: &[&str] = &["gRPC by grpcurl"];
 const HTTP: &[&str] = &["behind nginx and HAProxy"];
 const HTTP2: &[&str] = &["HTTP/2 by h2spec"];
+const HTTP3: &[&str] = &["HTTP/3 by aioquic"];
 const INSTRUCTIONS: &[&str] = &["instruction counts"];
 const PROGRAM: &[&str] = &["the program on epoll", "the program as in the README"];
 const PROXY_PROTOCOL: &[&str] = &["the PROXY protocol of HAProxy and nginx"];
@@ -134,10 +135,10 @@ const TABLE: &[Row] = &[
         .long(&["in front of Python and nginx", "smuggled"]),
     row("crates/http-upstream", Of(&[COSTS, DOCUMENTATION, EXAMPLES, GRPC, HTTP, HTTP2, PROGRAM, TLS, WEBSOCKET]))
         .long(&["in front of Python and nginx", "smuggled"]),
-    row("crates/http-stream", Of(&[DOCUMENTATION, EXAMPLES, GRPC, HTTP2, INSTRUCTIONS, PROGRAM])).long(DECODER),
+    row("crates/http-stream", Of(&[DOCUMENTATION, EXAMPLES, GRPC, HTTP2, HTTP3, INSTRUCTIONS, PROGRAM])).long(DECODER),
     row("crates/http1", Of(&[COSTS, DOCUMENTATION, EXAMPLES, HTTP, PROGRAM, WEBSOCKET])).long(DECODER),
     row("crates/http2", Of(&[DOCUMENTATION, EXAMPLES, GRPC, HTTP2, INSTRUCTIONS, PROGRAM])).long(DECODER),
-    row("crates/http3", Of(&[DOCUMENTATION])).long(DECODER),
+    row("crates/http3", Of(&[DOCUMENTATION, HTTP3])).long(DECODER),
     row("crates/l4", Of(&[DOCUMENTATION, EXAMPLES, HTTP, PROGRAM])),
     row("crates/load", Of(&[DOCUMENTATION, PROGRAM, TLS])),
     row("crates/macros", Of(&[DOCUMENTATION, EXAMPLES])),
@@ -149,7 +150,7 @@ const TABLE: &[Row] = &[
     row("crates/dns", Of(&[DOCUMENTATION, EXAMPLES])).long(DECODER),
     row("crates/nats", Of(&[DOCUMENTATION, EXAMPLES])).long(DECODER),
     row("crates/memcached", Of(&[DOCUMENTATION, EXAMPLES])).long(DECODER),
-    row("crates/quic", Of(&[DOCUMENTATION, EXAMPLES])),
+    row("crates/quic", Of(&[DOCUMENTATION, EXAMPLES, HTTP3])),
     row("crates/redis", Of(&[DOCUMENTATION, EXAMPLES])).long(DECODER),
     row("crates/testkit", Of(&[DOCUMENTATION, INSTRUCTIONS, SEEDS, TEMPLATES])),
     row("crates/tidegate", Of(&[DOCUMENTATION, EXAMPLES, PROGRAM, TEMPLATES])),
