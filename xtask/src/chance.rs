@@ -1,6 +1,7 @@
 //! Runs tests, and runs each test that failed again. A test that fails once and then passes three times has failed by
 //! chance: the run goes on, and the list of steps ends with its name. A test that fails twice fails the run, and so does a
-//! test program that ends without naming a test.
+//! test program that ends without naming a test. A test that waits for ever counts as one that failed: `run-test-program`
+//! kills its program after a time, and the test harness names tests that take long.
 //!
 //! `Report` reads the output of test programs, with the seconds of each test. Read next: `flaky.rs`, which looks for such tests.
 
@@ -163,6 +164,44 @@ struct Report {
     /// The program whose output follows, as the script or the caller names it.
     target: String,
     slowest: Slowest,
+    /// The tests of the program whose output follows.
+    tests: Tests,
+}
+
+/// The tests of a program that runs.
+#[derive(Debug, Default)]
+struct Tests {
+    /// How many there are.
+    count: usize,
+    /// How many have ended.
+    ended: usize,
+    failed: Vec<String>,
+    /// Those that run for longer than the test harness expects.
+    slow: Vec<String>,
+}
+
+impl Tests {
+    fn read(&mut self, line: &str) {
+        if let Some(count) = line.strip_prefix("running ").and_then(|rest| rest.strip_suffix(" tests")) {
+            *self = Self { count: count.parse().unwrap_or(0), ..Self::default() };
+        }
+        let Some(rest) = line.strip_prefix("test ") else { return };
+        if let Some((name, _)) = rest.split_once(" has been running for over ") {
+            self.slow.push(name.to_owned());
+        } else if let Some((name, outcome)) = rest.rsplit_once(" ... ") {
+            self.ended += 1;
+            self.slow.retain(|slow| slow != name);
+            if outcome.starts_with("FAILED") {
+                self.failed.push(name.to_owned());
+            }
+        }
+    }
+
+    /// Those that failed and those that did not end, of a program that was killed, if all others have ended.
+    fn of_killed_program(&mut self) -> Vec<String> {
+        let Self { count, ended, failed, slow } = mem::take(self);
+        if slow.is_empty() || ended + slow.len() < count { Vec::new() } else { [failed, slow].concat() }
+    }
 }
 
 impl Report {
@@ -195,6 +234,7 @@ impl Report {
             program.clone_into(&mut self.target);
         }
         self.slowest.read(&self.target, line);
+        self.tests.read(line);
         let indented = line.strip_prefix("    ").filter(|name| !name.is_empty() && !name.starts_with(' '));
         match (line, indented) {
             // A program prints two such lists; the first has the output of the tests between its names.
@@ -229,7 +269,10 @@ impl Report {
     }
 
     fn program_failed(&mut self, target: &str) {
-        let names = mem::take(&mut self.names);
+        let mut names = mem::take(&mut self.names);
+        if names.is_empty() {
+            names = self.tests.of_killed_program();
+        }
         if names.is_empty() {
             self.crashed.push(target.to_owned());
         }
@@ -326,6 +369,19 @@ error: 2 targets failed:
         let report = report_of("running 2 tests\nerror: test failed, to rerun pass `-p a --lib`\n\nCaused by:");
         assert_eq!(report.crashed, ["-p a --lib"]);
         assert!(report.failed.is_empty());
+    }
+
+    #[test]
+    fn a_test_that_waits_for_ever_runs_again_if_all_others_have_ended() {
+        let output = "running 3 tests\ntest a ... ok <0.1s>\ntest b has been running for over 60 seconds\n\
+                      test c has been running for over 60 seconds\ntest c ... FAILED <70.0s>\n";
+        let killed = "error: test failed, to rerun pass `-p a --test suite`\n";
+        let report = report_of(&format!("{output}{killed}"));
+        let names: Vec<_> = report.failed.iter().map(|test| &*test.name).collect();
+        assert_eq!((names, report.crashed.len()), (vec!["c", "b"], 0));
+        // The fourth has not run, or its end was not seen.
+        let report = report_of(&format!("{output}{killed}").replace("running 3", "running 4"));
+        assert_eq!((report.failed.len(), report.crashed), (0, vec!["-p a --test suite".to_owned()]));
     }
 
     #[test]
