@@ -12,7 +12,7 @@ use tidegate_dns::{
 };
 use tidegate_engine::{Admission, ServerHandle};
 
-use crate::support::{frame, name, query, raw};
+use crate::support::{frame, name, query, raw, uninterrupted};
 
 /// A server with its address and its counts.
 struct Running {
@@ -81,7 +81,7 @@ fn parse(wire: &[u8]) -> Message {
 fn exchange(socket: &UdpSocket, query: &[u8]) -> Message {
     socket.send(query).expect("it is sent");
     let mut buffer = [0; 4_096];
-    let length = socket.recv(&mut buffer).expect("a response");
+    let length = uninterrupted(|| socket.recv(&mut buffer)).expect("a response");
     parse(&buffer[..length])
 }
 
@@ -198,7 +198,7 @@ fn a_network_without_access_gets_refused_and_its_connections_are_reset() {
     assert_eq!((error, denied.metrics.counts().denied), (Some(ExtendedError::PROHIBITED), 1));
     let mut stream = denied.connect();
     let _ = stream.write_all(&frame(&query(1, "www.tides.example", RecordType::A)));
-    assert!(matches!(stream.read(&mut [0]), Ok(0) | Err(_)), "the connection is reset");
+    assert!(matches!(uninterrupted(|| stream.read(&mut [0])), Ok(0) | Err(_)), "the connection is reset");
 
     let permitted = Running::forwarder(|server| server.access(networks("127.0.0.0/8")), vec![zone.address()]);
     let reply = exchange(&permitted.socket(), &query(1, "www.tides.example", RecordType::A));
@@ -285,7 +285,7 @@ fn connections_that_are_idle_or_do_not_complete_a_message_or_do_not_read_close()
         let server = Running::forwarder(|server| server.limits(limits), vec![zone.address()]);
         let mut stream = server.connect();
         stream.write_all(bytes).expect("the server reads");
-        match stream.read(&mut [0]) {
+        match uninterrupted(|| stream.read(&mut [0])) {
             Ok(0) => true,
             Err(error) => error.kind() == ErrorKind::ConnectionReset,
             Ok(_) => false,
@@ -306,7 +306,7 @@ fn connections_that_are_idle_or_do_not_complete_a_message_or_do_not_read_close()
     stream.write_all(&frame(&query(10, "h9.tides.example", RecordType::A))).expect("the server reads");
     stream.shutdown(std::net::Shutdown::Write).expect("it is open");
     assert_eq!(read_message(&mut stream).view().header().id, 10);
-    assert_eq!(stream.read(&mut [0]).expect("an end"), 0);
+    assert_eq!(uninterrupted(|| stream.read(&mut [0])).expect("an end"), 0);
 
     let writes = ServerLimits { write_timeout: short, ..ServerLimits::default() };
     let server = Running::forwarder(|server| server.limits(writes), vec![zone.address()]);

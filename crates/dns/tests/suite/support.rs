@@ -1,10 +1,22 @@
 //! Names, messages and random records that several modules need.
 
+use std::io;
+
 use tidegate_dns::{EncodedMessage, Header, MessageWriter, Name, Question, Rdata, Record, RecordType};
 use tidegate_testkit::Random;
 
 pub(crate) fn name(text: &str) -> Name {
     text.parse().expect("a name")
+}
+
+/// Calls until no signal has interrupted the call: the kernel interrupts a call with a time-out to run the work of a ring.
+pub(crate) fn uninterrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    loop {
+        match call() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            result => return result,
+        }
+    }
 }
 
 pub(crate) fn query(id: u16, text: &str, record_type: RecordType) -> EncodedMessage {

@@ -1,6 +1,6 @@
 //! Forwarders as listeners of a server, on each backend, with blocking sockets as clients and upstreams.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::thread;
 use std::time::Duration;
@@ -9,6 +9,16 @@ use tidegate_engine::{Backend, EndpointListener, EventLoop, Listener, Server, Se
 use tidegate_l4::{ConnectCheck, Routes, TcpForwarder, TcpLimits, UdpForwarder, UdpRules, Upstreams};
 
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Calls until no signal has interrupted the call: the kernel interrupts a call with a time-out to run the work of a ring.
+fn uninterrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    loop {
+        match call() {
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            result => return result,
+        }
+    }
+}
 
 fn backends() -> Vec<Backend> {
     let has_uring = EventLoop::on(Backend::Uring).is_ok();
@@ -60,10 +70,10 @@ fn ends_and_resets_are_passed_on_in_both_directions() {
             from.write_all(b"half").expect("room");
             to.read_exact(&mut [0; 4]).expect("four bytes");
             to.write_all(b"unread").expect("room");
-            from.peek(&mut [0]).expect("a byte");
+            uninterrupted(|| from.peek(&mut [0])).expect("a byte");
             // The kernel resets a stream with unread bytes.
             drop(from);
-            let end = to.read(&mut [0; 16]).map_err(|error| error.kind());
+            let end = uninterrupted(|| to.read(&mut [0; 16])).map_err(|error| error.kind());
             assert_eq!(end, Err(ErrorKind::ConnectionReset), "{backend:?}, from the client: {from_client}");
         }
         server.drain(Duration::from_secs(5));
@@ -99,7 +109,7 @@ fn a_slow_reader_stops_the_sender_and_loses_nothing() {
         let mut received = 0;
         let mut buffer = vec![0; 1 << 20];
         loop {
-            match far.read(&mut buffer).expect("bytes") {
+            match uninterrupted(|| far.read(&mut buffer)).expect("bytes") {
                 0 => break,
                 count => received += count,
             }
@@ -117,7 +127,7 @@ fn datagrams_go_there_and_back_through_two_loops() {
         let echo = thread::spawn(move || {
             let mut buffer = [0; 16 * 1024];
             loop {
-                let (length, source) = upstream.recv_from(&mut buffer).expect("a datagram");
+                let (length, source) = uninterrupted(|| upstream.recv_from(&mut buffer)).expect("a datagram");
                 if length == 0 {
                     return;
                 }
@@ -138,7 +148,7 @@ fn datagrams_go_there_and_back_through_two_loops() {
                 let sent = vec![number as u8; length];
                 client.send(&sent).expect("room");
                 let mut received = [0; 16 * 1024];
-                let count = client.recv(&mut received).expect("a datagram");
+                let count = uninterrupted(|| client.recv(&mut received)).expect("a datagram");
                 assert_eq!(received[..count], sent, "{backend:?}");
             }
         }
@@ -162,7 +172,7 @@ fn an_upstream_that_closes_its_socket_ends_the_flow() {
         let client = UdpSocket::bind("127.0.0.1:0").expect("a port");
         client.connect(server.address().ip().expect("an IP address")).expect("an address");
         client.send(b"ebb").expect("room");
-        upstream.recv(&mut [0; 8]).expect("a datagram");
+        uninterrupted(|| upstream.recv(&mut [0; 8])).expect("a datagram");
         assert_eq!(forwarder.counts().flows, 1);
         drop(upstream);
         client.send(b"flow").expect("room");
