@@ -134,8 +134,8 @@ impl<'a> HeadersView<'a> {
         line.iter().position(|byte| *byte == b' ').map_or(&[], |at| line[at + 1..].trim_ascii())
     }
 
-    /// The last value of this name. A server appends its headers to those of the publisher, who may have chosen the same
-    /// names: so it is the server's, if it has set one.
+    /// The last value of this name. A server appends its headers to those of the publisher, which may have the same
+    /// names: so the value is the server's, if it has set one.
     #[must_use]
     pub fn last_value(&self, name: &str) -> Option<&'a [u8]> {
         self.iter().filter(|(other, _)| *other == name.as_bytes()).last().map(|(_, value)| value)

@@ -22,7 +22,7 @@ pub struct UserLimits {
     /// Connections of a user on this node; a further one is refused. 32. It stops one user from taking the connections of
     /// others.
     pub connections_max: usize,
-    /// Messages that a user who comes back may get first, as [`RoomLimits::history_max`]. 0: none.
+    /// Messages that a returning user may get first, as [`RoomLimits::history_max`]. 0: none.
     pub history_max: usize,
     /// Bytes of these messages. 64 KiB.
     pub history_bytes_max: usize,
