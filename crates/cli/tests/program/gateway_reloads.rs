@@ -80,12 +80,14 @@ fn the_administrative_server_on_a_unix_socket_outlives_a_change_of_listeners() {
     let mut before = Peer::to(&at);
     assert_eq!(before.get("/ready").text(), "ready\n");
     reload(&files, &program, &text(3, "two"), 1);
+    program.until_logged("the replaced server has ended", 1);
     assert_eq!(ask(&program, "a", "/", "").text(), "two");
     assert_eq!(admin("GET", "/ready").text(), "ready\n", "the new server");
     assert_eq!(before.get("/ready").text(), "ready\n", "the same connection");
     files.write("gateway.toml", &text(4, "three"));
     let reply = admin("POST", "/reload");
     assert_eq!((reply.status, reply.text()), (200, "1 listeners, 1 routes\n"));
+    program.until_logged("the replaced server has ended", 2);
     assert_eq!(ask(&program, "a", "/", "").text(), "three");
     assert!(!program.log().iter().any(|line| line.contains("ERROR")), "{:?}", program.log());
 }
