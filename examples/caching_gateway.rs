@@ -44,9 +44,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     match &arguments[..] {
         [] => check(),
         [address, url, folder] => {
-            let (gateway, _cache) = gateway(address, url, Path::new(folder))?;
+            let (gateway, cache) = gateway(address, url, Path::new(folder))?;
             println!("listening on {}", gateway.address());
             gateway.wait();
+            cache.flush();
             Ok(())
         }
         _ => Err("an address, a URL and a folder".into()),
@@ -65,7 +66,7 @@ fn check() -> Result<(), Box<dyn Error>> {
     assert!(get(&gateway, "/tides")?.ends_with("/tides 2\n"));
     gateway.drain(Duration::from_secs(1));
     service.drain(Duration::ZERO);
-    drop(cache);
+    cache.flush();
     std::fs::remove_dir_all(&folder)?;
     println!("all is as expected");
     Ok(())

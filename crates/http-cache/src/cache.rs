@@ -81,6 +81,16 @@ impl Cache {
         self.0.invalidate_where(|_| true)
     }
 
+    /// Waits until the folder holds the responses that were stored before, and no removed one.
+    ///
+    /// A thread for blocking work writes them, so the responses of the last moments are lost if the program ends without this
+    /// call. Without a folder, it returns at once. It blocks the thread, so it does not belong on a loop.
+    pub fn flush(&self) {
+        if let Some(disk) = &self.0.disk {
+            disk.flush();
+        }
+    }
+
     /// The figures at this moment.
     #[must_use]
     pub fn counts(&self) -> CacheCounts {

@@ -14,7 +14,7 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use tidegate_http1::Headers;
 
@@ -33,6 +33,29 @@ pub(crate) struct Disk {
     index: Mutex<Index>,
     /// Responses that were not written.
     pub(crate) left_out: AtomicU64,
+    /// Calls on threads for blocking work that are queued or run.
+    queued: Mutex<usize>,
+    none_queued: Condvar,
+}
+
+/// One of the calls on threads for blocking work, until it has ended.
+struct Queued(Arc<Disk>);
+
+impl Queued {
+    fn new(disk: &Arc<Disk>) -> Self {
+        *disk.queued() += 1;
+        Self(disk.clone())
+    }
+}
+
+impl Drop for Queued {
+    fn drop(&mut self) {
+        let mut queued = self.0.queued();
+        *queued -= 1;
+        if *queued == 0 {
+            self.0.none_queued.notify_all();
+        }
+    }
 }
 
 #[derive(Default)]
@@ -86,6 +109,8 @@ impl Disk {
             variants_max: limits.variants_max.max(1),
             index: Mutex::new(Index { next, ..Index::default() }),
             left_out: AtomicU64::new(0),
+            queued: Mutex::new(0),
+            none_queued: Condvar::new(),
         };
         for (number, path) in found {
             match file::read_head(&path) {
@@ -122,8 +147,10 @@ impl Disk {
         let (number, gone) = self.begin(key, &entry.selector, old);
         let mut room = store.reserve_for_disk();
         let has_room = room.grow(key.len() + entry.bytes());
-        let (disk, owned_key, entry, to_delete) = (self.clone(), Box::<[u8]>::from(key), entry.clone(), gone.clone());
+        let (call, owned_key, entry, to_delete) =
+            (Queued::new(self), Box::<[u8]>::from(key), entry.clone(), gone.clone());
         let work = move || {
+            let Queued(disk) = &call;
             disk.delete_all(&to_delete);
             if let Err(error) = disk.write(number, &owned_key, &entry) {
                 disk.left_out.fetch_add(1, Relaxed);
@@ -202,14 +229,14 @@ impl Disk {
             file.is_used = true;
             (file.number, file.selector.clone(), file.is_inherited)
         };
-        let (disk, store, key) = (self.clone(), store.clone(), Box::<[u8]>::from(key));
+        let (call, store, key) = (Queued::new(self), store.clone(), Box::<[u8]>::from(key));
         let read = move || {
             // Another request has read it in the meantime.
             if let Some(entry) = store.with_selector(&key, &selector) {
                 return Some(entry);
             }
             let inherited_at = is_inherited.then_some(now);
-            disk.read(number, &key, inherited_at, |entry| store.put(&key, entry, None))
+            call.0.read(number, &key, inherited_at, |entry| store.put(&key, entry, None))
         };
         tidegate_engine::blocking(read).await.ok()?
     }
@@ -238,6 +265,14 @@ impl Disk {
         }
         let _has_room = keep(entry.clone());
         Some(entry)
+    }
+
+    /// Waits for the calls on threads for blocking work that are queued.
+    pub(crate) fn flush(&self) {
+        let mut queued = self.queued();
+        while *queued > 0 {
+            queued = self.none_queued.wait(queued).unwrap_or_else(PoisonError::into_inner);
+        }
     }
 
     /// Removes all responses for a key.
@@ -287,8 +322,8 @@ impl Disk {
         if gone.is_empty() {
             return;
         }
-        let (disk, numbers) = (self.clone(), gone.to_owned());
-        if tidegate_engine::blocking(move || disk.delete_all(&numbers)).detach().is_err() {
+        let (call, numbers) = (Queued::new(self), gone.to_owned());
+        if tidegate_engine::blocking(move || call.0.delete_all(&numbers)).detach().is_err() {
             self.delete_all(gone);
         }
     }
@@ -310,6 +345,10 @@ impl Disk {
 
     fn index(&self) -> MutexGuard<'_, Index> {
         self.index.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn queued(&self) -> MutexGuard<'_, usize> {
+        self.queued.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
