@@ -101,6 +101,12 @@ impl<E: StreamEndpoint> Endpoint<E> {
         self.sessions.get(&session)?.connection.peer_settings()
     }
 
+    /// The number in the last GOAWAY of a peer.
+    #[must_use]
+    pub fn peer_goaway(&self, session: SessionNumber) -> Option<u64> {
+        self.sessions.get(&session)?.connection.peer_goaway()
+    }
+
     /// An event of QUIC. Returns the event that the caller gets.
     fn on_event(&mut self, event: SessionEvent, now: Instant) -> Option<SessionEvent> {
         match event {

@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
+use std::time::Instant;
 
 use tidegate_codec::mux::OpenError;
 use tidegate_codec::{Direction, Pipeline, SessionNumber, StreamEndpoint};
@@ -151,6 +152,21 @@ impl<E: StreamEndpoint + AsMut<Endpoint> + 'static> Connection<E> {
     pub fn close(self, code: u64, reason: &'static str) {
         let number = self.number();
         self.endpoint.with_later(move |endpoint, now| endpoint.as_mut().close_connection(number, code, reason, now));
+    }
+
+    /// Calls the protocol, and sends its datagrams at the end of this pass of the loop.
+    ///
+    /// # Errors
+    /// As [`SessionEndpoint::with`].
+    pub fn with<T>(&self, act: impl FnOnce(&mut E, Instant) -> T) -> Result<T, SessionError> {
+        self.session.with(act)
+    }
+
+    /// Wakes a task once the server may allow a further stream, for a caller of [`open_handler`](Self::open_handler), or
+    /// the connection is over.
+    pub fn register(&self, cx: &Context<'_>) {
+        // A socket that is closed wakes none, and neither does it open a stream.
+        let _closed = self.endpoint.with(|endpoint, _| endpoint.as_mut().register(self.number(), cx));
     }
 
     /// The protocol that the handshake has agreed upon (ALPN).

@@ -31,6 +31,7 @@ mod limits;
 mod load;
 mod load_held;
 mod load_http2;
+mod load_http3;
 mod load_websocket;
 mod logs;
 mod manual;
