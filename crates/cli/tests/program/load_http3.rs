@@ -39,7 +39,8 @@ fn a_load_over_http3_has_no_errors() {
         ("plaintext", &["-n", "200", "-c", "2", "-m", "8", "--rate", "2000"], 200),
         ("plaintext", &["-n", "30", "-c", "3", "--backend", "epoll"], 30),
     ] {
-        let arguments = [arguments, &["--http3", "--insecure", &url(program.ip(), target)]].concat();
+        let target = url(program.ip(), target);
+        let arguments = [arguments, &["--http3", "--insecure", &target]].concat();
         let (code, figures, log) = load(&arguments);
         assert_eq!((code, errors(&figures), &log[..]), (Some(0), vec![], &[][..]), "{arguments:?}");
         assert_eq!((requests(&figures), &figures["statuses"]["200"]), (total, &total.into()), "{arguments:?}");
