@@ -50,7 +50,7 @@ fn a_load_over_http3_has_no_errors() {
 }
 
 #[test]
-fn a_load_over_http3_ends_after_its_time_and_leaves_no_connection() {
+fn a_load_over_http3_ends_after_its_time() {
     let program = serve();
     let arguments = ["--http3", "--insecure", "-c", "3", "-m", "4", "-d", "300ms", &url(program.ip(), "plaintext")];
     let (code, figures, _) = load(&arguments);
@@ -58,7 +58,6 @@ fn a_load_over_http3_ends_after_its_time_and_leaves_no_connection() {
     assert!(requests(&figures) > 0 && figures["latency"]["max"].as_f64() > Some(0.0), "{figures}");
     // Every stream of every connection waits for its response at the end.
     assert_eq!(figures["unanswered"], 3 * 4, "{figures}");
-    until("the server has no connection", || program.count("connections") == 0);
 }
 
 #[test]
@@ -154,7 +153,19 @@ impl Handler<Raw> for Answering {
     }
 }
 
-fn answering(files: &Files, protocol: &str, answer: fn(u64) -> Answer) -> Result<ServerHandle, Box<dyn Error>> {
+/// A server in this process.
+struct Quic {
+    handle: ServerHandle,
+    config: quic::ServerConfig,
+}
+
+impl Quic {
+    fn url(&self) -> String {
+        url(self.handle.address().ip().expect("an IP address"), "")
+    }
+}
+
+fn answering(files: &Files, protocol: &str, answer: fn(u64) -> Answer) -> Result<Quic, Box<dyn Error>> {
     let provider = Provider::aws_lc_rs();
     let certificates =
         Certificates::from_files(&provider, [(files.path("localhost.pem"), files.path("localhost.key"))])?;
@@ -169,9 +180,11 @@ fn answering(files: &Files, protocol: &str, answer: fn(u64) -> Answer) -> Result
             unidirectional: Some(Streams::handle(|| (Raw, Ignoring))),
         }
     };
-    let make = move |loop_number| config.endpoint(loop_number);
+    let endpoints = config.clone();
+    let make = move |loop_number| endpoints.endpoint(loop_number);
     let listener = EndpointListener::bind("127.0.0.1:0")?.serve_sessions(SessionLimits::default(), make, services);
-    Ok(tidegate::Server::new().loops(1).endpoint(listener).run()?)
+    let handle = tidegate::Server::new().loops(1).endpoint(listener).run()?;
+    Ok(Quic { handle, config })
 }
 
 struct Ignoring;
@@ -184,9 +197,8 @@ impl Handler<Raw> for Ignoring {
     }
 }
 
-fn load_on(server: &ServerHandle, arguments: &[&str]) -> (Option<i32>, serde_json::Value) {
-    let target = url(server.address().ip().expect("an IP address"), "");
-    let (code, figures, _) = load(&[&["--http3", "--insecure", "-c", "1"], arguments, &[&target]].concat());
+fn load_on(server: &Quic, arguments: &[&str]) -> (Option<i32>, serde_json::Value) {
+    let (code, figures, _) = load(&[&["--http3", "--insecure", "-c", "1"], arguments, &[&server.url()]].concat());
     (code, figures)
 }
 
@@ -210,10 +222,21 @@ fn bad_responses_over_http3_are_counted_by_kind() {
 }
 
 #[test]
+fn a_load_closes_its_connections_at_its_end() {
+    let files = Files::new(&["localhost"]);
+    let server = answering(&files, "h3", |_| Answer::Bytes(OK)).expect("a server");
+    let (code, figures) = load_on(&server, &["-m", "4", "--idle", "3", "-d", "300ms"]);
+    assert_eq!((code, errors(&figures)), (Some(0), vec![]), "{figures}");
+    until("the server has no connection", || server.config.counts().connections == 0);
+    let counts = server.config.counts();
+    assert_eq!((counts.handshakes, counts.idle_timeouts), (4, 0), "{counts:?}");
+}
+
+#[test]
 fn a_handshake_without_http3_is_refused_with_the_reason() {
     let files = Files::new(&["localhost"]);
     let server = answering(&files, "echo", |_| Answer::Nothing).expect("a server");
-    let target = url(server.address().ip().expect("an IP address"), "");
+    let target = server.url();
     let (code, figures, log) = load(&["--http3", "--insecure", "-c", "2", "-d", "1h", &target]);
     assert_eq!((code, only_errors(&figures).0, requests(&figures)), (Some(1), "connect", 0), "{figures}");
     assert!(log.iter().any(|line| line.contains("cannot connect to") && line.contains("over QUIC")), "{log:?}");
@@ -252,6 +275,15 @@ fn a_server_that_drains_sends_goaway_and_one_that_is_killed_stays_silent() {
         let goaways = if signal == Signal::TERM { 2 } else { 0 };
         assert_eq!(figures["goaways"], goaways, "{signal:?}: {figures}");
     }
+}
+
+#[test]
+fn a_server_that_denies_the_load_is_an_error() {
+    let program = Program::serve(&["--tls-self-signed", "--http3", "--loops", "1", "--deny", "127.0.0.0/8"]);
+    let target = url(program.ip(), "plaintext");
+    let (code, figures, _) = load(&["--http3", "--insecure", "-c", "2", "-d", "300ms", &target]);
+    assert_eq!((code, requests(&figures)), (Some(1), 0), "{figures}");
+    assert!(!errors(&figures).is_empty(), "{figures}");
 }
 
 #[test]

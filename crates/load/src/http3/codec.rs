@@ -60,6 +60,8 @@ impl Http3Codec {
         match message {
             Incoming::Head(head) => {
                 let length = match head.body() {
+                    // The length in the response to a HEAD is that of no body here.
+                    _ if self.request.of_head.is_some() => Some(0),
                     BodyLength::None => Some(0),
                     BodyLength::Known(length) => Some(length),
                     BodyLength::Chunked | BodyLength::UntilClose => None,

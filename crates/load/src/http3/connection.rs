@@ -98,10 +98,6 @@ impl Http3Requests {
     }
 
     async fn serve(self: &Rc<Self>, connection: Connection<OfQuic>) {
-        if connection.protocol().as_deref() != Some(b"h3") {
-            self.worker.exchange.stats.invalid();
-            return connection.close(ErrorCode::NO_ERROR.0, "HTTP/3 was not agreed on");
-        }
         if self.role == Role::NeverRead {
             self.mark_held();
         }
@@ -115,7 +111,7 @@ impl Http3Requests {
         if self.is_held.get() {
             self.worker.exchange.stats.lost(self.role);
         } else if let End::Lost(error) = &end
-            && self.cut_off.get() > 0
+            && (self.cut_off.get() > 0 || !self.connector.has_served.get())
         {
             let stats = &self.worker.exchange.stats;
             match error {
