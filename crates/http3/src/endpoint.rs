@@ -8,11 +8,12 @@
 //! 9114 §5.2): a GOAWAY that permits the requests on their way, and two round trips later one that names the first request
 //! that is not accepted. Connections without a request stay for two round trips more, so that the peer has both.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use foldhash::{HashMap, HashMapExt};
 use tidegate_codec::mux::{OpenError, ResetCause};
 use tidegate_codec::{
     Datagram, DatagramError, Direction, Handshake, ReadEnd, SessionEvent, SessionNumber, StreamEndpoint, StreamNumber,

@@ -1,8 +1,9 @@
 //! The sessions and streams of an endpoint, by number, and the streams that have something to do.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::net::IpAddr;
 
+use foldhash::{HashMap, HashMapExt};
 use slab::Slab;
 use tidegate_codec::{SessionNumber, StreamNumber};
 use tidegate_sys::Token;

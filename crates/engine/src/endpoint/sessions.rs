@@ -155,11 +155,15 @@ impl<E: StreamEndpoint + 'static> SessionsEntry<E> {
         }
     }
 
-    /// Handles the events of the protocol. Returns whether there were any.
+    /// Handles some events of the protocol. Returns whether there were any.
+    ///
+    /// A batch of datagrams may bring thousands of requests. A few of them are read, answered and written before the next
+    /// ones, so that the memory of one serves the other.
     fn handle_events(&mut self, core: &mut Core, token: Token) -> bool {
         let now = core.time.now();
         let mut has_any = false;
-        while let Some(event) = self.base.endpoint.poll_event(now) {
+        for _ in 0..EVENTS_MAX {
+            let Some(event) = self.base.endpoint.poll_event(now) else { break };
             has_any = true;
             match event {
                 SessionEvent::Established { session, peer } => self.on_established(core, token, session, peer),
@@ -530,6 +534,9 @@ fn write(endpoint: &mut impl StreamEndpoint, number: StreamNumber, queue: &mut O
     }
     Written { is_all: !queue.has_flushed(), ..Written::default() }
 }
+
+/// So many events are handled at a time.
+const EVENTS_MAX: usize = 32;
 
 /// A stream is read in pieces of this many bytes, which are one large segment of the pool.
 const READ_BYTES: usize = 16 * 1024;
