@@ -34,6 +34,8 @@ async fn respond(request: RequestResolver<h3_quinn::Connection, Bytes>) -> Resul
     headers.insert(header::DATE, HeaderValue::from_static("Thu, 01 Jan 2026 00:00:00 GMT"));
     let mut left = length.unwrap_or(0);
     headers.insert(header::CONTENT_LENGTH, left.into());
+    // To the end: otherwise it stops the stream, which clients may take for a failure.
+    while stream.recv_data().await?.is_some() {}
     stream.send_response(response).await?;
     if left == PLAINTEXT.len() {
         stream.send_data(Bytes::from_static(PLAINTEXT)).await?;
