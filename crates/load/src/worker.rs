@@ -220,7 +220,7 @@ impl Worker {
             if is_made {
                 connector.pass().await;
             }
-            if is_made && role == Role::NeverRead || self.budget.is_used_up() {
+            if is_made && role == Role::NeverRead || self.budget.is_used_up() || self.has_ended() {
                 return;
             }
             if connector.has_served.get() {
