@@ -133,11 +133,14 @@ impl<E: StreamEndpoint> Endpoint<E> {
                 None
             }
             SessionEvent::Opened { stream, .. } => self.on_request(stream, now).then_some(event),
-            SessionEvent::Stopped { stream, is_unneeded, .. } => {
+            SessionEvent::Stopped { stream, code, is_unneeded } => {
                 if !is_unneeded {
                     self.on_reset(stream, now);
                 }
-                Some(event)
+                // A server that gives no response resets its side. Some stop each request that they have not read to the end,
+                // and answer it.
+                let is_unneeded = is_unneeded || self.role == ConnectionRole::Client;
+                Some(SessionEvent::Stopped { stream, code, is_unneeded })
             }
             SessionEvent::Ended { session, .. } => {
                 self.sessions.remove(&session);

@@ -120,6 +120,8 @@ fn certificates_are_checked_over_http3_as_over_tcp() {
 /// A server of QUIC whose streams answer their requests by number with a function.
 struct Answering {
     answer: fn(u64) -> Answer,
+    /// The answer comes at the first bytes, and the rest of the request is stopped.
+    is_early: bool,
     count: Arc<AtomicU64>,
 }
 
@@ -135,14 +137,17 @@ const OK: &[u8] = &[1, 3, 0, 0, 0xd9];
 impl Handler<Raw> for Answering {
     type Post = ();
 
-    fn message(&mut self, _: Slice, _: &mut Context<'_, Raw>) -> Outcome<Raw> {
-        Outcome::Continue
+    fn message(&mut self, _: Slice, cx: &mut Context<'_, Raw>) -> Outcome<Raw> {
+        if self.is_early { self.answer(cx) } else { Outcome::Continue }
     }
 
     fn event(&mut self, event: Event<()>, cx: &mut Context<'_, Raw>) -> Outcome<Raw> {
-        if event != Event::ReadClosed {
-            return event.by_default(cx);
-        }
+        if event == Event::ReadClosed { self.answer(cx) } else { event.by_default(cx) }
+    }
+}
+
+impl Answering {
+    fn answer(&mut self, cx: &mut Context<'_, Raw>) -> Outcome<Raw> {
         match (self.answer)(self.count.fetch_add(1, Ordering::Relaxed)) {
             Answer::Bytes(bytes) => match cx.send(bytes.to_vec().into()) {
                 Ok(_) => Outcome::Close,
@@ -167,6 +172,15 @@ impl Quic {
 }
 
 fn answering(files: &Files, protocol: &str, answer: fn(u64) -> Answer) -> Result<Quic, Box<dyn Error>> {
+    answering_when(files, protocol, answer, false)
+}
+
+fn answering_when(
+    files: &Files,
+    protocol: &str,
+    answer: fn(u64) -> Answer,
+    is_early: bool,
+) -> Result<Quic, Box<dyn Error>> {
     let provider = Provider::aws_lc_rs();
     let certificates =
         Certificates::from_files(&provider, [(files.path("localhost.pem"), files.path("localhost.key"))])?;
@@ -177,7 +191,7 @@ fn answering(files: &Files, protocol: &str, answer: fn(u64) -> Answer) -> Result
         let count = count.clone();
         // The control stream of the client is read, and nothing is answered there.
         SessionStreams {
-            bidirectional: Some(Streams::handle(move || (Raw, Answering { answer, count: count.clone() }))),
+            bidirectional: Some(Streams::handle(move || (Raw, Answering { answer, is_early, count: count.clone() }))),
             unidirectional: Some(Streams::handle(|| (Raw, Ignoring))),
         }
     };
@@ -220,6 +234,15 @@ fn bad_responses_over_http3_are_counted_by_kind() {
         // A frame that is cut off ends the connection, and the next one goes on.
         assert_eq!((code, only_errors(&figures), requests(&figures)), (Some(1), (kind, 5), 5), "{kind}: {figures}");
     }
+}
+
+#[test]
+fn a_server_that_stops_a_request_and_answers_it_is_no_error() {
+    let files = Files::new(&["localhost"]);
+    let server = answering_when(&files, "h3", |_| Answer::Bytes(OK), true).expect("a server");
+    let body = "x".repeat(100_000);
+    let (code, figures) = load_on(&server, &["-n", "10", "-m", "1", "--body", &body]);
+    assert_eq!((code, errors(&figures), requests(&figures)), (Some(0), vec![], 10), "{figures}");
 }
 
 #[test]

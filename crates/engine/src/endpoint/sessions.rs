@@ -259,16 +259,14 @@ impl<E: StreamEndpoint + 'static> SessionsEntry<E> {
         }
     }
 
-    /// The peer wants no more bytes. If it has no use for the stream at all, the stream is reset; but not one on which all
-    /// bytes were sent: some servers stop a request that they have not read to its end, and answer it.
+    /// The peer wants no more bytes. If it has no use for the stream at all, the stream is reset.
     fn on_stopped(&mut self, core: &mut Core, number: StreamNumber, code: u64, is_unneeded: bool) {
         let Some(index) = self.tables.index(number) else { return };
         let Some(stream) = self.tables.stream(index) else { return };
-        let has_sent_all = stream.has(Stream::WRITE_OVER);
         stream.set(Stream::WRITE_OVER, true);
         stream.set(Stream::BLOCKED, false);
         let token = stream.token;
-        if is_unneeded || has_sent_all {
+        if is_unneeded {
             self.tables.write_later(index);
         } else {
             core.dispatch(token, SlotEvent::StreamReset(code));

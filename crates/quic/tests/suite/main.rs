@@ -36,7 +36,6 @@ scenarios! {
     a_direction_without_a_service_is_refused,
     a_reset_reaches_the_peer_with_its_number,
     a_stop_without_an_error_leaves_the_other_direction_open,
-    a_stop_behind_the_last_byte_leaves_the_other_direction_open,
     a_stop_with_a_number_ends_the_stream,
     a_peer_that_closes_ends_the_streams,
     a_dropped_connection_closes_behind_its_last_stream,
