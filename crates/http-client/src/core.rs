@@ -26,6 +26,8 @@ pub(super) struct ClientCore {
     pub(super) proxies: Proxies,
     /// Servers of `http` are known to speak HTTP/2.
     pub(super) has_prior_knowledge: bool,
+    /// Requests of `https` go by HTTP/3 alone.
+    pub(super) is_http3: bool,
     pub(super) pool: Rc<Pool>,
     pub(super) redirects: Redirects,
     #[cfg(feature = "cookies")]
@@ -48,6 +50,7 @@ impl ClientCore {
         origin.via = if origin.at.is_none() { self.proxies.of(&origin).cloned() } else { None };
         let is_offered = if origin.is_secure { self.connector.offers_http2() } else { self.has_prior_knowledge };
         origin.may_be_http2 = is_offered && !needs_http1 && origin.forwarder().is_none();
+        origin.is_http3 = self.is_http3 && origin.is_secure && !needs_http1 && origin.via.is_none();
         Rc::new(origin)
     }
 

@@ -106,11 +106,11 @@ async fn send_on(
                     && retries < client.limits.retries_max
                     && (retry == Retry::Always
                         || retry == Retry::IfIdempotent && is_reused && is_idempotent(request.method.as_str())
-                        || retry == Retry::ByHttp1 && origin.may_be_http2) =>
+                        || retry == Retry::ByHttp1 && origin.may_share()) =>
             {
                 retries += 1;
                 if retry == Retry::ByHttp1 {
-                    origin = Rc::new(Origin { may_be_http2: false, ..Origin::clone(&origin) });
+                    origin = Rc::new(Origin { may_be_http2: false, is_http3: false, ..Origin::clone(&origin) });
                 }
             }
             Err(Stop::Failed(failure)) => return Err(error_of(failure, deadline)),
@@ -133,11 +133,12 @@ async fn open(client: &ClientCore, origin: &Rc<Origin>) -> Result<(Rc<dyn Client
                     let connection: Box<dyn Connection> = connection;
                     return Ok((connection.begin(lease), false));
                 }
-                Connected::Http2(http2) => (client.pool.share(lease, http2), false),
+                Connected::Session(session) => (client.pool.share(lease, session), false),
             },
         };
         // The connection may have ended since.
-        if let Some(exchange) = stream.begin().await {
+        let begun = task::timeout(limits.pool_timeout, stream.begin()).await;
+        if let Some(exchange) = begun.map_err(|_| ClientError::Timeout(Phase::Pool))? {
             return Ok((exchange, is_reused));
         }
     }

@@ -43,6 +43,8 @@ pub enum Versions {
     Http1,
     /// HTTP/2 by prior knowledge (RFC 9113 §3.3); with TLS, the version that the server chooses by ALPN.
     Http2,
+    /// HTTP/3 alone, which needs TLS and no proxy.
+    Http3,
 }
 
 impl Target<'_> {

@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
+use std::time::Instant;
 
 use tidegate_codec::mux::OpenError;
 use tidegate_codec::{Direction, Pipeline, SessionNumber, StreamEndpoint};
@@ -157,6 +158,14 @@ impl<E: StreamEndpoint + AsMut<Endpoint> + 'static> Connection<E> {
     #[must_use]
     pub fn protocol(&self) -> Option<Vec<u8>> {
         self.endpoint.with(|endpoint, _| endpoint.as_mut().protocol(self.number())).ok().flatten()
+    }
+
+    /// Calls the protocol, and sends its datagrams at the end of this pass of the loop.
+    ///
+    /// # Errors
+    /// [`SessionError::Closed`] if the socket is closed, [`SessionError::Busy`] from within a handler.
+    pub fn with<T>(&self, act: impl FnOnce(&mut E, Instant) -> T) -> Result<T, SessionError> {
+        self.endpoint.with(act)
     }
 
     /// The number of the connection, for the methods of [`Endpoint`].
