@@ -96,7 +96,7 @@ impl FromStr for UpstreamUrl {
                 Err(_) => return Err(InvalidUrl::Host),
             },
         };
-        Ok(Self { is_secure, is_http2, place })
+        Ok(Self { is_secure, is_http2, is_http3, place })
     }
 }
 
