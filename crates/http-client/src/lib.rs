@@ -15,6 +15,7 @@
 //!
 //! | file | holds |
 //! |---|---|
+//! | `alt_svc.rs` | `Alternatives`: the origins that are known to speak HTTP/3 |
 //! | `core.rs` | `ClientCore`: the settings, the connector and the pool that the clones of a client share |
 //! | `limits.rs` | `ClientLimits`, from the pool to the body |
 //! | `error.rs` | `ClientError` |
@@ -32,6 +33,7 @@
 
 #![forbid(unsafe_code)]
 
+mod alt_svc;
 #[cfg(feature = "cookies")]
 mod cookies;
 mod core;
@@ -203,6 +205,7 @@ pub struct ClientBuilder {
     has_prior_knowledge: bool,
     #[cfg(feature = "http3")]
     http3: Option<Http3Config>,
+    is_http3_known: bool,
     #[cfg(feature = "tls")]
     tls: Option<ClientConfig>,
 }
@@ -222,6 +225,7 @@ impl Default for ClientBuilder {
             has_prior_knowledge: false,
             #[cfg(feature = "http3")]
             http3: None,
+            is_http3_known: false,
             #[cfg(feature = "tls")]
             tls: None,
         }
@@ -319,7 +323,16 @@ impl ClientBuilder {
     /// ```
     #[cfg(feature = "http3")]
     pub fn http3_prior_knowledge(mut self, config: Http3Config) -> Self {
-        self.http3 = Some(config);
+        (self.http3, self.is_http3_known) = (Some(config), true);
+        self
+    }
+
+    /// Uses HTTP/3 where servers say in `Alt-Svc` that they have it (RFC 7838), at the host of the request. QUIC then races
+    /// TCP with a head start of 250 milliseconds. Where TCP wins, UDP is probably blocked: QUIC rests for 5 minutes, and twice as
+    /// long after each further loss, up to 5 hours.
+    #[cfg(feature = "http3")]
+    pub fn http3(mut self, config: Http3Config) -> Self {
+        (self.http3, self.is_http3_known) = (Some(config), false);
         self
     }
 
@@ -352,7 +365,7 @@ impl ClientBuilder {
         #[cfg(not(feature = "http3"))]
         let is_http3 = false;
         #[cfg(feature = "http3")]
-        let is_http3 = self.http3.is_some();
+        let is_http3 = self.is_http3_known;
         #[cfg(feature = "http3")]
         if let Some(config) = self.http3 {
             // Requests report a configuration that cannot be used.
@@ -360,6 +373,7 @@ impl ClientBuilder {
         }
         Client(Rc::new(ClientCore {
             is_http3,
+            alternatives: (connector.has_http3() && !is_http3).then(alt_svc::Alternatives::default),
             pool: Pool::new(limits.pool()),
             limits,
             connector,

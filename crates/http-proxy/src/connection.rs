@@ -185,6 +185,7 @@ pub(super) async fn connect(
             () if is_http2 => Versions::Http2,
             () => Versions::Http1,
         },
+        alternative: None,
         via: None,
         is_forwarded: false,
         header: header.as_deref(),

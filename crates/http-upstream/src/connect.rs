@@ -1,8 +1,9 @@
 //! `Connector`: makes connections to HTTP servers.
 
 use std::future::{Future, poll_fn};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 #[cfg(feature = "tls")]
@@ -170,6 +171,11 @@ impl Connector {
     #[inline(never)]
     fn connect_to_any<'a>(&'a self, target: &'a Target<'a>) -> Pin<Box<dyn Future<Output = AnyResult> + 'a>> {
         Box::pin(async move {
+            if target.via.is_none()
+                && let Some(port) = target.alternative.filter(|_| self.has_http3())
+            {
+                return self.race(target, port).await;
+            }
             match target.via {
                 None if target.versions == Versions::Http3 => self.connect_by_quic(target).await,
                 None => {
@@ -182,6 +188,41 @@ impl Connector {
                 }
             }
         })
+    }
+
+    /// Connects by QUIC and by TCP. QUIC has a head start, which ends at once when it fails.
+    async fn race(&self, target: &Target<'_>, port: u16) -> AnyResult {
+        let by_quic = Target { port, versions: Versions::Http3, alternative: None, ..*target };
+        let by_tcp = Target { alternative: None, ..*target };
+        let (mut quic, mut tcp) = (Some(self.connect_to_any(&by_quic)), None);
+        let mut head_start = pin!(task::sleep(HEAD_START));
+        // The error of TCP, while QUIC may still connect.
+        let mut lost = None;
+        poll_fn(|cx| {
+            if let Some(connecting) = &mut quic
+                && let Poll::Ready(result) = connecting.as_mut().poll(cx)
+            {
+                quic = None;
+                if result.is_ok() {
+                    return Poll::Ready(result);
+                }
+                if let Some(error) = lost.take() {
+                    return Poll::Ready(Err(error));
+                }
+            }
+            let waits = tcp.is_none() && quic.is_some() && head_start.as_mut().poll(cx).is_pending();
+            if waits || lost.is_some() {
+                return Poll::Pending;
+            }
+            match tcp.get_or_insert_with(|| self.connect_to_any(&by_tcp)).as_mut().poll(cx) {
+                Poll::Ready(Err(error)) if quic.is_some() => {
+                    lost = Some(error);
+                    Poll::Pending
+                }
+                polled => polled,
+            }
+        })
+        .await
     }
 
     #[cfg(feature = "http3")]
@@ -386,5 +427,8 @@ fn without_http2(tls: ClientConfig) -> ClientConfig {
     let others: Vec<_> = tls.alpn().filter(|protocol| *protocol != b"h2").map(<[u8]>::to_vec).collect();
     if others.len() == tls.alpn().count() { tls } else { tls.with_alpn(others).unwrap_or(tls) }
 }
+
+/// How long QUIC connects alone.
+const HEAD_START: Duration = Duration::from_millis(250);
 
 const TIMEOUT: UpstreamError = UpstreamError::Timeout(Phase::Connect);

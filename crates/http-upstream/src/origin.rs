@@ -27,6 +27,8 @@ pub struct Origin {
     pub may_be_http2: bool,
     /// Its connections speak HTTP/3 alone.
     pub is_http3: bool,
+    /// The port at which it has HTTP/3 as well; see [`Target::alternative`].
+    pub alternative: Option<u16>,
 }
 
 impl Origin {
@@ -43,6 +45,7 @@ impl Origin {
                 () if self.may_be_http2 => Versions::Http2,
                 () => Versions::Http1,
             },
+            alternative: self.alternative,
             via: self.via.as_deref(),
             is_forwarded: self.forwarder().is_some(),
             #[cfg(feature = "proxy-header")]
@@ -53,7 +56,7 @@ impl Origin {
     /// Whether requests share a connection, if the server agrees.
     #[must_use]
     pub fn may_share(&self) -> bool {
-        self.may_be_http2 || self.is_http3
+        self.may_be_http2 || self.is_http3 || self.alternative.is_some()
     }
 
     /// The proxy that requests are sent to as if it were the server.

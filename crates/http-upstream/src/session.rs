@@ -88,6 +88,15 @@ impl UpstreamSession {
         session
     }
 
+    /// Whether it is an HTTP/3 connection.
+    #[must_use]
+    pub fn is_http3(&self) -> bool {
+        #[cfg(feature = "http3")]
+        return self.http3().is_some();
+        #[cfg(not(feature = "http3"))]
+        return false;
+    }
+
     /// How many streams have a place.
     #[must_use]
     pub fn open_count(&self) -> usize {

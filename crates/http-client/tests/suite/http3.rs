@@ -5,13 +5,14 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use tidegate::http::client::{ClientError, ClientLimits, Http3Config, Response};
-use tidegate::http::{self, Body, Request, Router};
+use tidegate::http::{self, Body, Client, Request, Router, Server};
 use tidegate::http1::Fields;
 use tidegate::http3::ErrorCode;
 use tidegate::quic::TransportLimits;
-use tidegate::task;
+use tidegate::{Backend, ServerHandle, task};
 
-use crate::http3_stage::{Answer, DATA, Stage, frame, headers, response};
+use crate::http3_stage::{Answer, DATA, Stage, configs, frame, headers, response};
+use crate::support::{Any, backends, run_on};
 
 type Seen = Rc<RefCell<Vec<String>>>;
 
@@ -343,4 +344,66 @@ fn a_server_that_vanishes_is_noticed_and_a_slow_one_is_waited_for() {
     stage.run_until(|| asking.is_finished());
     let result = stage.task(async move { (&mut asking).await.expect("a result") });
     assert!(matches!(result, Err(ClientError::Closed(_) | ClientError::Timeout(_) | ClientError::Connect(_))), "{result:?}");
+}
+
+/// A server over TCP, and over UDP if it `has_http3`, whose responses have this `Alt-Svc` in place of the usual one.
+fn serve(has_http3: bool, alt_svc: Option<String>) -> (ServerHandle, Client, String) {
+    let (server_tls, client_tls) = configs();
+    let server = Server::bind("127.0.0.1:0").expect("a port").loops(1).tls(server_tls);
+    let server = if has_http3 { server.http3().expect("QUIC") } else { server };
+    let router = move || {
+        let alt_svc = alt_svc.clone();
+        Router::new().get("/", move || match &alt_svc {
+            Some(value) => http::Response::text("tide").header("Alt-Svc", value),
+            None => http::Response::text("tide"),
+        })
+    };
+    let server = server.start(router).expect("it starts");
+    let client = Client::builder().tls(client_tls).http3(Http3Config::default()).build();
+    let uri = format!("https://{}/", server.address());
+    (server, client, uri)
+}
+
+async fn version(client: &Client, uri: &str) -> Result<::http::Version, Any> {
+    let response = client.get(uri).send().await?;
+    let version = response.version();
+    assert_eq!(response.text().await?, "tide");
+    Ok(version)
+}
+
+#[test]
+fn alt_svc_moves_requests_to_http3() {
+    for backend in backends() {
+        let (server, client, uri) = serve(true, None);
+        run_on(backend, async move {
+            assert_eq!(version(&client, &uri).await?, ::http::Version::HTTP_2);
+            for _ in 0..3 {
+                assert_eq!(version(&client, &uri).await?, ::http::Version::HTTP_3);
+            }
+            Ok(())
+        });
+        server.drain(Duration::ZERO);
+    }
+}
+
+#[test]
+fn requests_go_by_tcp_where_udp_is_blocked_or_no_server_has_the_port() {
+    let silent = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port");
+    let port = silent.local_addr().expect("an address").port();
+    // Nothing has the second port, and the last values are no HTTP/3 at this host.
+    let values = [format!("h3=\":{port}\""), "h3=\":9\"".into(), "clear".into(), "h3=\"sea.example:1\"".into()];
+    for value in values {
+        let (server, client, uri) = serve(false, Some(value));
+        run_on(Backend::Epoll, async move {
+            for _ in 0..3 {
+                assert_eq!(version(&client, &uri).await?, ::http::Version::HTTP_2);
+            }
+            Ok(())
+        });
+        server.drain(Duration::ZERO);
+    }
+    // The race began once, and QUIC rests since.
+    silent.set_nonblocking(true).expect("a socket");
+    let mut first = [0; 2000];
+    assert!(silent.recv(&mut first).expect("an Initial") >= 1200);
 }

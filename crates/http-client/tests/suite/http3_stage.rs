@@ -60,17 +60,8 @@ impl Stage {
     }
 
     fn new(hosts: Hosts) -> Self {
-        // The client connects to addresses, so the certificate has those.
-        let names = ["127.0.0.1", IPS[0]].map(str::to_owned);
-        let provider = Provider::of_features().expect("cryptography");
-        let made = rcgen::generate_simple_self_signed(names).expect("a certificate");
-        let key = made.signing_key.serialize_pem();
-        let certificates = Certificates::from_pem(&provider, made.cert.pem().as_bytes(), key.as_bytes()).expect("PEM");
-        let mut roots = RootCertStore::empty();
-        roots.add(made.cert.der().clone()).expect("a certificate");
-        let server_tls = tls::ServerConfig::builder(&provider, certificates).alpn(["h3"]).build();
-        let client_tls = tls::ClientConfig::builder(&provider, roots).expect("roots").build();
-        Self { hosts, server_tls: server_tls.expect("valid"), client_tls: client_tls.expect("valid") }
+        let (server_tls, client_tls) = configs();
+        Self { hosts, server_tls: server_tls.with_alpn(["h3"]), client_tls }
     }
 
     /// The simulated network, in which nothing comes through between both hosts from now on.
@@ -168,6 +159,20 @@ impl Stage {
             Poll::Pending => unreachable!("it has ended"),
         }
     }
+}
+
+/// The configurations of TLS of both roles, where the client trusts the server's certificate.
+pub(crate) fn configs() -> (tls::ServerConfig, tls::ClientConfig) {
+    // The client connects to addresses, so the certificate has those.
+    let names = ["127.0.0.1", IPS[0]].map(str::to_owned);
+    let provider = Provider::of_features().expect("cryptography");
+    let made = rcgen::generate_simple_self_signed(names).expect("a certificate");
+    let key = made.signing_key.serialize_pem();
+    let certificates = Certificates::from_pem(&provider, made.cert.pem().as_bytes(), key.as_bytes()).expect("PEM");
+    let mut roots = RootCertStore::empty();
+    roots.add(made.cert.der().clone()).expect("a certificate");
+    let server = tls::ServerConfig::builder(&provider, certificates).build().expect("valid");
+    (server, tls::ClientConfig::builder(&provider, roots).expect("roots").build().expect("valid"))
 }
 
 /// The answer of a scripted server to a request.
