@@ -255,9 +255,10 @@ impl<E: StreamEndpoint> Endpoint<E> {
                 Event::Settings(_) => session.wake(),
                 Event::GoAway { stream: end } => {
                     let code = ErrorCode::REQUEST_REJECTED.0;
-                    let unprocessed = session.requests.keys().filter(|stream| **stream >= end);
-                    let stopped = |stream: &u64| SessionEvent::Stopped { stream: at(*stream), code, is_unneeded: false };
-                    events.extend(unprocessed.map(stopped));
+                    let mut unprocessed: Vec<_> = session.requests.keys().copied().filter(|own| *own >= end).collect();
+                    unprocessed.sort_unstable();
+                    let stopped = |own| SessionEvent::Stopped { stream: at(own), code, is_unneeded: false };
+                    events.extend(unprocessed.into_iter().map(stopped));
                     session.wake();
                 }
             }
@@ -435,7 +436,7 @@ impl<E: StreamEndpoint> StreamEndpoint for Endpoint<E> {
         self.quic.close(stream, cause, resets);
         if let Some(session) = self.sessions.get_mut(&stream.session) {
             let was_open = session.end_request(stream.stream).is_some();
-            if was_open && cause.is_none() && self.role == ConnectionRole::Client {
+            if was_open && cause == Some(ResetCause::Unneeded) && self.role == ConnectionRole::Client {
                 session.connection.credit_request();
             }
         }

@@ -354,7 +354,7 @@ fn serve(has_http3: bool, alt_svc: Option<String>) -> (ServerHandle, Client, Str
     let router = move || {
         let alt_svc = alt_svc.clone();
         Router::new().get("/", move || match &alt_svc {
-            Some(value) => http::Response::text("tide").header("Alt-Svc", value),
+            Some(value) => http::Response::text("tide").header("Alt-Svc", value).expect("a field"),
             None => http::Response::text("tide"),
         })
     };
