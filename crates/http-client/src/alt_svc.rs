@@ -144,8 +144,12 @@ fn split(value: &[u8], separator: u8) -> impl Iterator<Item = &[u8]> {
 /// The text of a quoted string (RFC 9110 §5.6.4).
 fn unquoted(text: &[u8]) -> Option<Vec<u8>> {
     let inner = text.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
-    let mut is_escaped = false;
-    Some(inner.iter().copied().filter(|byte| !(!std::mem::replace(&mut is_escaped, !is_escaped && *byte == b'\\') && is_escaped)).collect())
+    let mut plain = Vec::with_capacity(inner.len());
+    let mut bytes = inner.iter();
+    while let Some(byte) = bytes.next() {
+        plain.push(if *byte == b'\\' { *bytes.next()? } else { *byte });
+    }
+    Some(plain)
 }
 
 fn number(digits: &[u8]) -> Option<u64> {
@@ -202,12 +206,9 @@ mod tests {
             (r#"h3=":+1""#, None),
             (r#"h3="sea.example""#, None),
             (r#"h3="""#, None),
-            ("h3=\"\xff:1\"", None),
         ] {
-            let expected = expected.map_or(AltSvc::None, |(port, seconds)| AltSvc::Http3 {
-                port,
-                fresh: Duration::from_secs(seconds),
-            });
+            let expected = expected
+                .map_or(AltSvc::None, |(port, seconds)| AltSvc::Http3 { port, fresh: Duration::from_secs(seconds) });
             assert_eq!(parse(value.as_bytes(), &origin("sea.example")), expected, "{value}");
         }
         assert_ne!(parse(br#"h3="[::1]:1""#, &origin("::1")), AltSvc::None);
@@ -217,7 +218,8 @@ mod tests {
     #[test]
     fn an_alternative_ends_and_can_be_cleared_and_replaced() {
         let (alternatives, origin, now) = (Alternatives::default(), origin("sea.example"), Instant::now());
-        let learn = |values: &[&'static str]| alternatives.learn(&origin, values.iter().map(|value| value.as_bytes()), now);
+        let learn =
+            |values: &[&'static str]| alternatives.learn(&origin, values.iter().map(|value| value.as_bytes()), now);
         let at = |seconds| alternatives.port(&origin, now + Duration::from_secs(seconds));
         learn(&[r#"h3=":1"; ma=10"#]);
         learn(&[]);

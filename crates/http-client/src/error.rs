@@ -107,7 +107,9 @@ impl fmt::Display for ClientError {
             Self::NoTls => {
                 f.write_str("the URI is one of https or wss, and the client has no TLS: set ClientBuilder::tls")
             }
-            Self::NoHttp3 => f.write_str("QUIC cannot use the configuration of TLS, which has to allow version 1.3, or a limit"),
+            Self::NoHttp3 => {
+                f.write_str("QUIC cannot use the configuration of TLS, which has to allow version 1.3, or a limit")
+            }
             Self::ServerName => f.write_str("the host is no name that a certificate can have"),
             Self::Request(error) => write!(f, "the request cannot be sent: {error}"),
             Self::Field(error) => write!(f, "a field of the request cannot be sent: {error}"),

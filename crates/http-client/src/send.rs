@@ -111,7 +111,12 @@ async fn send_on(
             {
                 retries += 1;
                 if retry == Retry::ByHttp1 {
-                    origin = Rc::new(Origin { may_be_http2: false, is_http3: false, alternative: None, ..Origin::clone(&origin) });
+                    origin = Rc::new(Origin {
+                        may_be_http2: false,
+                        is_http3: false,
+                        alternative: None,
+                        ..Origin::clone(&origin)
+                    });
                 }
             }
             Err(Stop::Failed(failure)) => return Err(error_of(failure, deadline)),

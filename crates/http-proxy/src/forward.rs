@@ -335,7 +335,8 @@ impl LoopUpstreams {
         let handshake_answer = if is_translated { answer_to(request.head()) } else { None };
         let mut outgoing = plan.outgoing(request, &lease.upstream, options, false).map_err(Stop::Client)?;
         // If the upstream speaks neither HTTP/1.1 nor is asked which version it speaks.
-        let is_extended = lease.upstream.has_streams_alone() && (plan.handshake.is_some() || handshake_answer.is_some());
+        let is_extended =
+            lease.upstream.has_streams_alone() && (plan.handshake.is_some() || handshake_answer.is_some());
         let needs_http1 = plan.needs_http1 && !is_extended;
         let (mut connection, is_pooled) = match pooled {
             Some(connection) => (connection, true),

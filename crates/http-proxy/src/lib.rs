@@ -138,10 +138,10 @@ pub use self::rewrite::{InvalidRewrite, Rewrite};
 pub use self::sticky::StickyCookie;
 pub use self::upstreams::{UpstreamLimits, Upstreams, UpstreamsBuilder, UpstreamsError, WEIGHT_MAX};
 pub use self::url::{InvalidUrl, UpstreamUrl};
-#[cfg(feature = "http3")]
-pub use tidegate_http_upstream::{Http3Config, UdpSockets};
 #[doc(inline)]
 pub use tidegate_http::{Edit, RateLimit};
+#[cfg(feature = "http3")]
+pub use tidegate_http_upstream::{Http3Config, UdpSockets};
 pub use tidegate_l4::{Balance, Ejection};
 
 /// Passes requests on to upstreams: a function for a [`Router`](tidegate_http::Router).

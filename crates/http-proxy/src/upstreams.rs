@@ -679,7 +679,9 @@ impl fmt::Display for UpstreamsError {
             Self::None => "there is no upstream",
             Self::NoTls => "an upstream has the scheme https, and there is no configuration of TLS",
             Self::NoHttp3 => "an upstream has the scheme https+h3, and this program is built without HTTP/3",
-            Self::Quic => "QUIC cannot use the configuration of TLS, which has to allow version 1.3, or a limit of HTTP/3",
+            Self::Quic => {
+                "QUIC cannot use the configuration of TLS, which has to allow version 1.3, or a limit of HTTP/3"
+            }
             Self::ProxyHeader => "a PROXY header cannot be sent to an upstream with TLS or HTTP/2, or at a Unix socket",
             Self::Limits => "head_bytes_max is at least 1 KiB and less than 64 KiB",
         })

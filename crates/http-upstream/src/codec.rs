@@ -84,7 +84,9 @@ pub fn http_error<'a>(fault: &'a (dyn std::error::Error + 'static)) -> Option<&'
 }
 
 #[cfg(feature = "tls")]
-fn error_over<'a, F: std::error::Error + 'static>(fault: &'a (dyn std::error::Error + 'static)) -> Option<&'a http1::Error> {
+fn error_over<'a, F: std::error::Error + 'static>(
+    fault: &'a (dyn std::error::Error + 'static),
+) -> Option<&'a http1::Error> {
     match fault.downcast_ref::<OverError<F, http1::Error>>() {
         Some(OverError::Codec(error)) => Some(error),
         _ => None,

@@ -287,7 +287,8 @@ fn a_request_that_goaway_permits_has_its_response() {
         assert_eq!(text.expect("a body"), "other");
         assert_eq!(*seen.borrow(), [(0, 0), (0, 1), (1, 0)]);
         // The first one still waits for its body.
-        let waits = stage.task(async move { task::timeout(Duration::from_millis(10), open.body_mut().next()).await.is_err() });
+        let waits =
+            stage.task(async move { task::timeout(Duration::from_millis(10), open.body_mut().next()).await.is_err() });
         assert!(waits);
     });
 }
@@ -343,7 +344,10 @@ fn a_server_that_vanishes_is_noticed_and_a_slow_one_is_waited_for() {
     stage.partition();
     stage.run_until(|| asking.is_finished());
     let result = stage.task(async move { (&mut asking).await.expect("a result") });
-    assert!(matches!(result, Err(ClientError::Closed(_) | ClientError::Timeout(_) | ClientError::Connect(_))), "{result:?}");
+    assert!(
+        matches!(result, Err(ClientError::Closed(_) | ClientError::Timeout(_) | ClientError::Connect(_))),
+        "{result:?}"
+    );
 }
 
 /// A server over TCP, and over UDP if it `has_http3`, whose responses have this `Alt-Svc` in place of the usual one.
