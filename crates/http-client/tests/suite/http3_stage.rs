@@ -185,7 +185,7 @@ pub(crate) enum Answer {
     Reset(Vec<u8>, u64),
     /// GOAWAY with this number on the control stream, and nothing else.
     GoAway(u64),
-    /// The connection closes with this code.
+    /// These bytes on the control stream, and nothing else.
     Control(Vec<u8>),
 }
 
