@@ -331,15 +331,16 @@ impl LoopUpstreams {
         let RequestContext { request, plan, options, interims, .. } = *context;
         let failed = Stop::of_failure;
         let is_new = Reuse::default();
-        let is_translated = lease.upstream.is_http2 && plan.is_websocket_of_http1();
+        let is_translated = lease.upstream.has_streams_alone() && plan.is_websocket_of_http1();
         let handshake_answer = if is_translated { answer_to(request.head()) } else { None };
         let mut outgoing = plan.outgoing(request, &lease.upstream, options, false).map_err(Stop::Client)?;
-        // If the upstream speaks nothing but HTTP/2.
-        let is_extended = lease.upstream.is_http2 && (plan.handshake.is_some() || handshake_answer.is_some());
+        // If the upstream speaks neither HTTP/1.1 nor is asked which version it speaks.
+        let is_extended =
+            lease.upstream.has_streams_alone() && (plan.handshake.is_some() || handshake_answer.is_some());
         let needs_http1 = plan.needs_http1 && !is_extended;
         let (mut connection, is_pooled) = match pooled {
             Some(connection) => (connection, true),
-            None if needs_http1 && lease.upstream.is_http2 => {
+            None if needs_http1 && lease.upstream.has_streams_alone() => {
                 return Err(failed(&lease, Failure::NoTunnel, is_new));
             }
             None => match Box::pin(self.connect(&lease.upstream, context, needs_http1)).await {
@@ -353,7 +354,7 @@ impl LoopUpstreams {
                 return Err(failed(&lease, Failure::NoExtendedConnect, is_new));
             }
         }
-        if connection.is_http2() && (plan.takes_trailers || is_extended) {
+        if connection.is_stream() && (plan.takes_trailers || is_extended) {
             outgoing = plan.outgoing(request, &lease.upstream, options, true).map_err(Stop::Client)?;
         }
         let reuse = Reuse { is_pooled, has_answered: is_pooled && connection.has_answered() };
@@ -427,11 +428,11 @@ impl LoopUpstreams {
                     }
                     return Ok((connection, false));
                 }
-                Connected::Http2(session) => self.pool.add(upstream, session),
+                Connected::Session(session) => self.pool.add(upstream, session),
             }
             drop(connecting);
         }
-        let error = io::Error::other("the upstream takes no stream of HTTP/2");
+        let error = io::Error::other("the upstream takes no stream");
         Err(ConnectError::Failed(upstream.address.clone(), error))
     }
 
@@ -545,7 +546,7 @@ impl LoopUpstreams {
 /// Prepares a connection for the rest of a request, or for the wait for its response.
 fn begin_upload(connection: &mut dyn Connection, upload: &mut Upload, request: &Request, options: &Options) {
     if !upload.is_done() {
-        if connection.is_http2() || is_idempotent(request.head().method_text()) {
+        if connection.is_stream() || is_idempotent(request.head().method_text()) {
             upload.keep();
         }
         connection.split();

@@ -140,6 +140,8 @@ pub use self::upstreams::{UpstreamLimits, Upstreams, UpstreamsBuilder, Upstreams
 pub use self::url::{InvalidUrl, UpstreamUrl};
 #[doc(inline)]
 pub use tidegate_http::{Edit, RateLimit};
+#[cfg(feature = "http3")]
+pub use tidegate_http_upstream::{Http3Config, UdpSockets};
 pub use tidegate_l4::{Balance, Ejection};
 
 /// Passes requests on to upstreams: a function for a [`Router`](tidegate_http::Router).

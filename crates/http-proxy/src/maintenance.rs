@@ -17,7 +17,6 @@ use tidegate_http1::client::Incoming;
 use super::check::HealthCheck;
 use super::connection::connect;
 use super::names::Names;
-use super::session;
 use super::upstreams::{Shared, Upstream, Upstreams};
 
 /// A thread that checks upstreams and resolves their names. Dropping it has the thread end within a second.
@@ -163,7 +162,7 @@ async fn check_once(shared: &Shared, member: &Upstream, check: &HealthCheck) -> 
     let made = connect(shared, member, None, false).await.ok()?;
     let mut connection = match made {
         Connected::Http1(connection) => connection,
-        Connected::Http2(http2) => session::open(&http2, 1).ok()?,
+        Connected::Session(session) => session.open(1).ok()?,
     };
     let host = check.host.as_deref().unwrap_or(&member.authority);
     let request = Request::get(&check.path).ok()?.host(host).ok()?.close();

@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+#[cfg(feature = "http3")]
+use tidegate_http_upstream::Http3Config;
 use tidegate_http_upstream::{ConnectLimits, Connector, ConnectorConfig, Resolve};
 use tidegate_http1::client;
 use tidegate_http2 as http2;
@@ -63,7 +65,7 @@ pub struct UpstreamLimits {
     /// pipelined, at most [`Limits::pipelined_requests_max`](tidegate_http::Limits::pipelined_requests_max) of them.
     /// 16, of 32 at most; 1 never pipelines.
     pub pipelined_requests_max: u8,
-    /// Streams that an HTTP/2 connection has open at a time, also if the upstream permits more; further requests get
+    /// Streams that an HTTP/2 or HTTP/3 connection has open at a time, also if the upstream permits more; further requests get
     /// another connection. 128.
     pub streams_per_connection_max: usize,
     /// Requests of one client address that are cancelled within a second, for each loop: a client that has used half of
@@ -72,11 +74,11 @@ pub struct UpstreamLimits {
     pub cancellations_max: u32,
     /// How many of them come back in a second, beside one for each eight requests that are completed. 33.
     pub cancellations_per_second: u32,
-    /// Streams of one HTTP/2 connection that are reset at once. Those beyond it stay open, unread, until their reset is
+    /// Streams of one HTTP/2 or HTTP/3 connection that are reset at once. Those beyond it stay open, unread, until their reset is
     /// due; once half of the streams are such, the connection takes no further request. 100. It keeps the clients that
     /// cancel requests from having an upstream end the connection, which others share.
     pub resets_max: u32,
-    /// Streams of one HTTP/2 connection that are reset in a second. 20.
+    /// Streams of one HTTP/2 or HTTP/3 connection that are reset in a second. 20.
     pub resets_per_second: u32,
     /// The limits of an HTTP/2 connection. The limits of heads, bodies and idle connections are those here.
     pub http2: http2::Limits,
@@ -177,6 +179,8 @@ pub(super) struct Upstream {
     pub(super) is_secure: bool,
     /// It speaks HTTP/2 by prior knowledge.
     pub(super) is_http2: bool,
+    /// It speaks HTTP/3 alone.
+    pub(super) is_http3: bool,
     pub(super) weight: u32,
     pub(super) hash: u64,
     /// Requests in progress.
@@ -206,6 +210,8 @@ pub struct UpstreamsBuilder {
     is_http1_only: bool,
     #[cfg(feature = "tls")]
     tls: Option<ClientConfig>,
+    #[cfg(feature = "http3")]
+    http3: Http3Config,
 }
 
 /// Why a set of upstreams cannot be used.
@@ -216,6 +222,12 @@ pub enum UpstreamsError {
     None,
     /// A URL has the scheme `https`, and there is no TLS configuration.
     NoTls,
+    /// A URL has the scheme `https+h3`, and the program is built without HTTP/3 (the feature `http3-server` or `http3-client`
+    /// of the facade).
+    NoHttp3,
+    /// QUIC cannot use the TLS configuration, which has to allow version 1.3, or a limit of
+    /// [`http3`](UpstreamsBuilder::http3).
+    Quic,
     /// A PROXY header cannot be sent to an upstream that is encrypted, that is a Unix socket, or that speaks HTTP/2, whose
     /// connections are for many clients.
     ProxyHeader,
@@ -363,6 +375,7 @@ impl Upstream {
             authority: url.authority(),
             is_secure: url.is_secure,
             is_http2: url.is_http2,
+            is_http3: url.is_http3,
             weight,
             active: AtomicU32::new(0),
             shares: Shares::default(),
@@ -370,6 +383,11 @@ impl Upstream {
             health: Health::default(),
             unpipelined_until: AtomicU64::new(0),
         }
+    }
+
+    /// Whether its connections carry streams in any case.
+    pub(super) fn has_streams_alone(&self) -> bool {
+        self.is_http2 || self.is_http3
     }
 
     /// Whether it has room for a request of a client.
@@ -419,13 +437,13 @@ impl Upstream {
     }
 
     fn is_of(&self, url: &UpstreamUrl) -> bool {
-        (self.is_secure, self.is_http2) == (url.is_secure, url.is_http2)
+        (self.is_secure, self.is_http2, self.is_http3) == (url.is_secure, url.is_http2, url.is_http3)
             && self.authority == url.authority()
             && url.socket_path().is_none_or(|path| *path == self.address)
     }
 
     fn is_same(&self, other: &Self) -> bool {
-        (self.is_secure, self.is_http2) == (other.is_secure, other.is_http2)
+        (self.is_secure, self.is_http2, self.is_http3) == (other.is_secure, other.is_http2, other.is_http3)
             && self.authority == other.authority
             && self.address == other.address
     }
@@ -520,7 +538,15 @@ impl UpstreamsBuilder {
         self
     }
 
-    /// How upstreams with the scheme `https` are connected to.
+    /// The settings of connections to upstreams with the scheme `https+h3`. The limits of heads, bodies and idle connections
+    /// are those of [`limits`](Self::limits).
+    #[cfg(feature = "http3")]
+    pub fn http3(mut self, http3: Http3Config) -> Self {
+        self.http3 = http3;
+        self
+    }
+
+    /// How upstreams with the schemes `https` and `https+h3` are connected to.
     #[cfg(feature = "tls")]
     pub fn tls(mut self, tls: ClientConfig) -> Self {
         self.tls = Some(tls);
@@ -555,12 +581,21 @@ impl UpstreamsBuilder {
         if limits.head_bytes_max >= 64 * 1024 || limits.head_bytes_max < 1024 {
             return Err(UpstreamsError::Limits);
         }
-        let connector = connector(
+        #[cfg_attr(not(feature = "http3"), expect(unused_mut, reason = "only HTTP/3 is added later"))]
+        let mut connector = connector(
             limits,
             !self.is_http1_only,
             #[cfg(feature = "tls")]
             self.tls,
         );
+        let has_http3 = self.urls.iter().any(|(url, _)| url.is_http3);
+        #[cfg(feature = "http3")]
+        if has_http3 {
+            connector.set_http3(http3_config(limits, self.http3)).map_err(|_| UpstreamsError::Quic)?;
+        }
+        if has_http3 && !connector.has_http3() {
+            return Err(UpstreamsError::NoHttp3);
+        }
         let upstreams = Upstreams(Arc::new(Shared {
             wants_lookup: self.urls.iter().map(|_| AtomicBool::new(false)).collect(),
             waiting: Arc::default(),
@@ -628,11 +663,25 @@ fn connector(
     })
 }
 
+/// The settings of HTTP/3 to the upstreams of a set.
+#[cfg(feature = "http3")]
+fn http3_config(limits: &UpstreamLimits, mut config: Http3Config) -> Http3Config {
+    config.limits.head_bytes_max = limits.head_bytes_max.min(http2::HEAD_BYTES_CEILING);
+    config.limits.headers_max = limits.headers_max;
+    config.limits.body_bytes_max = limits.body_bytes_max;
+    config.transport.idle_timeout = Some(limits.idle_timeout);
+    config
+}
+
 impl fmt::Display for UpstreamsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::None => "there is no upstream",
             Self::NoTls => "an upstream has the scheme https, and there is no configuration of TLS",
+            Self::NoHttp3 => "an upstream has the scheme https+h3, and this program is built without HTTP/3",
+            Self::Quic => {
+                "QUIC cannot use the configuration of TLS, which has to allow version 1.3, or a limit of HTTP/3"
+            }
             Self::ProxyHeader => "a PROXY header cannot be sent to an upstream with TLS or HTTP/2, or at a Unix socket",
             Self::Limits => "head_bytes_max is at least 1 KiB and less than 64 KiB",
         })

@@ -1,5 +1,5 @@
-//! `UpstreamUrl`: the name of an upstream, `http://HOST:PORT`, `https://HOST:PORT`, `h2c://HOST:PORT`, `unix:PATH` or
-//! `unix+h2c:PATH`.
+//! `UpstreamUrl`: the name of an upstream, `http://HOST:PORT`, `https://HOST:PORT`, `https+h3://HOST:PORT`,
+//! `h2c://HOST:PORT`, `unix:PATH` or `unix+h2c:PATH`.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddrV6};
@@ -10,7 +10,7 @@ use tidegate_sys::{Address, parse_zoned};
 /// The URL of an upstream: a scheme, and a host with a port. It has no path, no query and no credentials.
 ///
 /// `http` is HTTP/1.1, `h2c` is HTTP/2 without encryption, by prior knowledge (RFC 9113 §3.3), and with `https` the upstream
-/// chooses one of both (ALPN).
+/// chooses one of both (ALPN). `https+h3` is HTTP/3 alone, over UDP.
 ///
 /// The host is an IP address, in brackets if it is one of IPv6, or a name, which may have several addresses. An address of a
 /// link has a zone: `[fe80::1%25eth0]` (RFC 6874), which the upstream does not see in `Host`. `unix:PATH` and `unix:@NAME`
@@ -29,6 +29,8 @@ pub struct UpstreamUrl {
     pub(super) is_secure: bool,
     /// It speaks HTTP/2 by prior knowledge.
     pub(super) is_http2: bool,
+    /// It speaks HTTP/3 alone.
+    pub(super) is_http3: bool,
     pub(super) place: Place,
 }
 
@@ -43,7 +45,7 @@ pub(super) enum Place {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum InvalidUrl {
-    /// The scheme is none of `http`, `https` and `h2c`.
+    /// The scheme is none of `http`, `https`, `https+h3` and `h2c`.
     Scheme,
     /// It has a path, a query, a fragment or credentials.
     NotBare,
@@ -61,10 +63,12 @@ impl FromStr for UpstreamUrl {
         if is_http2 || text.starts_with("unix:") {
             let path = text.split_once(':').map_or("", |(_, path)| path);
             let place = format!("unix:{path}").parse().map(Place::Address).map_err(|_| InvalidUrl::Host)?;
-            return Ok(Self { is_secure: false, is_http2, place });
+            return Ok(Self { is_secure: false, is_http2, is_http3: false, place });
         }
         let (scheme, rest) = text.split_once("://").ok_or(InvalidUrl::Scheme)?;
+        let is_http3 = scheme.eq_ignore_ascii_case("https+h3");
         let (is_secure, is_http2) = match scheme {
+            _ if is_http3 => (true, false),
             _ if scheme.eq_ignore_ascii_case("http") => (false, false),
             _ if scheme.eq_ignore_ascii_case("https") => (true, false),
             _ if scheme.eq_ignore_ascii_case("h2c") => (false, true),
@@ -92,7 +96,7 @@ impl FromStr for UpstreamUrl {
                 Err(_) => return Err(InvalidUrl::Host),
             },
         };
-        Ok(Self { is_secure, is_http2, place })
+        Ok(Self { is_secure, is_http2, is_http3, place })
     }
 }
 
@@ -121,7 +125,7 @@ impl UpstreamUrl {
 
     /// Whether both are one upstream, in whatever spelling.
     pub(super) fn is_same(&self, other: &Self) -> bool {
-        (self.is_secure, self.is_http2) == (other.is_secure, other.is_http2)
+        (self.is_secure, self.is_http2, self.is_http3) == (other.is_secure, other.is_http2, other.is_http3)
             && self.authority() == other.authority()
             && self.zone() == other.zone()
             && self.socket_path() == other.socket_path()
@@ -137,6 +141,7 @@ impl UpstreamUrl {
 
     fn scheme(&self) -> &'static str {
         match (self.is_secure, self.is_http2) {
+            (true, _) if self.is_http3 => "https+h3",
             (true, _) => "https",
             (false, true) => "h2c",
             (false, false) => "http",
@@ -195,7 +200,7 @@ impl fmt::Display for InvalidUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Scheme => {
-                "the URL of an upstream begins with http://, https:// or h2c://, or is unix:PATH or unix+h2c:PATH"
+                "the URL of an upstream begins with http://, https://, https+h3:// or h2c://, or is unix:PATH or unix+h2c:PATH"
             }
             Self::NotBare => "the URL of an upstream has no path, no query, no fragment and no credentials",
             Self::Host => "the host is neither a name, nor an address of IPv4, nor one of IPv6 in brackets; a zone in it is a network interface of this machine",
@@ -220,6 +225,8 @@ mod tests {
             ("https://[::1]", "[::1]", true),
             ("http://[::1]:8080/", "[::1]:8080", false),
             ("http://a_b-c.:81", "a_b-c.:81", false),
+            ("https+h3://sea.example:8443", "sea.example:8443", true),
+            ("HTTPS+H3://[::1]", "[::1]", true),
             ("h2c://10.0.0.1:8080", "10.0.0.1:8080", false),
             ("H2C://sea.example", "sea.example", false),
             ("unix:/run/a.sock", "localhost", false),
@@ -241,6 +248,10 @@ mod tests {
             ("10.0.0.1:80", InvalidUrl::Scheme),
             ("ftp://a", InvalidUrl::Scheme),
             ("file:///etc/passwd", InvalidUrl::Scheme),
+            ("http+h3://a", InvalidUrl::Scheme),
+            ("h3://a", InvalidUrl::Scheme),
+            ("https+h3://a/b", InvalidUrl::NotBare),
+            ("https+h3://a:0", InvalidUrl::Port),
             ("http://", InvalidUrl::Host),
             ("http:///", InvalidUrl::Host),
             ("http://a/b", InvalidUrl::NotBare),

@@ -4,6 +4,9 @@
 //! here, at its [`Connection`]; request streams pass, with a [`RequestStream`](crate::RequestStream) as their filter in the
 //! engine. An idle connection has no stream in the engine.
 //!
+//! A client's request that the server has not processed, by its GOAWAY, ends as if the server had reset its stream with
+//! H3_REQUEST_REJECTED (RFC 9114 §5.2): it is safe to send again.
+//!
 //! It counts abuse: requests that the peer resets, and those that this side is made to reset. A drain has two steps (RFC
 //! 9114 §5.2): a GOAWAY that permits the requests on their way, and two round trips later one that names the first request
 //! that is not accepted. Connections without a request stay for two round trips more, so that the peer has both.
@@ -11,6 +14,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
+use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use foldhash::{HashMap, HashMapExt};
@@ -47,11 +51,17 @@ struct Session {
     control: StreamNumber,
     /// Bytes of the control stream that QUIC does not take yet.
     unsent: Vec<u8>,
-    /// When the requests of a client came whose responses are not complete.
+    /// When the requests came, or were opened, whose responses are not complete.
     requests: HashMap<u64, Instant>,
+    /// Tasks that wait for settings, GOAWAY, or the end of the connection.
+    wakers: Vec<Waker>,
 }
 
 impl Session {
+    fn wake(&mut self) {
+        std::mem::take(&mut self.wakers).into_iter().for_each(Waker::wake);
+    }
+
     /// A request is over. Returns when it came, unless its response was complete.
     fn end_request(&mut self, stream: u64) -> Option<Instant> {
         let came = self.requests.remove(&stream);
@@ -60,6 +70,12 @@ impl Session {
             self.requests = HashMap::new();
         }
         came
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.wake();
     }
 }
 
@@ -106,6 +122,22 @@ impl<E: StreamEndpoint> Endpoint<E> {
     #[must_use]
     pub fn peer_goaway(&self, session: SessionNumber) -> Option<u64> {
         self.sessions.get(&session)?.connection.peer_goaway()
+    }
+
+    /// Whether a client may open a further request on a connection, apart from the limit of streams. It may not after
+    /// GOAWAY, nor once the connection is over.
+    #[must_use]
+    pub fn may_request(&self, session: SessionNumber) -> bool {
+        self.sessions.get(&session).is_some_and(|session| session.connection.may_request())
+    }
+
+    /// Wakes a task when settings or GOAWAY of a peer have come, and at the end of the connection.
+    pub fn wake_on_change(&mut self, session: SessionNumber, waker: &Waker) {
+        if let Some(session) = self.sessions.get_mut(&session)
+            && !session.wakers.iter().any(|known| known.will_wake(waker))
+        {
+            session.wakers.push(waker.clone());
+        }
     }
 
     /// An event of QUIC. Returns the event that the caller gets.
@@ -167,8 +199,8 @@ impl<E: StreamEndpoint> Endpoint<E> {
             ConnectionRole::Server => Connection::server(self.config.clone()),
             ConnectionRole::Client => Connection::client(self.config.clone()),
         };
-        self.sessions
-            .insert(session, Box::new(Session { connection, control, unsent: Vec::new(), requests: HashMap::new() }));
+        let (unsent, requests, wakers) = Default::default();
+        self.sessions.insert(session, Box::new(Session { connection, control, unsent, requests, wakers }));
         self.flush(session, now);
     }
 
@@ -219,7 +251,7 @@ impl<E: StreamEndpoint> Endpoint<E> {
 
     /// Events of a connection's unidirectional streams.
     fn handle_events(&mut self, number: SessionNumber) {
-        let Self { quic, sessions, .. } = self;
+        let Self { quic, sessions, events, .. } = self;
         let Some(session) = sessions.get_mut(&number) else { return };
         while let Some(event) = session.connection.poll_event() {
             let at = |stream| StreamNumber { session: number, stream };
@@ -230,7 +262,15 @@ impl<E: StreamEndpoint> Endpoint<E> {
                     // An unknown stream may end.
                     let _ended = session.connection.handle_uni_end(stream);
                 }
-                Event::Settings(_) | Event::GoAway { .. } => {}
+                Event::Settings(_) => session.wake(),
+                Event::GoAway { stream: end } => {
+                    let code = ErrorCode::REQUEST_REJECTED.0;
+                    let mut unprocessed: Vec<_> = session.requests.keys().copied().filter(|own| *own >= end).collect();
+                    unprocessed.sort_unstable();
+                    let stopped = |own| SessionEvent::Stopped { stream: at(own), code, is_unneeded: false };
+                    events.extend(unprocessed.into_iter().map(stopped));
+                    session.wake();
+                }
             }
         }
     }
@@ -254,7 +294,8 @@ impl<E: StreamEndpoint> Endpoint<E> {
 
     /// The peer has reset or stopped a stream.
     fn on_reset(&mut self, stream: StreamNumber, now: Instant) {
-        if let Some(session) = self.sessions.get_mut(&stream.session)
+        if self.role == ConnectionRole::Server
+            && let Some(session) = self.sessions.get_mut(&stream.session)
             && let Some(came) = session.end_request(stream.stream)
         {
             let counted = session.connection.handle_request_reset(now.saturating_duration_since(came), now);
@@ -387,7 +428,8 @@ impl<E: StreamEndpoint> StreamEndpoint for Endpoint<E> {
     }
 
     fn finish(&mut self, stream: StreamNumber) {
-        if let Some(session) = self.sessions.get_mut(&stream.session)
+        if self.role == ConnectionRole::Server
+            && let Some(session) = self.sessions.get_mut(&stream.session)
             && session.end_request(stream.stream).is_some()
         {
             session.connection.credit_request();
@@ -403,7 +445,10 @@ impl<E: StreamEndpoint> StreamEndpoint for Endpoint<E> {
         }
         self.quic.close(stream, cause, resets);
         if let Some(session) = self.sessions.get_mut(&stream.session) {
-            session.end_request(stream.stream);
+            let was_open = session.end_request(stream.stream).is_some();
+            if was_open && cause == Some(ResetCause::Unneeded) && self.role == ConnectionRole::Client {
+                session.connection.credit_request();
+            }
         }
         if is_peers_fault(cause) {
             self.count_abuse(stream.session, now);
@@ -411,10 +456,16 @@ impl<E: StreamEndpoint> StreamEndpoint for Endpoint<E> {
     }
 
     fn open(&mut self, session: SessionNumber, direction: Direction) -> Result<StreamNumber, OpenError> {
-        if !self.connection(session).is_some_and(|connection| connection.may_request()) {
+        if !self.may_request(session) {
             return Err(OpenError::Ending);
         }
-        self.quic.open(session, direction)
+        let stream = self.quic.open(session, direction)?;
+        if let Some(session) = self.sessions.get_mut(&session)
+            && let (Direction::Bidirectional, Some(now)) = (direction, self.now)
+        {
+            session.requests.insert(stream.stream, now);
+        }
+        Ok(stream)
     }
 
     fn end_session(&mut self, session: SessionNumber, cause: Option<ResetCause>, now: Instant) {

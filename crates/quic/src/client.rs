@@ -175,6 +175,14 @@ impl<E: StreamEndpoint + AsMut<Endpoint> + 'static> Connection<E> {
         self.endpoint.with(|endpoint, _| endpoint.as_mut().protocol(self.number())).ok().flatten()
     }
 
+    /// Calls the protocol, and sends its datagrams at the end of this pass of the loop.
+    ///
+    /// # Errors
+    /// [`SessionError::Closed`] if the socket is closed, [`SessionError::Busy`] from within a handler.
+    pub fn with<T>(&self, act: impl FnOnce(&mut E, Instant) -> T) -> Result<T, SessionError> {
+        self.endpoint.with(act)
+    }
+
     /// The number of the connection, for the methods of [`Endpoint`].
     #[must_use]
     pub fn number(&self) -> SessionNumber {

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
-use tidegate_buffer::{Datagram, LocalAddress, Payload, Transmit, Transmits};
+use tidegate_buffer::{Datagram, DatagramError, DatagramErrorReason, LocalAddress, Payload, Transmit, Transmits};
 use tidegate_codec::mux::{OpenError, ResetCause};
 use tidegate_codec::{
     Direction, Handshake, ReadEnd, SessionEvent, SessionNumber, StreamEndpoint, StreamNumber, WriteRefused,
@@ -86,6 +86,22 @@ impl Endpoint {
         if let Some(connection) = self.get_mut(session) {
             connection.machine.force_key_update();
         }
+    }
+
+    /// Sends a PING (RFC 9000 §19.2), and returns how many datagrams of the peer have come. If as many had come `before`, which
+    /// an earlier call has returned, the peer has not acknowledged that PING: the connection ends, with
+    /// [`ConnectionError::IdleTimeout`]. `None` if the connection is over.
+    pub fn ping(&mut self, session: SessionNumber, before: Option<u64>, now: Instant) -> Option<u64> {
+        let number = self.settings.codes.unneeded;
+        let connection = self.get_mut(session)?;
+        let received = connection.machine.stats().udp_rx.datagrams;
+        if before == Some(received) {
+            connection.end(now, number, "");
+            self.on_over(place(session), ConnectionError::IdleTimeout, true);
+            return None;
+        }
+        connection.machine.ping();
+        Some(received)
     }
 
     /// The address of this side has changed: a path of each connection is validated anew. For a client whose socket was
@@ -303,6 +319,16 @@ impl Endpoint {
         }
     }
 
+    /// Ends a handshake. Nothing is sent: the address of the peer may be forged.
+    fn abandon(&mut self, index: usize, error: ConnectionError) {
+        if let Some(connection) = self.at(index) {
+            connection.is_over = true;
+        }
+        self.on_over(index, error, true);
+        self.machines.handle_event(ConnectionHandle(index), quinn::drained());
+        self.forget(index);
+    }
+
     fn update_timer(&mut self, index: usize) {
         let Self { connections, timers, .. } = self;
         let Some(Some(connection)) = connections.get_mut(index) else { return };
@@ -480,11 +506,7 @@ impl tidegate_codec::Endpoint for Endpoint {
             let Some(connection) = self.at(index) else { continue };
             connection.timer = None;
             if connection.handshake_deadline.is_some_and(|deadline| deadline <= now) {
-                // Nothing is sent: the address of the peer may be forged.
-                connection.is_over = true;
-                self.on_over(index, ConnectionError::HandshakeTimeout, true);
-                self.machines.handle_event(ConnectionHandle(index), quinn::drained());
-                self.forget(index);
+                self.abandon(index, ConnectionError::HandshakeTimeout);
                 continue;
             }
             if let Some(code) = connection.end_is_overdue(now) {
@@ -495,6 +517,24 @@ impl tidegate_codec::Endpoint for Endpoint {
             connection.machine.handle_timeout(now);
             self.advance(index);
             self.queue(index);
+        }
+    }
+
+    /// A server that is not there fails the handshakes of clients at once. Any sender can forge such a report, so it ends no
+    /// connection that is established.
+    fn failed(&mut self, error: DatagramError, _now: Instant) {
+        use DatagramErrorReason::{PortUnreachable, Unreachable};
+        if self.handshaking == 0 || !matches!(error.reason, PortUnreachable | Unreachable) {
+            return;
+        }
+        for index in 0..self.connections.len() {
+            let is_failed = |connection: &&mut ConnectionState| {
+                let is_begun = !connection.is_established && !connection.is_over;
+                is_begun && connection.machine.side().is_client() && error.destination == Some(connection.peer)
+            };
+            if self.at(index).as_ref().is_some_and(is_failed) {
+                self.abandon(index, ConnectionError::Unreachable);
+            }
         }
     }
 

@@ -46,7 +46,7 @@ impl Keys for Upstream {
         Key::<Self>::new(
             "servers",
             Kind::List(&Kind::Either(&[Kind::Text, Kind::Table(info::<WeightedServer>)])),
-            "URLs: `http://`, `https://`, `h2c://`, `unix:` or `unix+h2c:` for routes, `tcp://` or `udp://` with a port for listeners that pass on; each alone or as a table with a weight.",
+            "URLs: `http://`, `https://`, `https+h3://` (HTTP/3), `h2c://`, `unix:` or `unix+h2c:` for routes, `tcp://` or `udp://` with a port for listeners that pass on; each alone or as a table with a weight.",
             |to, value, reader| {
                 let Data::List(items) = &value.data else { return };
                 if items.is_empty() {
@@ -123,7 +123,7 @@ impl Keys for Upstream {
 impl Upstream {
     /// Whether one of the servers speaks TLS.
     pub(crate) fn is_secure(&self) -> bool {
-        self.servers.iter().any(|server| server.url.to_string().starts_with("https:"))
+        self.servers.iter().any(|server| ["https:", "https+h3:"].iter().any(|scheme| server.url.to_string().starts_with(scheme)))
     }
 }
 

@@ -19,6 +19,7 @@ mod rules;
 mod smuggling;
 mod support;
 mod upstream_http2;
+mod upstream_http3;
 mod websocket_http2;
 mod websocket_upstream_http2;
 
