@@ -7,7 +7,8 @@ use http::Uri;
 use tidegate_compress::DecompressionLimits;
 #[cfg(feature = "compress")]
 use tidegate_http_message::coding::supported_names;
-use tidegate_http_upstream::{Connector, Origin, Pool, Resolve};
+use tidegate_engine::Resolve;
+use tidegate_http_upstream::{Connector, Origin, Pool};
 use tidegate_http1::Fields;
 #[cfg(feature = "cookies")]
 use tidegate_http1::ResponseHead;

@@ -56,8 +56,8 @@ use std::rc::Rc;
 use http::{Method, Uri};
 #[cfg(feature = "compress")]
 use tidegate_compress::DecompressionLimits;
+pub use tidegate_engine::{DefaultResolver, Resolve, Resolving, SystemResolver};
 use tidegate_http_upstream::{Connector, ConnectorConfig, Pool};
-pub use tidegate_http_upstream::{Resolve, Resolving, SystemResolver};
 use tidegate_http1::client::Config;
 #[cfg(feature = "tls")]
 use tidegate_tls::ClientConfig;
@@ -207,7 +207,7 @@ impl Default for ClientBuilder {
     fn default() -> Self {
         Self {
             limits: ClientLimits::default(),
-            resolver: Rc::new(SystemResolver),
+            resolver: Rc::new(DefaultResolver),
             proxies: Proxies::none(),
             redirects: Redirects { follows: true, allows_downgrade: false },
             #[cfg(feature = "cookies")]
@@ -229,7 +229,7 @@ impl ClientBuilder {
         self
     }
 
-    /// How names of hosts are resolved: by the system, unless set.
+    /// How names of hosts are resolved: by the [`DefaultResolver`], unless set.
     pub fn resolver(mut self, resolver: impl Resolve) -> Self {
         self.resolver = Rc::new(resolver);
         self

@@ -6,6 +6,7 @@ mod cache;
 mod forwarder;
 mod generated;
 mod hickory;
+mod host_resolver;
 mod messages;
 mod names;
 mod resolver;

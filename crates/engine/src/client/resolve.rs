@@ -1,4 +1,4 @@
-//! Resolves names to addresses, through the system's resolver, which blocks; and orders the addresses.
+//! The system's resolver, which blocks; and the order of its addresses.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
