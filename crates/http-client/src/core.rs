@@ -5,9 +5,9 @@ use std::rc::Rc;
 use http::Uri;
 #[cfg(feature = "compress")]
 use tidegate_compress::DecompressionLimits;
+use tidegate_engine::Resolve;
 #[cfg(feature = "compress")]
 use tidegate_http_message::coding::supported_names;
-use tidegate_engine::Resolve;
 use tidegate_http_upstream::{Connector, Origin, Pool};
 use tidegate_http1::Fields;
 #[cfg(feature = "cookies")]

@@ -43,7 +43,9 @@ impl Upstreams {
         let upstreams = self.clone();
         let resolving = thread::Builder::new().name("tidegate-names".into()).spawn(move || {
             let resolving = async move { task::timeout(timeout, upstreams.resolve()).await.is_ok() };
-            EventLoop::on(Backend::Epoll).map_err(io::Error::other).and_then(|mut event_loop| event_loop.block_on(resolving))
+            EventLoop::on(Backend::Epoll)
+                .map_err(io::Error::other)
+                .and_then(|mut event_loop| event_loop.block_on(resolving))
         });
         let error = match resolving.map(thread::JoinHandle::join) {
             Ok(Ok(Ok(true))) => return,

@@ -122,7 +122,8 @@ impl ServerList {
             }
         }
         let members = &state.members;
-        let is_same = after.len() == members.len() && after.iter().zip(&**members).all(|(one, other)| one.id == other.id);
+        let is_same =
+            after.len() == members.len() && after.iter().zip(&**members).all(|(one, other)| one.id == other.id);
         if !is_same || has_changed {
             state.members = after.into();
             self.generation.fetch_add(1, Ordering::Release);
@@ -162,9 +163,8 @@ impl ServerList {
     pub(super) fn set_addresses(&self, set: &Shared, found: &[(usize, Vec<Address>)]) {
         let urls = self.urls();
         let server = |address: &Address| FoundServer { address: address.clone(), priority: 0, weight: 1 };
-        let servers = |(place, addresses): &(usize, Vec<Address>)| {
-            (urls[*place].clone(), addresses.iter().map(server).collect())
-        };
+        let servers =
+            |(place, addresses): &(usize, Vec<Address>)| (urls[*place].clone(), addresses.iter().map(server).collect());
         self.set_servers(set, &found.iter().map(servers).collect::<Vec<_>>());
     }
 }

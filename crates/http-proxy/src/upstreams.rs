@@ -226,6 +226,7 @@ pub struct UpstreamsBuilder {
     resolve_timeout: Option<Duration>,
     resolver: NameResolver,
     sends_proxy_header: bool,
+    may_be_empty: bool,
     is_http1_only: bool,
     #[cfg(feature = "tls")]
     tls: Option<ClientConfig>,
@@ -455,6 +456,12 @@ impl UpstreamsBuilder {
         self
     }
 
+    /// The set may begin without upstreams: for one that a [handle](Upstreams::handle) fills. Requests get 503 until then.
+    pub fn allow_empty(mut self) -> Self {
+        self.may_be_empty = true;
+        self
+    }
+
     /// Which upstream gets the next request: [`Balance::RoundRobin`] unless set.
     pub fn balance(mut self, balance: Balance) -> Self {
         self.balance = balance;
@@ -537,7 +544,7 @@ impl UpstreamsBuilder {
     /// # Errors
     /// [`UpstreamsError`].
     pub fn build(self) -> Result<Upstreams, UpstreamsError> {
-        if self.urls.is_empty() {
+        if self.urls.is_empty() && !self.may_be_empty {
             return Err(UpstreamsError::None);
         }
         let resolve_timeout = self.resolve_timeout.unwrap_or(Duration::from_secs(5));

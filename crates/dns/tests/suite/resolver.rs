@@ -371,7 +371,9 @@ fn a_server_that_cannot_be_reached_takes_no_turn_of_one_that_was_down_before() {
     world.servers[0].is_dead = false;
     world.lookup("other.example").expect("an answer");
     world.queries.clear();
-    let Lookup::Pending(id) = world.resolver.lookup(&name("a.example"), RecordType::A, world.now) else { panic!("pending") };
+    let Lookup::Pending(id) = world.resolver.lookup(&name("a.example"), RecordType::A, world.now) else {
+        panic!("pending")
+    };
     // Whenever the first one is asked, its port is closed.
     for _ in 0..4 {
         let query = world.resolver.poll_transmit().expect("a query");

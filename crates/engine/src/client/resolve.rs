@@ -9,7 +9,7 @@ use crate::task::blocking::{Blocking, blocking};
 /// up.
 ///
 /// The outer result of the future is that of [`blocking`], the inner one that of the system's resolver.
-pub fn resolve(name: &str, port: u16) -> Blocking<io::Result<Vec<SocketAddr>>> {
+pub(super) fn resolve(name: &str, port: u16) -> Blocking<io::Result<Vec<SocketAddr>>> {
     if let Ok(address) = name.parse::<IpAddr>() {
         return Blocking::done(Ok(Ok(vec![SocketAddr::new(address, port)])));
     }

@@ -53,7 +53,8 @@ pub trait Resolve: 'static {
     /// The servers of a service, such as `_http._tcp.sea.example`, with the ports, priorities and weights of its SRV
     /// records (RFC 2782). A resolver without SRV records fails with [`io::ErrorKind::Unsupported`], as the default does.
     fn resolve_service(&self, service: &str) -> ResolvingServers {
-        let text = format!("`{service}` is a service, and this resolver has no SRV records: use that of `tidegate::dns`");
+        let text =
+            format!("`{service}` is a service, and this resolver has no SRV records: use that of `tidegate::dns`");
         Box::pin(ready(Err(io::Error::new(io::ErrorKind::Unsupported, text))))
     }
 }
