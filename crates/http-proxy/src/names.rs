@@ -1,7 +1,7 @@
 //! `Names`: the names of upstreams, each of which is resolved by itself.
 //!
 //! A resolver that is slow, or never answers, holds up neither checks nor requests, and other names only if
-//! [`LOOKUPS_MAX`] lookups never end. The upstream keeps the addresses that it has. A name has one lookup at a time, since
+//! as many lookups as may run never end. The upstream keeps the addresses that it has. A name has one lookup at a time, since
 //! a lookup of the system's resolver occupies a thread until it has an answer.
 
 use std::future::poll_fn;
@@ -61,13 +61,14 @@ impl Names {
     pub(super) fn poll(&mut self, shared: &Shared, again: Option<Duration>, cx: &mut Context<'_>) -> bool {
         let now = task::now();
         self.follow(shared, now);
+        let lookups_max = if shared.resolver.is_of_system() { SYSTEM_LOOKUPS_MAX } else { LOOKUPS_MAX };
         let mut in_progress = self.names.iter().filter(|name| name.lookup.is_some()).count();
         for name in &mut self.names {
             let wants = &name.entry.wants_lookup;
             if name.rests_until <= now && wants.load(Relaxed) {
                 name.due = name.due.min(now);
             }
-            if name.lookup.is_none() && name.due <= now && in_progress < LOOKUPS_MAX {
+            if name.lookup.is_none() && name.due <= now && in_progress < lookups_max {
                 wants.store(false, Relaxed);
                 name.rests_until = now + LOOKUP_PAUSE;
                 name.lookup = begin(shared, &name.entry);
@@ -124,8 +125,11 @@ impl Upstreams {
     }
 }
 
-/// How many names are resolved at the same time: half of the process's threads for blocking work.
-const LOOKUPS_MAX: usize = 8;
+/// How many names are resolved at the same time.
+const LOOKUPS_MAX: usize = 64;
+
+/// The same by the system's resolver: half of the process's threads for blocking work.
+const SYSTEM_LOOKUPS_MAX: usize = 8;
 
 /// How long a name rests at least between two lookups.
 const LOOKUP_PAUSE: Duration = Duration::from_secs(1);
