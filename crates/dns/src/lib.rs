@@ -74,7 +74,7 @@ mod text;
 mod zone;
 
 pub use cache::{Cache, CacheConfig, Cached};
-pub use client::{HostResolver, IDLE, NameServer, StubResolver};
+pub use client::{HostResolver, IDLE, NameServer, ResponsePipeline, StubResolver};
 pub use edns::{COOKIE, Cookie, EXTENDED_ERROR, Edns, EdnsView, ExtendedError};
 pub use error::DnsError;
 pub use header::Header;

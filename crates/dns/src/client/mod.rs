@@ -32,7 +32,7 @@ use tidegate_engine::{DatagramChannel, task};
 
 use self::connection::ServerConnection;
 pub use self::host_resolver::HostResolver;
-pub use self::name_server::NameServer;
+pub use self::name_server::{NameServer, ResponsePipeline};
 use self::name_server::ServerState;
 use self::sockets::Sockets;
 use self::timer::Timer;
@@ -43,7 +43,6 @@ use crate::resolv_conf::ResolvConf;
 use crate::resolver::{
     Answer, Lookup, LookupError, LookupId, Resolver, ResolverConfig, ResolverCounts, SharedCache, Transport,
 };
-use crate::stream_codecs::ClientCodec;
 
 /// How long sockets and connections to a server stay open without a query or a response: 10 s.
 pub const IDLE: Duration = Duration::from_secs(10);
@@ -289,14 +288,14 @@ impl Shared {
     async fn connect(this: Rc<Self>, server: usize) {
         let state = &this.servers[server];
         let handler = ServerConnection::new(&this, server);
-        let connected = state.client.connect_with(ClientCodec::default(), handler).await;
+        let connected = state.connector.connect(handler).await;
         state.is_connecting.set(false);
         match connected {
-            Ok(remote) => {
+            Some(remote) => {
                 *state.remote.borrow_mut() = Some(remote);
                 Self::flush(&this, server);
             }
-            Err(_) => Self::on_closed(&this, server),
+            None => Self::on_closed(&this, server),
         }
         Self::pump(&this);
     }
