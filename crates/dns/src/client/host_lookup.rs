@@ -55,6 +55,9 @@ impl StubResolver {
         }
         let candidates = self.candidates(host)?;
         let (mut failed, mut last) = (None, HostAddresses::default());
+        if candidates.iter().any(is_of_no_server) {
+            return Ok(last);
+        }
         for name in candidates {
             match self.host_of_name(&name, families).await {
                 Ok(found) if !found.addresses.is_empty() => return Ok(found),
@@ -237,6 +240,12 @@ fn ttl_of(answer: &Answer) -> Option<Duration> {
         _ => soa.ttl,
     });
     of_records.into_iter().chain(of_soa).min().map(|seconds| Duration::from_secs(u64::from(seconds)))
+}
+
+/// Whether no server is asked for a name: none exists (`invalid`, RFC 6761 §6.4), or only Tor knows it (`onion`, RFC 7686 §2).
+fn is_of_no_server(name: &Name) -> bool {
+    let is_reserved = |label: &[u8]| [&b"invalid"[..], b"onion"].iter().any(|other| label.eq_ignore_ascii_case(other));
+    name.labels().last().is_some_and(is_reserved)
 }
 
 /// The addresses of two answers in turns.

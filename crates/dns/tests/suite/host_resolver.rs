@@ -77,6 +77,11 @@ fn the_servers_and_the_search_list_are_those_of_the_file() {
         assert_eq!(texts(resolver.resolve("www", 80).await), ["[2001:db8::1]:80", "192.0.2.1:80"]);
         assert_eq!(texts(resolver.resolve("192.0.2.9", 81).await), ["192.0.2.9:81"]);
         assert_eq!(texts(resolver.resolve("a.localhost", 82).await), ["[::1]:82", "127.0.0.1:82"]);
+        for reserved in ["name.invalid", "name.Invalid.", "abc.onion"] {
+            let none = resolver.resolve(reserved, 80).await.expect_err("no server knows it");
+            assert_eq!(none.kind(), std::io::ErrorKind::NotFound, "{reserved}");
+        }
+        assert_eq!(resolver.of_this_loop().await.counts().datagrams, 2, "those of `www`");
         let none = resolver.resolve("none", 80).await.expect_err("there is no such name");
         assert_eq!(none.kind(), std::io::ErrorKind::NotFound);
         let bad = resolver.resolve("a..b", 80).await.expect_err("it is no name");
