@@ -53,7 +53,7 @@ impl Upstreams {
             Ok(Ok(Err(error))) | Err(error) => error.to_string(),
             Ok(Err(_)) => "its thread panicked".to_owned(),
         };
-        tracing::warn!(subsystem = "proxy", error, "upstreams not resolved");
+        tracing::warn!(subsystem = "proxy", %error, "upstreams not resolved");
     }
 }
 

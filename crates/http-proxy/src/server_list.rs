@@ -112,13 +112,15 @@ impl ServerList {
             // A set may have the same URL twice, in two spellings: addresses found for one hold for both.
             let found = found.iter().find(|(of, _)| of.url.is_same(&entry.url)).map(|(_, servers)| servers);
             let Some(servers) = found.or(fixed.as_ref()) else {
-                of_url.for_each(|member| push_new(&mut after, member.clone()));
+                for member in of_url {
+                    push_new(&mut after, member.clone());
+                }
                 continue;
             };
             for server in servers {
-                let known = of_url.clone().find(|member| member.address == server.address).cloned();
-                has_changed |= known.as_ref().is_some_and(|known| known.set_share(server));
-                push_new(&mut after, known.unwrap_or_else(|| Arc::new(Upstream::new(&entry.url, server, set))));
+                let known = of_url.clone().find(|member| member.address == server.address);
+                let member = known.cloned().unwrap_or_else(|| Arc::new(Upstream::new(&entry.url, server, set)));
+                has_changed |= push_new(&mut after, member.clone()) && member.set_share(server);
             }
         }
         let members = &state.members;
@@ -147,11 +149,13 @@ impl UrlEntry {
     }
 }
 
-/// Adds an upstream, unless it is there. A URL that a set has twice is one.
-fn push_new(members: &mut Vec<Arc<Upstream>>, member: Arc<Upstream>) {
-    if !members.iter().any(|other| other.is_same(&member)) {
+/// Adds an upstream, unless it is there. A URL that a set has twice is one. Returns whether it was added.
+fn push_new(members: &mut Vec<Arc<Upstream>>, member: Arc<Upstream>) -> bool {
+    let is_new = !members.iter().any(|other| other.is_same(&member));
+    if is_new {
         members.push(member);
     }
+    is_new
 }
 
 /// How many addresses of one name are used.
