@@ -206,9 +206,12 @@ impl fmt::Debug for HostResolver {
 /// The stub of one loop, with the content that it was made of.
 type LoopPlace = RefCell<Option<(Arc<FileContents>, StubResolver)>>;
 
+/// By the numbers of the resolver and of the loop.
+type PlaceEntry = ((u64, u64), Weak<LoopPlace>);
+
 thread_local! {
-    /// By the numbers of the resolver and of the loop.
-    static PLACES: RefCell<Vec<((u64, u64), Weak<LoopPlace>)>> = const { RefCell::new(Vec::new()) };
+    /// Of all resolvers and loops of the thread.
+    static PLACES: RefCell<Vec<PlaceEntry>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Numbers the resolvers of this process.

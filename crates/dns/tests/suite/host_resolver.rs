@@ -82,7 +82,7 @@ fn the_servers_and_the_search_list_are_those_of_the_file() {
             assert_eq!(none.kind(), std::io::ErrorKind::NotFound, "{reserved}");
         }
         assert_eq!(resolver.of_this_loop().await.counts().datagrams, 2, "those of `www`");
-        let none = resolver.resolve("none", 80).await.expect_err("there is no such name");
+        let none = resolver.resolve("none.tides.example.", 80).await.expect_err("there is no such name");
         assert_eq!(none.kind(), std::io::ErrorKind::NotFound);
         let bad = resolver.resolve("a..b", 80).await.expect_err("it is no name");
         assert_eq!(bad.kind(), std::io::ErrorKind::InvalidInput);
@@ -152,7 +152,8 @@ fn a_service_has_ports_priorities_weights_and_a_time() {
         let nothing = resolver.resolve_service("_nothing._tcp.tides.example").await.expect("an answer");
         assert_eq!((nothing.servers.len(), nothing.ttl), (0, Some(Duration::from_secs(60))));
         let host = resolver.resolve_servers("short.tides.example", 80).await.expect("servers");
-        assert_eq!((host.servers.len(), host.ttl), (1, Some(Duration::from_secs(7))));
+        // The cache has had it for a while.
+        assert!(host.servers.len() == 1 && host.ttl.is_some_and(|ttl| ttl <= Duration::from_secs(7)), "{host:?}");
         assert!(resolver.resolve_service("a..b").await.is_err());
     });
 }
