@@ -166,6 +166,7 @@ const EXAMPLES: [&str; 41] = [
     "udp_echo",
     "zone",
     "memcached_server",
+    "moving_upstreams",
     "sse_push",
     "streams",
     "tally",

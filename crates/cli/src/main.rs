@@ -20,6 +20,7 @@
 //! | `gateway/` | `tidegate run`: from a configuration to a server, and to another configuration |
 //! | `proxy.rs` | `tidegate proxy`: its flags as a configuration |
 //! | `dns.rs` | `tidegate dns` |
+//! | `dns_upstream.rs` | the servers that it asks |
 //! | `admin.rs` | `--admin` of all of them, while it runs |
 //! | `check_config.rs` | `tidegate check-config` |
 //! | `complain.rs` | lines on standard error, outside of the log |
@@ -49,6 +50,7 @@ mod complain;
 mod config;
 mod counts;
 mod dns;
+mod dns_upstream;
 #[cfg(feature = "experiment")]
 mod experiment;
 mod findings;

@@ -48,6 +48,7 @@ pub(crate) fn run(options: ServeOptions) -> Result<(), Box<dyn Error>> {
     }
     let process = &options.server.process;
     log_to_stderr(process.quiet, options.log_bytes);
+    process.set_resolver();
     // Before this process opens descriptors of its own.
     let inherited = Server::from_environment()?;
     // Registered before the server starts, so that no signal is missed once the start-up line is printed.

@@ -5,10 +5,10 @@ use std::rc::Rc;
 use http::Uri;
 #[cfg(feature = "compress")]
 use tidegate_compress::DecompressionLimits;
-use tidegate_engine::task;
+use tidegate_engine::{Resolve, task};
 #[cfg(feature = "compress")]
 use tidegate_http_message::coding::supported_names;
-use tidegate_http_upstream::{Connector, Origin, Pool, Resolve};
+use tidegate_http_upstream::{Connector, Origin, Pool};
 use tidegate_http1::{Fields, ResponseHead};
 
 use super::alt_svc::Alternatives;

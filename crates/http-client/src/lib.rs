@@ -58,10 +58,10 @@ use std::rc::Rc;
 use http::{Method, Uri};
 #[cfg(feature = "compress")]
 use tidegate_compress::DecompressionLimits;
+pub use tidegate_engine::{DefaultResolver, Resolve, Resolving, SystemResolver};
 use tidegate_http_upstream::{Connector, ConnectorConfig, Pool};
 #[cfg(feature = "http3")]
 pub use tidegate_http_upstream::{Http3Config, UdpSockets};
-pub use tidegate_http_upstream::{Resolve, Resolving, SystemResolver};
 use tidegate_http1::client::Config;
 #[cfg(feature = "tls")]
 use tidegate_tls::ClientConfig;
@@ -214,7 +214,7 @@ impl Default for ClientBuilder {
     fn default() -> Self {
         Self {
             limits: ClientLimits::default(),
-            resolver: Rc::new(SystemResolver),
+            resolver: Rc::new(DefaultResolver),
             proxies: Proxies::none(),
             redirects: Redirects { follows: true, allows_downgrade: false },
             #[cfg(feature = "cookies")]
@@ -239,7 +239,7 @@ impl ClientBuilder {
         self
     }
 
-    /// How names of hosts are resolved: by the system, unless set.
+    /// How names of hosts are resolved: by the [`DefaultResolver`], unless set.
     pub fn resolver(mut self, resolver: impl Resolve) -> Self {
         self.resolver = Rc::new(resolver);
         self

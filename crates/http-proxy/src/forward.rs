@@ -502,12 +502,13 @@ impl LoopUpstreams {
         let pick = |candidates: &[Candidate]| self.balancer.borrow_mut().pick(candidates, key);
         candidates.extend(members.iter().map(|member| Candidate {
             hash: member.hash,
-            weight: (member.weight * member.health.share(slow_start, now)).max(1),
+            weight: (member.weight() * member.health.share(slow_start, now)).max(1),
             active: member.active.load(Relaxed),
             is_eligible: member.health.is_available(now)
                 && (attempts.are_none() || !attempts.leaves_out(member.id))
                 && member.has_room(client, limits),
         }));
+        prefer_first(candidates, &members);
         if let Some((cookie, id)) = sticky {
             let mut own = members.iter().zip(&*candidates).filter(|(_, candidate)| candidate.is_eligible);
             if let Some((member, _)) = own.find(|(member, _)| cookie.id_of(member.hash) == id) {
@@ -524,6 +525,7 @@ impl LoopUpstreams {
             candidate.is_eligible = may_serve && member.has_room(client, limits);
             is_full |= may_serve;
         }
+        prefer_first(candidates, &members);
         match pick(candidates) {
             Some(place) => UpstreamChoice::Upstream(members[place].clone(), at),
             None if is_full => UpstreamChoice::Full,
@@ -540,6 +542,20 @@ impl LoopUpstreams {
             self.pool.retain(|id| list.iter().any(|member| member.id == id));
         }
         members.list.clone()
+    }
+}
+
+/// Leaves the candidates of the lowest priority number that has eligible ones. Only services have several numbers.
+#[inline]
+fn prefer_first(candidates: &mut [Candidate], members: &[Arc<Upstream>]) {
+    let one = members.first().map_or(0, |member| member.priority());
+    if members.iter().all(|member| member.priority() == one) {
+        return;
+    }
+    let eligible = candidates.iter().zip(members).filter(|(candidate, _)| candidate.is_eligible);
+    let Some(first) = eligible.map(|(_, member)| member.priority()).min() else { return };
+    for (candidate, member) in candidates.iter_mut().zip(members) {
+        candidate.is_eligible &= member.priority() == first;
     }
 }
 

@@ -65,7 +65,9 @@
 //! | `check.rs` | `HealthCheck` |
 //! | `maintenance.rs` | `Maintenance`: the upkeep of upstreams, which are checked and resolved again |
 //! | `names.rs` | the names of upstreams, each resolved by itself |
-//! | `resolver.rs` | `Resolver`: resolves names; the first addresses of a set |
+//! | `server_list.rs` | `ServerList`: the URLs of a set and their addresses, which change |
+//! | `handle.rs` | `UpstreamsHandle`: changes the servers of a set |
+//! | `first_lookups.rs` | the first addresses of a set, before a loop runs |
 //! | `retry.rs` | `Retries`, and their budget |
 //! | `cancellations.rs` | `Cancellations`: the budget of each client for requests that it cancels |
 //! | `mirror.rs` | `Mirror`: copies of requests for other upstreams |
@@ -91,8 +93,10 @@ mod dot_segments;
 mod download;
 mod error;
 mod fields;
+mod first_lookups;
 mod forward;
 mod forwarded;
+mod handle;
 mod head_wait;
 mod lease;
 mod loop_counts;
@@ -104,9 +108,9 @@ mod options;
 mod pipeline;
 mod pool;
 mod request_head;
-mod resolver;
 mod retry;
 mod rewrite;
+mod server_list;
 mod session;
 mod shares;
 mod sticky;
@@ -128,6 +132,7 @@ use self::copies::CopyUpstreams;
 use self::forward::LoopUpstreams;
 pub use self::forwarded::Forwarding;
 use self::forwarded::Pseudonym;
+pub use self::handle::UpstreamsHandle;
 pub use self::maintenance::Maintenance;
 use self::mirror::LoopMirror;
 pub use self::mirror::Mirror;

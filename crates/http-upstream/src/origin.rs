@@ -2,10 +2,10 @@
 
 use std::rc::Rc;
 
+use tidegate_engine::Resolve;
 use tidegate_sys::Address;
 
 use super::forward_proxy::{ForwardProxy, ProxyKind};
-use super::resolve::Resolve;
 use super::target::{Addresses, Target, Versions, authority, without_zone};
 
 /// Requests of the same origin share connections.

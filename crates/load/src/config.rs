@@ -59,7 +59,7 @@ pub(crate) fn config(options: &Options) -> Result<WorkerConfig, Box<dyn Error>> 
     Ok(WorkerConfig {
         traffic,
         depth: options.pipeline,
-        addresses: options.url().resolve()?,
+        addresses: options.url().resolve(options.resolver)?,
         tls: tls(options)?,
         backend: options.backend,
         duration: options.duration(),

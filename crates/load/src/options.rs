@@ -4,12 +4,22 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{ArgGroup, Args};
+use clap::{ArgGroup, Args, ValueEnum};
 use tidegate::Backend;
 
 use super::results::HttpVersion;
 use super::sources::RequestSource;
 use super::url::Url;
+
+/// Resolves the name of the host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(crate) enum ResolverName {
+    /// That of Tidegate.
+    #[default]
+    Dns,
+    /// That of the system.
+    System,
+}
 
 /// The flags of `load`.
 #[derive(Debug, Clone, Args)]
@@ -32,6 +42,10 @@ pub struct Options {
     pub(crate) curl: Option<String>,
     #[arg(skip)]
     pub(crate) sources: Vec<RequestSource>,
+    /// Resolver of the host's name: dns asks the servers of /etc/resolv.conf, with /etc/hosts; system is that of the C library,
+    /// with /etc/nsswitch.conf
+    #[arg(long, value_name = "NAME", value_enum, default_value = "dns")]
+    pub(crate) resolver: ResolverName,
     /// With https or wss: trust every server, whatever its certificate is
     #[arg(long, conflicts_with = "root")]
     pub(crate) insecure: bool,

@@ -76,6 +76,7 @@ pub(crate) fn run_file(options: RunOptions) -> Result<(), Box<dyn Error>> {
 /// SIGUSR1 prints the counts, SIGHUP reads the files again.
 pub(crate) fn run(source: Source, process: ProcessOptions) -> Result<(), Box<dyn Error>> {
     log_to_stderr(process.quiet, false);
+    process.set_resolver();
     // Before this process opens descriptors of its own.
     let inherited = Server::from_environment()?;
     // Registered before the server starts, so that no signal is missed once the start-up line is printed.

@@ -4,6 +4,7 @@
 
 mod cancellations;
 mod connect_http2;
+mod dns;
 mod failures;
 mod forwarding;
 mod http2;
