@@ -180,8 +180,10 @@ impl Limits {
             head_bytes_max: self.head_bytes_max.min(tidegate_http3::HEAD_BYTES_CEILING),
             field_section_bytes_max: self.field_block_bytes_max,
             body_bytes_max: self.body_bytes_max,
+            head_timeout: self.head_timeout,
             body_timeout: self.body_timeout,
             body_rate_min: self.body_rate_min,
+            idle_timeout: self.idle_timeout,
             abuse_max: self.abuse_max,
             abuse_credit_per_request: self.abuse_credit_per_request,
             abuse_leak_per_second: self.abuse_leak_per_second,
@@ -198,6 +200,7 @@ impl Limits {
             connections_max: self.connections_max.min(defaults.connections_max),
             bidirectional_max: self.streams_max,
             idle_timeout: Some(self.idle_timeout),
+            ping_interval: self.ping_interval.or(defaults.ping_interval),
             ..defaults
         }
     }

@@ -4,18 +4,21 @@
 //! here, at its [`Connection`]; request streams pass, with a [`RequestStream`](crate::RequestStream) as their filter in the
 //! engine. An idle connection has no stream in the engine.
 //!
+//! A server ends a connection that is without a request for too long: by GOAWAY, and two round trips later, so that a
+//! request on its way is refused in a way that permits to send it again, by H3_NO_ERROR.
+//!
 //! It counts abuse: requests that the peer resets, and those that this side is made to reset. A drain has two steps (RFC
 //! 9114 §5.2): a GOAWAY that permits the requests on their way, and two round trips later one that names the first request
 //! that is not accepted. Connections without a request stay for two round trips more, so that the peer has both.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tidegate_codec::mux::{OpenError, ResetCause};
 use tidegate_codec::{
-    Datagram, DatagramError, Direction, Handshake, ReadEnd, SessionEvent, SessionNumber, StreamEndpoint, StreamNumber,
+    Datagram, DatagramError, Direction, Handshake, ReadEnd, SessionCounts, SessionEvent, SessionNumber, StreamEndpoint, StreamNumber,
     Transmits, WriteRefused,
 };
 
@@ -33,6 +36,8 @@ pub struct Endpoint<E> {
     config: Arc<Config>,
     role: ConnectionRole,
     sessions: HashMap<SessionNumber, Box<Session>>,
+    /// When a server looks at its connections next, for those that are idle.
+    timers: BTreeSet<(Instant, SessionNumber)>,
     /// Events for the caller.
     events: VecDeque<SessionEvent>,
     drain: Drain,
@@ -48,15 +53,24 @@ struct Session {
     unsent: Vec<u8>,
     /// When the requests of a client came whose responses are not complete.
     requests: HashMap<u64, Instant>,
+    /// Since when there is no request.
+    idle_since: Instant,
+    /// Its timer in the table of the endpoint. It is not moved by requests, and set again when it has come.
+    timer: Option<Instant>,
+    /// GOAWAY was sent because the connection is idle.
+    is_ending: bool,
 }
 
 impl Session {
     /// A request is over. Returns when it came, unless its response was complete.
-    fn end_request(&mut self, stream: u64) -> Option<Instant> {
+    fn end_request(&mut self, stream: u64, now: Option<Instant>) -> Option<Instant> {
         let came = self.requests.remove(&stream);
         if self.requests.is_empty() {
             // An idle connection keeps no memory for them.
             self.requests = HashMap::new();
+            if came.is_some() {
+                self.idle_since = now.unwrap_or(self.idle_since);
+            }
         }
         came
     }
@@ -87,7 +101,8 @@ impl<E: StreamEndpoint> Endpoint<E> {
 
     fn new(role: ConnectionRole, config: Arc<Config>, quic: E) -> Self {
         let (sessions, events) = <(HashMap<_, _>, VecDeque<_>)>::default();
-        Self { quic, config, role, sessions, events, drain: Drain::None, now: None }
+        let timers = BTreeSet::new();
+        Self { quic, config, role, sessions, timers, events, drain: Drain::None, now: None }
     }
 
     /// QUIC.
@@ -133,7 +148,7 @@ impl<E: StreamEndpoint> Endpoint<E> {
                 Some(event)
             }
             SessionEvent::Ended { session, .. } => {
-                self.sessions.remove(&session);
+                self.remove(session);
                 Some(event)
             }
             event => Some(event),
@@ -157,9 +172,54 @@ impl<E: StreamEndpoint> Endpoint<E> {
             ConnectionRole::Server => Connection::server(self.config.clone()),
             ConnectionRole::Client => Connection::client(self.config.clone()),
         };
-        self.sessions
-            .insert(session, Box::new(Session { connection, control, unsent: Vec::new(), requests: HashMap::new() }));
+        let (unsent, requests) = (Vec::new(), HashMap::new());
+        let added =
+            Session { connection, control, unsent, requests, idle_since: now, timer: None, is_ending: false };
+        self.sessions.insert(session, Box::new(added));
+        if self.role == ConnectionRole::Server {
+            self.set_timer(session, now.checked_add(self.config.limits().idle_timeout));
+        }
         self.flush(session, now);
+    }
+
+    /// A connection is over.
+    fn remove(&mut self, session: SessionNumber) {
+        self.set_timer(session, None);
+        self.sessions.remove(&session);
+    }
+
+    fn set_timer(&mut self, number: SessionNumber, timer: Option<Instant>) {
+        let Some(session) = self.sessions.get_mut(&number) else { return };
+        if let Some(before) = std::mem::replace(&mut session.timer, timer) {
+            self.timers.remove(&(before, number));
+        }
+        self.timers.extend(timer.map(|at| (at, number)));
+    }
+
+    /// Ends the connections that are idle for too long.
+    fn end_idle(&mut self, now: Instant) {
+        let idle_timeout = self.config.limits().idle_timeout;
+        while let Some(&(at, number)) = self.timers.first()
+            && at <= now
+        {
+            self.set_timer(number, None);
+            let Some(session) = self.sessions.get_mut(&number) else { continue };
+            if session.is_ending {
+                self.lose(number, ErrorCode::NO_ERROR, Box::new(ErrorCode::NO_ERROR), now);
+                continue;
+            }
+            let since = if session.requests.is_empty() { session.idle_since } else { now };
+            let due = since.checked_add(idle_timeout);
+            if due.is_some_and(|due| due <= now) {
+                session.is_ending = true;
+                session.connection.end_drain();
+                self.flush(number, now);
+                let round_trip = self.quic.round_trip(number).unwrap_or(GRACE_MIN);
+                self.set_timer(number, Some(now + (round_trip * 2).clamp(GRACE_MIN, GRACE_MAX)));
+            } else {
+                self.set_timer(number, due);
+            }
+        }
     }
 
     /// The peer has opened a request stream. Returns whether it is accepted.
@@ -245,7 +305,7 @@ impl<E: StreamEndpoint> Endpoint<E> {
     /// The peer has reset or stopped a stream.
     fn on_reset(&mut self, stream: StreamNumber, now: Instant) {
         if let Some(session) = self.sessions.get_mut(&stream.session)
-            && let Some(came) = session.end_request(stream.stream)
+            && let Some(came) = session.end_request(stream.stream, Some(now))
         {
             let counted = session.connection.handle_request_reset(now.saturating_duration_since(came), now);
             self.check(stream.session, Some(counted), now);
@@ -275,7 +335,7 @@ impl<E: StreamEndpoint> Endpoint<E> {
 
     #[cold]
     fn lose(&mut self, session: SessionNumber, code: ErrorCode, reason: Box<dyn std::error::Error>, now: Instant) {
-        self.sessions.remove(&session);
+        self.remove(session);
         self.quic.end_session(session, Some(ResetCause::Code(code.0)), now);
         self.events.push_back(SessionEvent::Ended { session, reason });
     }
@@ -316,12 +376,14 @@ impl<E: StreamEndpoint> tidegate_codec::Endpoint for Endpoint<E> {
             Drain::Announced(at) | Drain::Named(at) => Some(at),
             Drain::None | Drain::Ending => None,
         };
-        [self.quic.poll_timeout(), second].into_iter().flatten().min()
+        let idle = self.timers.first().map(|(at, _)| *at);
+        [self.quic.poll_timeout(), second, idle].into_iter().flatten().min()
     }
 
     fn handle_timeout(&mut self, now: Instant) {
         self.now = Some(now);
         self.quic.handle_timeout(now);
+        self.end_idle(now);
         match self.drain {
             Drain::Announced(at) if at <= now => {
                 self.drain = Drain::Named(now + self.grace());
@@ -378,7 +440,7 @@ impl<E: StreamEndpoint> StreamEndpoint for Endpoint<E> {
 
     fn finish(&mut self, stream: StreamNumber) {
         if let Some(session) = self.sessions.get_mut(&stream.session)
-            && session.end_request(stream.stream).is_some()
+            && session.end_request(stream.stream, self.now).is_some()
         {
             session.connection.credit_request();
         }
@@ -393,7 +455,7 @@ impl<E: StreamEndpoint> StreamEndpoint for Endpoint<E> {
         }
         self.quic.close(stream, cause, resets);
         if let Some(session) = self.sessions.get_mut(&stream.session) {
-            session.end_request(stream.stream);
+            session.end_request(stream.stream, Some(now));
         }
         if is_peers_fault(cause) {
             self.count_abuse(stream.session, now);
@@ -408,7 +470,7 @@ impl<E: StreamEndpoint> StreamEndpoint for Endpoint<E> {
     }
 
     fn end_session(&mut self, session: SessionNumber, cause: Option<ResetCause>, now: Instant) {
-        self.sessions.remove(&session);
+        self.remove(session);
         let cause = cause.map(|cause| match cause {
             // At the end of a drain nothing is wrong with the connection.
             ResetCause::Refused if self.drain != Drain::None => ResetCause::Code(ErrorCode::NO_ERROR.0),
@@ -428,6 +490,14 @@ impl<E: StreamEndpoint> StreamEndpoint for Endpoint<E> {
 
     fn set_urgency(&mut self, stream: StreamNumber, urgency: u8) {
         self.quic.set_urgency(stream, urgency);
+    }
+
+    fn counts(&self) -> SessionCounts {
+        self.quic.counts()
+    }
+
+    fn session_protocols(&self) -> &'static [&'static str] {
+        &["HTTP/3", "QUIC"]
     }
 
     fn handshake(&self, session: SessionNumber) -> Option<Handshake> {

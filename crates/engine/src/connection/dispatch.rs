@@ -184,6 +184,10 @@ impl<C: Pipeline, A: Application<C>> SlotEntry for Connection<C, A> {
         (!self.is_closed() && !self.link.is_stream()).then(|| self.description(core))
     }
 
+    fn describe_stream(&self, core: &Core) -> Option<Description> {
+        (!self.is_closed() && self.link.is_stream()).then(|| self.description(core))
+    }
+
     fn as_any(&mut self) -> &mut dyn Any {
         self
     }

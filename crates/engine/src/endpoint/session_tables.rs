@@ -2,6 +2,8 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
+use std::ops::Range;
+use std::time::Instant;
 
 use slab::Slab;
 use tidegate_codec::{SessionNumber, StreamNumber};
@@ -26,6 +28,7 @@ pub(super) struct Session {
     pub(super) services: SessionStreams,
     /// The address that was admitted: that of the peer may change.
     pub(super) admitted: IpAddr,
+    pub(super) since: Instant,
     /// The places of its streams.
     pub(super) streams: HashMap<u64, u32>,
     /// No handle opens streams: it ends behind its last stream.
@@ -76,8 +79,14 @@ pub(super) struct SessionTables {
 }
 
 impl SessionTables {
-    pub(super) fn add_session(&mut self, number: SessionNumber, link: u32, services: SessionStreams, admitted: IpAddr) {
-        let session = Session { link, services, admitted, streams: HashMap::new(), ends_when_empty: false };
+    pub(super) fn add_session(
+        &mut self,
+        number: SessionNumber,
+        (link, since): (u32, Instant),
+        services: SessionStreams,
+        admitted: IpAddr,
+    ) {
+        let session = Session { link, services, admitted, since, streams: HashMap::new(), ends_when_empty: false };
         self.sessions.insert(number, session);
     }
 
@@ -92,6 +101,17 @@ impl SessionTables {
         let tokens = tokens.map(|stream| stream.token).collect();
         self.release_memory();
         Some((session, tokens))
+    }
+
+    /// The sessions with these numbers on the loop.
+    pub(super) fn linked(&self, links: Range<u32>) -> impl Iterator<Item = (SessionNumber, &Session)> {
+        let sessions = self.sessions.iter().map(|(number, session)| (*number, session));
+        sessions.filter(move |(_, session)| links.contains(&session.link))
+    }
+
+    /// The tokens of a session's streams.
+    pub(super) fn tokens<'a>(&'a self, session: &'a Session) -> impl Iterator<Item = Token> + 'a {
+        session.streams.values().filter_map(|index| Some(self.streams.get(*index as usize)?.token))
     }
 
     pub(super) fn numbers(&self) -> Vec<SessionNumber> {
@@ -185,6 +205,10 @@ impl SessionTables {
             stream.flags &= !Stream::IN_WRITES;
         }
         Some(index)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.sessions.is_empty()
     }
 
     pub(super) fn has_reads(&self) -> bool {
