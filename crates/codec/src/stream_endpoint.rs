@@ -70,6 +70,13 @@ pub enum SessionEvent {
         /// The peer wants no more, and no error has happened: bytes of the peer are still of use.
         is_unneeded: bool,
     },
+    /// The peer has asked for another urgency of a stream, which counts more than that in its bytes.
+    Prioritized {
+        /// The stream.
+        stream: StreamNumber,
+        /// Its urgency from now on, from 0, the first, to 7, the last.
+        urgency: u8,
+    },
     /// A session is over, and all of its streams.
     Ended {
         /// The session.

@@ -86,6 +86,11 @@ pub(crate) trait SlotEntry {
         false
     }
 
+    /// Of a stream: the urgency that its peer has asked for in its bytes.
+    fn urgency(&self) -> Option<u8> {
+        None
+    }
+
     /// Of a stream: the bytes whose window is not granted again yet.
     fn unread_bytes(&self) -> u32 {
         0

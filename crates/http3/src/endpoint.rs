@@ -228,8 +228,8 @@ impl<E: StreamEndpoint> Endpoint<E> {
         match session.connection.handle_request(stream.stream, now) {
             Ok(Admission::Accepted(priority)) => {
                 session.requests.insert(stream.stream, now);
-                if let Some(priority) = priority {
-                    self.quic.set_urgency(stream, priority.urgency);
+                if let Some(Priority { urgency, .. }) = priority {
+                    self.events.push_back(SessionEvent::Prioritized { stream, urgency });
                 }
                 true
             }
@@ -269,12 +269,17 @@ impl<E: StreamEndpoint> Endpoint<E> {
 
     /// Events of a connection's unidirectional streams.
     fn handle_events(&mut self, number: SessionNumber) {
-        let Self { quic, sessions, .. } = self;
+        let Self { quic, sessions, events, .. } = self;
         let Some(session) = sessions.get_mut(&number) else { return };
         while let Some(event) = session.connection.poll_event() {
             let at = |stream| StreamNumber { session: number, stream };
             match event {
-                Event::Priority { stream, priority } => quic.set_urgency(at(stream), priority.urgency),
+                Event::Priority { stream, priority: Priority { urgency, .. } } => {
+                    // A request that is over has none.
+                    if session.requests.contains_key(&stream) {
+                        events.push_back(SessionEvent::Prioritized { stream: at(stream), urgency });
+                    }
+                }
                 Event::StopUni { stream, code } => {
                     quic.close(at(stream), Some(ResetCause::Code(code.0)), false);
                     // An unknown stream may end.

@@ -172,6 +172,10 @@ impl<C: Pipeline, A: Application<C>> SlotEntry for Connection<C, A> {
         self.link.is_ending()
     }
 
+    fn urgency(&self) -> Option<u8> {
+        self.codec.urgency()
+    }
+
     fn unread_bytes(&self) -> u32 {
         Self::unread_bytes(self)
     }

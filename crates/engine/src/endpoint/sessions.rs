@@ -127,7 +127,7 @@ impl<E: StreamEndpoint + 'static> SessionsEntry<E> {
         self.base.endpoint.drain(core.time.now());
     }
 
-    fn add_stream(&mut self, core: &mut Core, session: u32, number: StreamNumber, flags: u8) -> Option<(Token, Link)> {
+    fn add_stream(&mut self, core: &mut Core, session: u32, number: StreamNumber, flags: u16) -> Option<(Token, Link)> {
         let token = core.slots.reserve();
         let Some(index) = self.tables.add_stream(number, token, flags) else {
             core.release(token);
@@ -186,6 +186,11 @@ impl<E: StreamEndpoint + 'static> SessionsEntry<E> {
                         self.tables.write_later(index);
                     }
                 }
+                SessionEvent::Prioritized { stream, urgency } => {
+                    if let Some(index) = self.tables.index(stream) {
+                        self.prioritize(index, stream, urgency);
+                    }
+                }
                 SessionEvent::Stopped { stream, code, is_unneeded } => self.on_stopped(core, stream, code, is_unneeded),
                 SessionEvent::Ended { session, reason } => {
                     self.read_rest(core, session);
@@ -197,7 +202,7 @@ impl<E: StreamEndpoint + 'static> SessionsEntry<E> {
         has_any
     }
 
-    fn set(&mut self, index: u32, flag: u8, on: bool) {
+    fn set(&mut self, index: u32, flag: u16, on: bool) {
         if let Some(stream) = self.tables.stream(index) {
             stream.set(flag, on);
         }
@@ -323,10 +328,19 @@ impl<E: StreamEndpoint + 'static> SessionsEntry<E> {
             stream.set(Stream::READABLE, end == ReadEnd::More);
             stream.set(Stream::UNREAD, !bytes.is_empty());
             stream.set(Stream::READ_OVER, matches!(end, ReadEnd::Ended | ReadEnd::Reset(_)));
+            let is_prioritized = stream.has(Stream::PRIORITIZED);
             if let Some(event) = received(bytes, end) {
                 core.dispatch(token, event);
             }
+            if !is_prioritized && let Some(urgency) = core.slots.get_mut(token).and_then(|entry| entry.urgency()) {
+                self.prioritize(index, number, urgency);
+            }
         }
+    }
+
+    fn prioritize(&mut self, index: u32, number: StreamNumber, urgency: u8) {
+        self.tables.prioritize(index, urgency);
+        self.base.endpoint.set_urgency(number, urgency);
     }
 
     /// A session is over, and its streams get the bytes that came before. The windows bound them.

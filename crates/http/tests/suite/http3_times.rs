@@ -50,7 +50,7 @@ fn a_stream_whose_head_does_not_come_gets_408() {
             |limits| limits.head_timeout = 5 * SECOND,
             |stage, peer| {
                 let network = stage.network();
-                let mut task = stage.with(1, |event_loop| {
+                let task = stage.with(1, |event_loop| {
                     event_loop.spawn(async move {
                         let mut channel = peer.open(&piece).await;
                         let received = receive(&mut channel).await;
@@ -61,7 +61,7 @@ fn a_stream_whose_head_does_not_come_gets_408() {
                 assert!(!task.is_finished(), "it is in time");
                 network.run_for(2 * SECOND);
                 assert!(task.is_finished(), "{sent}");
-                let statuses = stage.task(async move { (&mut task).await.expect("an output") });
+                let statuses = stage.task(async move { task.await.expect("an output") });
                 assert_eq!(statuses, ("408".to_owned(), "200".to_owned()), "the connection goes on");
             },
         );
@@ -99,12 +99,10 @@ fn a_connection_without_requests_ends_in_good_order_although_its_peer_sends_pack
             let _sending = stage.with(1, |event_loop| {
                 event_loop.spawn(async move {
                     loop {
-                        drop(sender.connection.open_when_allowed(quic::Direction::Unidirectional, RAW).await.map(
-                            |mut channel| {
-                                let _closed = channel.send(vec![0x40, 0x54, 1].into());
-                                channel.shutdown_write();
-                            },
-                        ));
+                        let opened = sender.connection.open_when_allowed(quic::Direction::Unidirectional, RAW).await;
+                        let Ok(mut channel) = opened else { return };
+                        let _closed = channel.send(vec![0x40, 0x54, 1].into());
+                        channel.shutdown_write();
                         task::sleep(SECOND).await;
                     }
                 })
@@ -156,7 +154,7 @@ fn a_client_that_vanishes_during_a_response_is_found() {
 
 #[test]
 fn a_reader_that_stops_is_reset_and_a_slow_one_is_not() {
-    for (pause, is_whole) in [(40 * SECOND, false), (SECOND, true)] {
+    for (pause, is_whole) in [(40 * SECOND, false), (SECOND / 5, true)] {
         with_limits(
             |limits| limits.write_timeout = 20 * SECOND,
             |stage, peer| {

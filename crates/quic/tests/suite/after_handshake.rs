@@ -57,7 +57,7 @@ fn frames_that_a_server_must_not_get_end_the_connection() {
         ("HANDSHAKE_DONE", vec![0x1e], PROTOCOL_VIOLATION),
         ("NEW_TOKEN", vec![7, 1, 1], PROTOCOL_VIOLATION),
         ("an unknown type", vec![0x21], FRAME_ENCODING_ERROR),
-        ("a truncated type", vec![0x80, 0], FRAME_ENCODING_ERROR),
+        ("a truncated type", vec![0, 0, 0, 0x80], FRAME_ENCODING_ERROR),
         ("a truncated frame", vec![0x0e, 0, 0, 9, 1], FRAME_ENCODING_ERROR),
         ("DATAGRAM, which was not permitted", vec![0x31, 0], PROTOCOL_VIOLATION),
         ("an acknowledgement of what was not sent", [&[2][..], &varint(1 << 20), &[0, 0, 0]].concat(), PROTOCOL_VIOLATION),
@@ -149,11 +149,11 @@ fn floods_of_control_frames_have_bounded_memory() {
         [&[0x18][..], &varint(number), &varint(retires), &[8], &number.to_be_bytes(), &[5; 16]].concat()
     };
     for (name, frames, count) in [
-        ("PATH_CHALLENGE", [0x1a; 9].to_vec(), 20_000),
-        ("PING", vec![1], 20_000),
-        ("MAX_DATA", vec![0x10, 63], 20_000),
-        ("STREAMS_BLOCKED", vec![0x16, 9], 20_000),
-        ("STOP_SENDING", vec![5, 0, 1], 20_000),
+        ("PATH_CHALLENGE", [0x1a; 9].to_vec(), 5_000),
+        ("PING", vec![1], 5_000),
+        ("MAX_DATA", vec![0x10, 63], 5_000),
+        ("STREAMS_BLOCKED", vec![0x16, 9], 5_000),
+        ("STOP_SENDING", vec![5, 0, 1], 5_000),
     ] {
         let mut client = connect();
         client.send(&stream(0, 0, b"x"));
@@ -169,7 +169,7 @@ fn floods_of_control_frames_have_bounded_memory() {
     }
     let mut client = connect();
     let region = Region::new();
-    for number in 1..20_000 {
+    for number in 1..5_000 {
         client.send(&new_id(number, number));
         client.received.clear();
     }

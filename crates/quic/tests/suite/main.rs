@@ -5,6 +5,7 @@ mod after_handshake;
 mod ends;
 mod faults;
 mod hostile;
+mod listing;
 mod memory;
 mod raw_client;
 mod scenarios;

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use tidegate::codec::{Datagram, Endpoint as _, Pool, SessionEvent, StreamEndpoint as _, Transmits};
 use tidegate::quic::{Endpoint, ServerConfig, TransportLimits};
-use tidegate::tls::rustls::Side;
 use tidegate::tls::rustls::pki_types::ServerName;
 use tidegate::tls::rustls::quic::{ClientConnection, Connection, KeyChange, Keys, Version};
+use tidegate::tls::rustls::{CipherSuite, Side};
 
 use crate::stage::{NAME, configs_with_tls};
 
@@ -22,8 +22,6 @@ pub(crate) struct RawClient {
     pub(crate) closed: Option<u64>,
     /// Frames of the server by type, beside those that the handshake needs.
     pub(crate) received: Vec<u64>,
-    /// The highest packet number of the server.
-    pub(crate) highest: u64,
     pool: Pool,
     tls: Connection,
     keys: [Option<Keys>; 3],
@@ -43,8 +41,10 @@ impl RawClient {
     pub(crate) fn connect(limits: TransportLimits) -> Self {
         let (config, client_tls) = configs_with_tls(limits);
         let tls = client_tls.tls().clone();
-        let suites = tls.crypto_provider().cipher_suites.iter();
-        let suite = suites.filter_map(|suite| suite.tls13()?.quic_suite()).next().unwrap();
+        // The one of Initial packets (RFC 9001 §5.2).
+        let mut suites = tls.crypto_provider().cipher_suites.iter();
+        let suite = suites.find(|suite| suite.suite() == CipherSuite::TLS13_AES_128_GCM_SHA256);
+        let suite = suite.unwrap().tls13().unwrap().quic_suite().unwrap();
         let name = ServerName::try_from(NAME.to_owned()).unwrap();
         let mut parameters = vec![0x0f, 8];
         parameters.extend(OWN_ID);
@@ -61,7 +61,6 @@ impl RawClient {
             events: Vec::new(),
             closed: None,
             received: Vec::new(),
-            highest: 0,
             pool: Pool::new(),
             tls: tls.into(),
             keys: [Some(suite.keys(&FIRST_ID, Side::Client, Version::V1)), None, None],
@@ -71,9 +70,7 @@ impl RawClient {
             server_id: FIRST_ID.to_vec(),
             port: 4433,
         };
-        for _ in 0..4 {
-            client.write_handshake();
-        }
+        client.write_handshake();
         assert_eq!(client.config.counts().handshakes, 1);
         client
     }
@@ -222,27 +219,17 @@ impl RawClient {
         let mut body = packet.split_off(number_at + length);
         let length = keys.remote.packet.decrypt_in_place(number, &packet, &mut body).ok()?.len();
         body.truncate(length);
-        if space == 2 {
-            self.highest = self.highest.max(number);
-        }
         Some(body)
     }
 
     fn read_frames(&mut self, space: usize, mut rest: &[u8]) {
-        let take = |rest: &mut &[u8]| {
-            let (value, length) = read_varint(rest);
-            *rest = &rest[length..];
-            value
-        };
         while !rest.is_empty() {
             let kind = take(&mut rest);
             match kind {
                 0 | 1 | 0x1e => {}
                 2 | 3 => {
-                    let (_, _, ranges, _) = (take(&mut rest), take(&mut rest), take(&mut rest), take(&mut rest));
-                    for _ in 0..2 * ranges + if kind == 3 { 3 } else { 0 } {
-                        take(&mut rest);
-                    }
+                    let [_, _, ranges, _] = [(); 4].map(|()| take(&mut rest));
+                    skip(&mut rest, 2 * ranges + if kind == 3 { 3 } else { 0 });
                 }
                 6 => {
                     let (offset, length) = (take(&mut rest) as usize, take(&mut rest) as usize);
@@ -250,6 +237,8 @@ impl RawClient {
                     if offset == self.crypto_received[space] {
                         self.crypto_received[space] += length;
                         self.tls.read_hs(&rest[..length]).unwrap();
+                        // The next packet of the datagram may need new keys.
+                        self.write_handshake();
                     }
                     rest = &rest[length..];
                 }
@@ -257,11 +246,11 @@ impl RawClient {
                     let length = take(&mut rest) as usize;
                     rest = &rest[length..];
                 }
-                0x10 | 0x12 | 0x13 | 0x14 | 0x16 | 0x17 | 0x19 => drop(take(&mut rest)),
-                0x05 | 0x11 | 0x15 => drop((take(&mut rest), take(&mut rest))),
-                0x04 => drop((take(&mut rest), take(&mut rest), take(&mut rest))),
+                0x10 | 0x12 | 0x13 | 0x14 | 0x16 | 0x17 | 0x19 => skip(&mut rest, 1),
+                0x05 | 0x11 | 0x15 => skip(&mut rest, 2),
+                0x04 => skip(&mut rest, 3),
                 0x18 => {
-                    drop((take(&mut rest), take(&mut rest)));
+                    skip(&mut rest, 2);
                     rest = &rest[1 + usize::from(rest[0]) + 16..];
                 }
                 0x1a | 0x1b => rest = &rest[8..],
@@ -285,6 +274,18 @@ pub(crate) fn varint(value: u64) -> Vec<u8> {
         0x40..0x4000 => (0x4000 | value as u16).to_be_bytes().to_vec(),
         0x4000..0x4000_0000 => (0x8000_0000 | value as u32).to_be_bytes().to_vec(),
         _ => (0xc000_0000_0000_0000 | value).to_be_bytes().to_vec(),
+    }
+}
+
+fn take(rest: &mut &[u8]) -> u64 {
+    let (value, length) = read_varint(rest);
+    *rest = &rest[length..];
+    value
+}
+
+fn skip(rest: &mut &[u8], count: u64) {
+    for _ in 0..count {
+        take(rest);
     }
 }
 
