@@ -5,6 +5,7 @@ mod ends;
 mod faults;
 mod hostile;
 mod memory;
+mod moves;
 mod scenarios;
 mod stage;
 
