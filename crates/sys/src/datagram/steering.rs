@@ -57,9 +57,9 @@ impl Steering {
     fn program(&self, sockets: u32) -> Vec<libc::sock_filter> {
         let guard = self.only_if.map_or(0, |(offset, ..)| offset);
         let last = self.offset.max(guard).max(self.xor_offset.unwrap_or(0));
-        let mut program = vec![step(LOAD_LENGTH, 0), jump(JUMP_GREATER_OR_EQUAL, u32::from(last) + 1)];
+        let mut program = vec![step(LOAD_LENGTH, 0), step(JUMP_GREATER_OR_EQUAL, u32::from(last) + 1)];
         if let Some((offset, mask, value)) = self.only_if {
-            program.extend([step(LOAD_BYTE, offset.into()), step(AND, mask.into()), jump(JUMP_EQUAL, value.into())]);
+            program.extend([step(LOAD_BYTE, offset.into()), step(AND, mask.into()), step(JUMP_EQUAL, value.into())]);
         }
         if let Some(offset) = self.xor_offset {
             program.extend([step(LOAD_BYTE, offset.into()), step(TO_X, 0)]);
@@ -68,7 +68,7 @@ impl Steering {
         if self.xor_offset.is_some() {
             program.push(step(XOR_X, 0));
         }
-        program.extend([step(AND, self.mask.into()), jump(JUMP_LESS, sockets), step(RETURN_A, 0)]);
+        program.extend([step(AND, self.mask.into()), step(JUMP_LESS, sockets), step(RETURN_A, 0)]);
         program.push(step(RETURN, BY_HASH));
         // A jump whose condition does not hold goes to the last step.
         let end = program.len() - 1;
@@ -121,11 +121,6 @@ fn step(code: u16, k: u32) -> libc::sock_filter {
     libc::sock_filter { code, jt: 0, jf: 0, k }
 }
 
-/// A jump over nothing; `program` sets where the other way leads.
-fn jump(code: u16, k: u32) -> libc::sock_filter {
-    step(code, k)
-}
-
 /// No group has so many sockets: the kernel chooses by a hash.
 const BY_HASH: u32 = u32::MAX;
 
@@ -139,7 +134,7 @@ const JUMP_EQUAL: u16 = 0x15;
 const JUMP_GREATER_OR_EQUAL: u16 = 0x35;
 const RETURN: u16 = 0x06;
 const RETURN_A: u16 = 0x16;
-/// No code of the kernel.
+/// Stands for a jump of the other direction, and is no code of the kernel.
 const JUMP_LESS: u16 = 0xffff;
 
 #[cfg(test)]
