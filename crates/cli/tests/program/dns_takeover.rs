@@ -89,7 +89,7 @@ fn no_query_is_lost_while_one_forwarder_after_the_other_takes_over() {
     let path = directory.path("takeover");
     let start = |listen: &str, loops: &str| {
         let flags = ["--listen", listen, "--upstream", &upstream, "--takeover", &path, "--loops", loops];
-        Program::start(tidegate(&[&["dns"], &flags[..]].concat())).unwrap()
+        Program::start(tidegate(&[&["dns"][..], &flags[..]].concat())).unwrap()
     };
     let mut program = start("127.0.0.1:0", "2");
     let address = program.ip();
