@@ -14,12 +14,20 @@ use super::LoopEndpoints;
 use crate::endpoint::ServedEndpoint;
 use crate::start_error::StartError;
 
-/// Takes the datagram sockets out of the descriptors that the server before has handed over. `None` is left if there are no others.
-pub(super) fn split(handed_over: &mut Option<Vec<OwnedFd>>) -> Vec<OwnedFd> {
-    let Some(all) = handed_over else { return Vec::new() };
+/// Takes the datagram sockets out of the descriptors of a predecessor, and of a server of this process that is replaced. If
+/// there are both, they are the same server.
+pub(super) fn split(taken: &mut Option<Vec<OwnedFd>>, replaced: &mut Option<Vec<OwnedFd>>) -> Vec<OwnedFd> {
+    let is_replacement = replaced.is_some();
+    let [of_path, of_process] = [taken, replaced].map(take);
+    if is_replacement { of_process } else { of_path }
+}
+
+/// Takes the datagram sockets out of these. `None` is left if there are no others.
+fn take(descriptors: &mut Option<Vec<OwnedFd>>) -> Vec<OwnedFd> {
+    let Some(all) = descriptors else { return Vec::new() };
     let sockets = all.extract_if(.., |descriptor| handover::is_datagram_socket(descriptor.as_fd())).collect();
     if all.is_empty() {
-        *handed_over = None;
+        *descriptors = None;
     }
     sockets
 }

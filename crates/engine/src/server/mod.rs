@@ -389,8 +389,7 @@ impl Server {
         let is_shared = self.takeover.is_some() || self.is_replaceable || self.replaced.is_some();
         let (takeover, mut taken) = self.begin_takeover()?;
         self.has_predecessor = taken.is_some() || self.replaced.is_some();
-        let mut datagrams = datagram_sockets::split(&mut taken);
-        datagrams.extend(datagram_sockets::split(&mut self.replaced));
+        let datagrams = datagram_sockets::split(&mut taken, &mut self.replaced);
         let (opened, beside) = self.open_sockets(taken, is_shared)?;
         let clones = |is_needed: bool| {
             let kept = if is_needed { &opened[..] } else { &[] };
