@@ -4,11 +4,11 @@ use std::fmt;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use tidegate_codec::{Endpoint, StreamEndpoint};
-use tidegate_sys::{Address, DatagramOptions, Side, Socket, handover};
+use tidegate_sys::{Address, DatagramOptions, Side, Socket};
 
 use super::bind::{EndpointLimits, EndpointWaker};
 use super::channel::DatagramChannel;
@@ -243,11 +243,11 @@ impl EndpointListener {
         Some(SteeredLoops::new(steering, loops))
     }
 
-    /// Whether a socket of the server before is at this address, or at another port of it where it has port 0.
-    pub(crate) fn is_at(&self, socket: BorrowedFd<'_>) -> bool {
-        let bound = handover::datagram_address(socket);
-        let (Some(wanted), Some(bound)) = (self.address.ip(), bound) else { return false };
-        wanted == bound || (wanted.port() == 0 && wanted.ip() == bound.ip())
+    /// Whether a socket of the server before that is bound to `bound` is at this address, or at another port of it where it
+    /// has port 0.
+    pub(crate) fn is_at(&self, bound: SocketAddr) -> bool {
+        let is_it = |wanted: SocketAddr| wanted == bound || (wanted.port() == 0 && wanted.ip() == bound.ip());
+        self.address.ip().is_some_and(is_it)
     }
 
     /// Takes over a socket of the server before.

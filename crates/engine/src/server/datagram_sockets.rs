@@ -44,7 +44,10 @@ pub(super) fn open(
     taken: &mut Vec<OwnedFd>,
 ) -> Result<(Vec<Socket>, bool), StartError> {
     let listener = &served.listener;
-    let is_ours = |socket: &mut OwnedFd| !served.has_sessions && listener.is_at(socket.as_fd());
+    let mut bound = taken.iter().filter_map(|socket| handover::datagram_address(socket.as_fd()));
+    // Of port 0 it is one of those that the kernel has chosen.
+    let at = bound.find(|bound| !served.has_sessions && listener.is_at(*bound));
+    let is_ours = |socket: &mut OwnedFd| at.is_some() && handover::datagram_address(socket.as_fd()) == at;
     let adopted = taken.extract_if(.., is_ours).map(|socket| listener.adopt(socket));
     let mut sockets = adopted.collect::<io::Result<Vec<Socket>>>().map_err(StartError::System)?;
     let Some(first) = sockets.first() else { return Ok((listener.open(loops, is_shared)?, true)) };
