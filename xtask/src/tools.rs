@@ -52,6 +52,8 @@ pub(crate) const OF_LONG: &[(&str, &str)] = &[
     ("dnsperf", "dnsperf"),
     ("unbound", "unbound"),
     ("socat", "socat"),
+    ("ip", "iproute2"),
+    ("nft", "nftables"),
 ];
 
 /// Further tools of the servers of the comparison. The comparison skips a server whose toolchain is missing, with a

@@ -1,7 +1,7 @@
 //! `tidegate dns`: a forwarder of DNS queries over UDP and TCP, with a cache.
 
 use std::error::Error;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -68,6 +68,10 @@ pub(crate) struct DnsOptions {
     /// I/O backend: epoll, uring or auto
     #[arg(long, value_name = "NAME", default_value = "auto")]
     backend: Backend,
+    /// Zero-downtime restart: take over the sockets of the running server that was started with the same PATH and
+    /// addresses, if any; that server drains and exits. Then offer our sockets at PATH to the next server
+    #[arg(long, value_name = "PATH")]
+    takeover: Option<PathBuf>,
     #[command(flatten)]
     admin: AdminOptions,
     /// Log only errors of the server itself, not errors of peers; the start-up lines are always printed
@@ -75,7 +79,7 @@ pub(crate) struct DnsOptions {
     quiet: bool,
 }
 
-/// Answers until SIGTERM or Ctrl-C, then drains. A second signal closes all connections. SIGUSR1 prints the counts.
+/// Answers until SIGTERM, Ctrl-C or a takeover by another server, then drains. A second signal closes all connections. SIGUSR1 prints the counts.
 pub(crate) fn run(options: &DnsOptions) -> Result<(), Box<dyn Error>> {
     log_to_stderr(options.quiet, false);
     // Registered before the server starts, so that no signal is missed once the start-up line is printed.
@@ -84,7 +88,10 @@ pub(crate) fn run(options: &DnsOptions) -> Result<(), Box<dyn Error>> {
     let cache = SharedCache::new(CacheConfig { memory_max: options.cache_memory, ..CacheConfig::default() });
     let server = options.start(&metrics, &cache)?;
     let admin = RunningAdmin::default();
-    admin.start(&options.admin, Admin::new(&server), None, |admin| show_counts(admin, metrics, cache))?;
+    let has_takeover = options.takeover.is_some();
+    admin.start(&options.admin, Admin::new(&server), None, |admin| {
+        show_counts(if has_takeover { admin.share_address() } else { admin }, metrics, cache)
+    })?;
     options.announce(&server);
     admin.announce();
     let is_cut_short = supervise(&CurrentServer::new(server), &admin, signals, || {})?;
@@ -104,9 +111,13 @@ impl DnsOptions {
         let mut addresses = self.listen.iter().copied();
         let first = addresses.next().ok_or(StartError::NoListener)?;
         let server = addresses.fold(DnsServer::at(first), DnsServer::and_at);
-        let (loops, backend) = (self.loops, self.backend);
+        let (loops, backend, takeover) = (self.loops, self.backend, self.takeover.clone());
         let server = server.limits(self.limits()).access(self.access()).metrics(metrics).engine(|server| {
             let server = server.backend(backend).without_tokio_runtime();
+            let server = match takeover {
+                Some(path) => server.takeover(path),
+                None => server,
+            };
             match loops {
                 Some(loops) => server.loops(loops.into()),
                 None => server,

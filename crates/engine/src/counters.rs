@@ -80,6 +80,8 @@ pub struct Counts {
     pub datagrams_overflowed: u64,
     /// Datagrams that the kernel refused, or for which a device had no room.
     pub datagrams_lost: u64,
+    /// Datagrams that came to this loop and were for another one: [`Steering`](tidegate_sys::Steering).
+    pub datagrams_forwarded: u64,
     /// Reports that a datagram was not delivered or not sent.
     pub datagram_errors: u64,
     /// Protocols of datagram sockets that panicked.
@@ -189,6 +191,7 @@ pub(crate) struct Counters {
     pub(crate) datagrams_dropped: u64,
     pub(crate) datagrams_overflowed: u64,
     pub(crate) datagrams_lost: u64,
+    pub(crate) datagrams_forwarded: u64,
     pub(crate) datagram_errors: u64,
     pub(crate) endpoints_panicked: u64,
     pub(crate) sessions: SessionCounts,
@@ -284,6 +287,7 @@ impl PublishedCounters {
             counters.datagrams_dropped,
             counters.datagrams_overflowed,
             counters.datagrams_lost,
+            counters.datagrams_forwarded,
             counters.datagram_errors,
             counters.endpoints_panicked,
         ];
@@ -377,6 +381,7 @@ impl PublishedCounters {
             datagrams_dropped,
             datagrams_overflowed,
             datagrams_lost,
+            datagrams_forwarded,
             datagram_errors,
             endpoints_panicked,
         ] = self.datagram_numbers.each_ref().map(|number| number.load(Relaxed));
@@ -387,6 +392,7 @@ impl PublishedCounters {
             datagrams_dropped,
             datagrams_overflowed,
             datagrams_lost,
+            datagrams_forwarded,
             datagram_errors,
             endpoints_panicked,
             sessions: SessionCounts::from_numbers(self.session_numbers.each_ref().map(|number| number.load(Relaxed))),
@@ -424,7 +430,7 @@ fn nanos(time: Duration) -> u64 {
 }
 
 const NUMBERS: usize = 17;
-const DATAGRAM_NUMBERS: usize = 8;
+const DATAGRAM_NUMBERS: usize = 9;
 
 /// The connections of one listener, on all loops.
 #[derive(Debug, Default)]

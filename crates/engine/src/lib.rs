@@ -45,6 +45,7 @@
 //! | `session/` | requests of streams to their session (`mod.rs`); its application (`application.rs`); how streams are made (`make.rs`); connections that become sessions (`streams.rs`); `Session` (`handle.rs`) |
 //! | `backend.rs` | epoll or io_uring |
 //! | `backoff.rs` | `Backoff`: delays before a client connects again |
+//! | `successor.rs` | whether another server has the sockets of this one |
 //! | `start_error.rs` | `StartError`: why a server or a loop did not start |
 //! | `event_loop.rs` | one turn of a loop; the listeners and sockets that it is given: `event_loop/sockets.rs` |
 //! | `phase.rs` | `Phase`: the time limit of one part of a turn |
@@ -108,6 +109,7 @@ mod slot_entry;
 mod slot_table;
 mod slots;
 mod start_error;
+mod successor;
 mod sync;
 pub mod task;
 #[cfg_attr(not(feature = "tokio"), path = "tokio_runtime/none.rs")]

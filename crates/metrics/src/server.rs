@@ -110,6 +110,9 @@ const OF_DATAGRAMS: &[Metric] = &[
     ("tidegate_datagrams_lost", Kind::Counter, "Datagrams that the kernel or the device did not take.", |counts| {
         counts.datagrams_lost
     }),
+    ("tidegate_datagrams_forwarded", Kind::Counter, "Datagrams that were for another loop than came to.", |counts| {
+        counts.datagrams_forwarded
+    }),
     ("tidegate_datagram_errors", Kind::Counter, "Reports that a datagram was not delivered or not sent.", |counts| {
         counts.datagram_errors
     }),

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_codec::SessionCounts as Counts;
+use tidegate_sys::Steering;
 use tidegate_tls as tls;
 
 use crate::codes::Codes;
-use crate::connection_ids::Origin;
+use crate::connection_ids::{Origin, STEERING};
 use crate::counters::CounterSet;
 use crate::endpoint::Endpoint;
 use crate::error::ConfigError;
@@ -127,6 +128,13 @@ impl ServerConfig {
     pub fn generation(mut self, generation: u8) -> Self {
         self.0.generation = generation;
         self
+    }
+
+    /// The rule by which datagrams of a client that has changed its address come to the loop that has the connection, for
+    /// [`DatagramOptions::steering`](tidegate_sys::DatagramOptions::steering) of the listener. It tells 128 loops apart.
+    #[must_use]
+    pub fn steering(&self) -> Steering {
+        STEERING
     }
 
     /// The endpoint of a loop.

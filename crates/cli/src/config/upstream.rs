@@ -184,7 +184,7 @@ numbers! {
     failures "failures" COUNT, "5", "Failures in a row that eject a server.";
     time "time" SECONDS, "10", "For how long it is ejected at first.";
     time_max "time-max" SECONDS, "300", "For how long at most, after several times.";
-    percent_max "percent-max" PERCENT, "50", "How many of the servers may be ejected at once.";
+    percent_max "percent-max" PERCENT, "50", "How many of the servers may be ejected at once; of `tcp://` servers 100, unless set.";
     slow_start "slow-start" SECONDS, "10", "For how long a server that comes back gets fewer requests.";
 }
 

@@ -18,6 +18,7 @@ mod clients;
 mod configuration;
 mod connections;
 mod crowds;
+mod dns_takeover;
 #[cfg(feature = "experiment")]
 mod experiment;
 mod faults;

@@ -4,6 +4,7 @@ use std::fmt;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use tidegate_codec::{Endpoint, StreamEndpoint};
@@ -14,6 +15,7 @@ use super::channel::DatagramChannel;
 use super::session_handle::EndpointSession;
 use super::session_tables::SessionStreams;
 use super::sessions::SessionLimits;
+use super::steered::SteeredLoops;
 use crate::event_loop::EventLoop;
 use crate::start_error::StartError;
 
@@ -104,7 +106,7 @@ impl EndpointListener {
             let make = make.clone();
             event_loop.bind_endpoint_with(socket, &options, limits, move || make(number)).map(drop)
         };
-        ServedEndpoint { listener: self, bind: Arc::new(bind) }
+        ServedEndpoint { listener: self, bind: Arc::new(bind), has_sessions: false }
     }
 
     /// Serves the sessions of the protocol that `make` makes for each loop, given the loop's number. `services` is called on
@@ -144,7 +146,7 @@ impl EndpointListener {
             let make = move || make(number);
             event_loop.bind_sessions(socket, &options, limits.clone(), make, each(number)).map(drop)
         };
-        ServedEndpoint { listener: self, bind: Arc::new(bind) }
+        ServedEndpoint { listener: self, bind: Arc::new(bind), has_sessions: true }
     }
 
     /// The same with a protocol that tasks of its loop wake when they have something to send, as
@@ -158,7 +160,7 @@ impl EndpointListener {
             let make = make.clone();
             event_loop.bind_endpoint_woken(socket, &options, limits, move |waker| make(number, waker)).map(drop)
         };
-        ServedEndpoint { listener: self, bind: Arc::new(bind) }
+        ServedEndpoint { listener: self, bind: Arc::new(bind), has_sessions: false }
     }
 
     /// Serves the datagrams with tasks: each loop runs the future that `serve` makes of the loop's number and its socket, on
@@ -193,7 +195,7 @@ impl EndpointListener {
             drop(event_loop.spawn(async move { serve(number, channel).await }));
             Ok(())
         };
-        ServedEndpoint { listener: self, bind: Arc::new(bind) }
+        ServedEndpoint { listener: self, bind: Arc::new(bind), has_sessions: false }
     }
 
     /// The sockets, one for each loop. Unless the address may be `shared` with another server, the first is bound alone for
@@ -227,6 +229,32 @@ impl EndpointListener {
         Ok(sockets)
     }
 
+    /// Steers the datagrams of all loops' sockets. Beside those of a predecessor the kernel chooses by the addresses: two
+    /// sockets would have the same number.
+    pub(crate) fn steer(&self, sockets: &[Socket], has_predecessor: bool) {
+        let (Some(steering), [first, _, ..]) = (&self.options.steering, sockets) else { return };
+        // Where the system refuses, loops forward to each other.
+        let _ = if has_predecessor { first.steer_by_hash() } else { first.steer(steering, sockets.len()) };
+    }
+
+    /// The loops that forward datagrams to each other, if a datagram has the number of its loop.
+    pub(crate) fn steered(&self, loops: usize) -> Option<Arc<SteeredLoops>> {
+        let steering = self.options.steering.filter(|steering| loops > 1 && steering.tells_apart(loops))?;
+        Some(SteeredLoops::new(steering, loops))
+    }
+
+    /// Whether a socket of the server before that is bound to `bound` is at this address, or at another port of it where it
+    /// has port 0.
+    pub(crate) fn is_at(&self, bound: SocketAddr) -> bool {
+        let is_it = |wanted: SocketAddr| wanted == bound || (wanted.port() == 0 && wanted.ip() == bound.ip());
+        self.address.ip().is_some_and(is_it)
+    }
+
+    /// Takes over a socket of the server before.
+    pub(crate) fn adopt(&self, socket: OwnedFd) -> io::Result<Socket> {
+        Socket::from_datagrams(socket, &self.options)
+    }
+
     pub(crate) fn name(&self) -> &str {
         &self.label
     }
@@ -238,6 +266,8 @@ impl EndpointListener {
 pub struct ServedEndpoint {
     pub(crate) listener: EndpointListener,
     pub(crate) bind: Arc<Bind>,
+    /// A datagram is for the process that has its session.
+    pub(crate) has_sessions: bool,
 }
 
 /// Binds a loop's socket.

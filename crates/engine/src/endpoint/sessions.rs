@@ -25,7 +25,7 @@ use tidegate_codec::{Direction, Handshake, ReadEnd, SessionCounts, SessionEvent,
 use tidegate_sys::{Address, Token};
 
 use super::session_tables::{Session, SessionStreams, SessionTables, Stream};
-use super::{EndpointEntry, EndpointLimits};
+use super::{EndpointEntry, EndpointLimits, SteeredPlace};
 use crate::admission::AdmissionControl;
 use crate::close_reason::CloseReason;
 use crate::connection::{Link, PeerAddress, Settings};
@@ -86,6 +86,12 @@ impl<E: StreamEndpoint + 'static> SessionsEntry<E> {
     /// Sets which peers may have sessions.
     pub(super) fn admission(self, admission: Option<Arc<AdmissionControl>>) -> Self {
         Self { admission, ..self }
+    }
+
+    /// Sets its place among loops that forward datagrams to each other.
+    pub(super) fn steered(mut self, steered: Option<SteeredPlace>) -> Self {
+        self.base.steered = steered.map(Box::new);
+        self
     }
 
     pub(super) fn endpoint(&mut self) -> &mut E {

@@ -21,6 +21,7 @@ use crate::mailbox::{LoopMessage, Mailbox};
 use crate::server::takeover::TakeoverListener;
 use crate::server::watchdog::Watchdog;
 use crate::start_error::StartError;
+use crate::successor::Successor;
 use crate::tokio_runtime::TokioRuntime;
 use crate::unwind::catch_and_log;
 
@@ -164,7 +165,7 @@ impl Drop for CountedLoop {
 
 /// Reports when another server has superseded this one by [taking over](crate::Server::takeover).
 #[derive(Debug, Clone, Default)]
-pub struct Superseded(Arc<(Mutex<SupersededState>, Condvar)>);
+pub struct Superseded(Arc<(Mutex<SupersededState>, Condvar)>, Successor);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum SupersededState {
@@ -190,6 +191,7 @@ impl Superseded {
     }
 
     pub(crate) fn set_superseded(&self) {
+        self.1.set();
         self.set_state(SupersededState::Superseded);
     }
 
@@ -358,6 +360,7 @@ impl ServerHandle {
 
     /// Its listeners, if it is replaceable and does not drain.
     pub(super) fn kept_listeners(&self) -> io::Result<Vec<OwnedFd>> {
+        self.0.superseded.1.set();
         let kept = self.0.kept_listeners.lock().unwrap_or_else(PoisonError::into_inner);
         kept.iter().map(|socket| socket.descriptor()?.try_clone_to_owned()).collect()
     }
@@ -374,13 +377,13 @@ impl ServerHandle {
 
 impl ServerState {
     /// A server without loops yet.
-    pub(crate) fn new(listeners: Vec<RunningListener>) -> Self {
+    pub(crate) fn new(listeners: Vec<RunningListener>, successor: Successor) -> Self {
         Self {
             listeners,
             loops: Vec::new(),
             threads: Mutex::default(),
             running: Arc::default(),
-            superseded: Superseded::default(),
+            superseded: Superseded(Arc::default(), successor),
             is_draining: AtomicBool::new(false),
             kept_listeners: Mutex::default(),
             control: Mutex::default(),
@@ -530,7 +533,7 @@ mod tests {
     /// Without io_uring the second plan falls back to epoll as well, and each name is reported once.
     #[test]
     fn the_handle_reports_the_backend_of_each_loop() {
-        let mut state = ServerState::new(Vec::new());
+        let mut state = ServerState::new(Vec::new(), Successor::default());
         for plan in [BackendPlan::Epoll, BackendPlan::UringOrEpoll] {
             state.start_loop(plan, 1 << 20, TokioRuntime::none(), |_| Ok(())).expect("it starts");
         }

@@ -1,12 +1,13 @@
 //! `Server`: its listeners, how many loops it has, and which loop accepts from which listener.
 //!
 //! Read next: `listener.rs`, addresses with their services; `handle.rs`, the running server; `acceptor.rs`, a loop's
-//! handling of a listener; `serve.rs`, how a stream becomes a channel with a task; `ended.rs`, waiting for the end;
-//! `takeover.rs`, the other source of listeners.
+//! handling of a listener; `datagram_sockets.rs`, the sockets of endpoints; `serve.rs`, how a stream becomes a channel with
+//! a task; `ended.rs`, waiting for the end; `takeover.rs`, the other source of listeners.
 
 pub(crate) mod acceptor;
 mod connections;
 mod control_socket;
+mod datagram_sockets;
 mod ended;
 mod handle;
 mod listener;
@@ -41,7 +42,7 @@ pub use self::watchdog_feeder::WatchdogFeeder;
 use crate::admission::{Admission, AdmissionControl};
 use crate::backend::Backend;
 use crate::counters::ListenerCounts;
-use crate::endpoint::{Bind, ServedEndpoint};
+use crate::endpoint::{Bind, ServedEndpoint, SteeredPlace};
 use crate::event_loop::EventLoop;
 use crate::handler::Handler;
 use crate::limits::{Limits, MEMORY_PER_LOOP_MIN};
@@ -50,6 +51,7 @@ use crate::tokio_runtime::TokioRuntime;
 use crate::load_balancing::{LoadBalancing, LoopGroup, LoopHandle};
 use crate::protocols::Protocols;
 use crate::start_error::StartError;
+use crate::successor::Successor;
 
 /// A server that has not been started.
 ///
@@ -88,6 +90,9 @@ pub struct Server {
     is_replaceable: bool,
     /// The listeners of the server that this one replaces.
     replaced: Option<Vec<OwnedFd>>,
+    /// Another server has had, and may still have, sockets at the same addresses.
+    has_predecessor: bool,
+    successor: Successor,
     /// `None` until the server is given one or starts.
     pub(crate) tokio_runtime: Option<TokioRuntime>,
 }
@@ -130,6 +135,8 @@ impl Server {
             takeover: None,
             is_replaceable: false,
             replaced: None,
+            has_predecessor: false,
+            successor: Successor::default(),
             tokio_runtime: None,
         }
     }
@@ -196,8 +203,9 @@ impl Server {
     }
 
     /// Adds a protocol of datagrams at an address. The loops and the drain are the same as for the listeners, and the running
-    /// server lists it behind them. A successor that takes over opens sockets of its own: datagrams that wait in the kernel
-    /// for the predecessor then are lost when it ends.
+    /// server lists it behind them. A successor that [takes over](Server::takeover), or [replaces](Server::replaces) this
+    /// server, receives from the same sockets, so that no datagram is lost. One whose protocol has sessions opens sockets of
+    /// its own: datagrams that wait in the kernel for the predecessor then are lost when it ends.
     pub fn endpoint(mut self, endpoint: ServedEndpoint) -> Self {
         self.endpoints.push(endpoint);
         self
@@ -379,14 +387,39 @@ impl Server {
         self.check()?;
         let plan = self.backend.plan()?;
         let is_shared = self.takeover.is_some() || self.is_replaceable || self.replaced.is_some();
-        let (takeover, taken) = self.begin_takeover()?;
+        let (takeover, mut taken) = self.begin_takeover()?;
+        self.has_predecessor = taken.is_some() || self.replaced.is_some();
+        let datagrams = datagram_sockets::split(&mut taken, &mut self.replaced);
         let (opened, beside) = self.open_sockets(taken, is_shared)?;
         let clones = |is_needed: bool| {
             let kept = if is_needed { &opened[..] } else { &[] };
             kept.iter().flatten().map(Socket::try_clone).collect::<io::Result<Vec<_>>>().map_err(StartError::System)
         };
-        let (kept, for_replacement) = (clones(takeover.is_some())?, clones(self.is_replaceable)?);
+        let (mut kept, mut for_replacement) = (clones(takeover.is_some())?, clones(self.is_replaceable)?);
         let memory_max = self.memory_max() / self.loops;
+        let (per_loop, mut running) = self.assign(opened, memory_max)?;
+        let mut endpoints = self.open_endpoints((is_shared, datagrams), (beside, &per_loop), &mut running)?;
+        datagram_sockets::keep(&endpoints, takeover.is_some().then_some(&mut kept))?;
+        datagram_sockets::keep(&endpoints, self.is_replaceable.then_some(&mut for_replacement))?;
+        let tokio_runtime = self.tokio_runtime.unwrap_or_else(TokioRuntime::of_this_thread);
+        tokio_runtime.start().map_err(StartError::System)?;
+        let mut state = ServerState::new(running, self.successor);
+        state.keep_listeners(for_replacement);
+        for (number, listeners) in per_loop.into_iter().enumerate() {
+            let endpoints = std::mem::take(&mut endpoints[number]);
+            state.start_loop(plan, memory_max, tokio_runtime.clone(), move |event_loop| {
+                listeners.into_iter().try_for_each(|listener| listener.start(number, event_loop))?;
+                endpoints.into_iter().try_for_each(|endpoint| endpoint.start(number, event_loop))
+            })?;
+        }
+        state.into_handle(|superseded| {
+            let Some((path, takeover)) = takeover else { return Ok(None) };
+            takeover.complete(kept, superseded).map(Some).map_err(|error| StartError::Takeover(path, error))
+        })
+    }
+
+    /// The listeners of each loop, and those of the running server.
+    fn assign(&self, opened: Vec<Vec<Socket>>, memory_max: usize) -> Result<AssignedListeners, StartError> {
         let shared = Arc::new(AtomicUsize::new(0));
         let shared_admission = AdmissionControl::new(&self.admission);
         let mut per_loop: Vec<Vec<LoopListener>> = (0..self.loops).map(|_| Vec::new()).collect();
@@ -415,22 +448,7 @@ impl Server {
                 });
             }
         }
-        let mut endpoints = self.open_endpoints(is_shared, (beside, &per_loop), &mut running)?;
-        let tokio_runtime = self.tokio_runtime.unwrap_or_else(TokioRuntime::of_this_thread);
-        tokio_runtime.start().map_err(StartError::System)?;
-        let mut state = ServerState::new(running);
-        state.keep_listeners(for_replacement);
-        for (number, listeners) in per_loop.into_iter().enumerate() {
-            let endpoints = std::mem::take(&mut endpoints[number]);
-            state.start_loop(plan, memory_max, tokio_runtime.clone(), move |event_loop| {
-                listeners.into_iter().try_for_each(|listener| listener.start(number, event_loop))?;
-                endpoints.into_iter().try_for_each(|endpoint| endpoint.start(number, event_loop))
-            })?;
-        }
-        state.into_handle(|superseded| {
-            let Some((path, takeover)) = takeover else { return Ok(None) };
-            takeover.complete(kept, superseded).map(Some).map_err(|error| StartError::Takeover(path, error))
-        })
+        Ok((per_loop, running))
     }
 
     /// Opens the sockets of all listeners, and those of the endpoints beside them, one list for each loop and address. A port
@@ -481,9 +499,15 @@ impl Server {
             let Some(beside) = &served.beside else { continue };
             for sockets in groups {
                 running.push(RunningListener::new(beside.endpoint.listener.name(), &sockets)?);
-                for ((endpoints, listeners), socket) in endpoints.iter_mut().zip(per_loop).zip(sockets) {
+                beside.endpoint.listener.steer(&sockets, self.has_predecessor);
+                let steered = beside.endpoint.listener.steered(self.loops);
+                for (place, ((endpoints, listeners), socket)) in
+                    endpoints.iter_mut().zip(per_loop).zip(sockets).enumerate()
+                {
                     let admission = listeners.get(number).and_then(|listener| listener.admission.clone());
-                    endpoints.push(LoopEndpoint { bind: beside.endpoint.bind.clone(), admission, socket });
+                    let steered = steered.as_ref().map(|loops| loops.place(place));
+                    let (bind, successor) = (beside.endpoint.bind.clone(), None);
+                    endpoints.push(LoopEndpoint { bind, admission, steered, successor, socket });
                 }
             }
         }
@@ -505,16 +529,20 @@ impl Server {
     /// Opens the sockets of all endpoints: for each loop one of each, with the function that binds it.
     fn open_endpoints(
         &self,
-        is_shared: bool,
+        (is_shared, mut taken): (bool, Vec<OwnedFd>),
         (beside, listeners): (Vec<BesideSockets>, &[Vec<LoopListener>]),
         running: &mut Vec<RunningListener>,
     ) -> Result<Vec<LoopEndpoints>, StartError> {
         let mut per_loop: Vec<LoopEndpoints> = (0..self.loops).map(|_| Vec::new()).collect();
         for served in &self.endpoints {
-            let sockets = served.listener.open(self.loops, is_shared)?;
+            let (sockets, may_be_beside) = datagram_sockets::open(served, self.loops, is_shared, &mut taken)?;
+            served.listener.steer(&sockets, self.has_predecessor && may_be_beside);
             running.push(RunningListener::new(served.listener.name(), &sockets)?);
-            for (endpoints, socket) in per_loop.iter_mut().zip(sockets) {
-                endpoints.push(LoopEndpoint { bind: served.bind.clone(), admission: None, socket });
+            let steered = served.listener.steered(self.loops);
+            for (place, socket) in sockets.into_iter().enumerate() {
+                let (bind, successor) = (served.bind.clone(), (!served.has_sessions).then(|| self.successor.clone()));
+                let steered = steered.as_ref().filter(|_| place < self.loops).map(|loops| loops.place(place));
+                per_loop[place % self.loops].push(LoopEndpoint { bind, admission: None, steered, successor, socket });
             }
         }
         self.add_beside(beside, listeners, &mut per_loop, running)?;
@@ -563,6 +591,9 @@ impl Default for Server {
     }
 }
 
+/// The listeners of each loop, and those of the running server.
+type AssignedListeners = (Vec<Vec<LoopListener>>, Vec<RunningListener>);
+
 /// The datagram sockets of a loop.
 type LoopEndpoints = Vec<LoopEndpoint>;
 
@@ -570,12 +601,16 @@ type LoopEndpoints = Vec<LoopEndpoint>;
 struct LoopEndpoint {
     bind: Arc<Bind>,
     admission: Option<Arc<AdmissionControl>>,
+    steered: Option<SteeredPlace>,
+    /// The server that gets the socket, if one may.
+    successor: Option<Successor>,
     socket: Socket,
 }
 
 impl LoopEndpoint {
     fn start(self, number: usize, event_loop: &mut EventLoop) -> io::Result<()> {
         event_loop.admission(self.admission);
+        event_loop.begin_endpoint(self.steered, self.successor);
         (self.bind)(number, event_loop, self.socket)
     }
 }

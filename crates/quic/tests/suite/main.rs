@@ -7,6 +7,7 @@ mod faults;
 mod hostile;
 mod listing;
 mod memory;
+mod moves;
 mod raw_client;
 mod scenarios;
 mod stage;

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use socket2::{Domain, Protocol, Type};
 
@@ -40,7 +40,11 @@ impl Socket {
         if let Some(bytes) = options.receive_buffer_bytes {
             socket.set_recv_buffer_size(bytes)?;
         }
-        report_facts(&socket, address.is_ipv6(), options)?;
+        report_facts(socket.as_fd(), address.is_ipv6(), options)?;
+        if options.joins_runs {
+            // A kernel without it (before Linux 5.0) receives single datagrams.
+            let _ = set_option(socket.as_fd(), libc::SOL_UDP, libc::UDP_GRO, 1);
+        }
         socket.bind(&address.into())?;
         join_groups(&socket, &options.groups)?;
         if let Some(peer) = options.peer {
@@ -48,11 +52,29 @@ impl Socket {
         }
         Ok(Self::Descriptor(socket.into()))
     }
+
+    /// Takes over a bound datagram socket that another server has opened by [`bind_datagrams`](Self::bind_datagrams), and goes
+    /// on receiving from. Runs are joined only if both servers want that: one that does not has no memory for them. Options of
+    /// the address, the sizes of the kernel's buffers and groups stay as they are.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn from_datagrams(socket: impl Into<OwnedFd>, options: &DatagramOptions) -> io::Result<Self> {
+        let descriptor = socket.into();
+        let socket = socket2::SockRef::from(&descriptor);
+        socket.set_nonblocking(true)?;
+        let is_v6 = socket.local_addr()?.is_ipv6();
+        report_facts(descriptor.as_fd(), is_v6, options)?;
+        if !options.joins_runs {
+            // A kernel without it joins none.
+            let _ = set_option(descriptor.as_fd(), libc::SOL_UDP, libc::UDP_GRO, 0);
+        }
+        Ok(Self::Descriptor(descriptor))
+    }
 }
 
 /// Has the kernel report the facts of received datagrams, and errors, and ignore reports of routers about the path.
-fn report_facts(socket: &socket2::Socket, is_v6: bool, options: &DatagramOptions) -> io::Result<()> {
-    let fd = socket.as_fd();
+fn report_facts(fd: BorrowedFd<'_>, is_v6: bool, options: &DatagramOptions) -> io::Result<()> {
     let discover = if options.fragments { libc::IP_PMTUDISC_DONT } else { libc::IP_PMTUDISC_PROBE };
     // A socket of IPv6 receives from IPv4 too, and then has the options of both.
     for name in [libc::IP_PKTINFO, libc::IP_RECVTOS, libc::IP_RECVTTL, libc::IP_RECVERR] {
@@ -67,12 +89,7 @@ fn report_facts(socket: &socket2::Socket, is_v6: bool, options: &DatagramOptions
         // The numbers are the same as for IPv4.
         set_option(fd, libc::SOL_IPV6, libc::IPV6_MTU_DISCOVER, discover)?;
     }
-    set_option(fd, libc::SOL_SOCKET, libc::SO_RXQ_OVFL, 1)?;
-    if options.joins_runs {
-        // A kernel without it (before Linux 5.0) receives single datagrams.
-        let _ = set_option(fd, libc::SOL_UDP, libc::UDP_GRO, 1);
-    }
-    Ok(())
+    set_option(fd, libc::SOL_SOCKET, libc::SO_RXQ_OVFL, 1)
 }
 
 fn join_groups(socket: &socket2::Socket, groups: &[(IpAddr, u32)]) -> io::Result<()> {
