@@ -52,6 +52,7 @@ pub(crate) const OF_LONG: &[(&str, &str)] = &[
     ("dnsperf", "dnsperf"),
     ("unbound", "unbound"),
     ("socat", "socat"),
+    ("nutcracker", "nutcracker"),
 ];
 
 /// Further tools of the servers of the comparison. The comparison skips a server whose toolchain is missing, with a

@@ -8,8 +8,10 @@
 //! | `mod.rs` | subscriptions, messages, history reads |
 //! | `publishing.rs` | the queue of messages to the broker |
 //! | `presence.rs` | the members of a room on all nodes |
+//! | `kicks.rs` | members that are closed on all nodes |
 //! | `timers.rs` | deadlines in order |
 
+mod kicks;
 mod presence;
 mod publishing;
 mod timers;
@@ -18,8 +20,9 @@ use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use tidegate_engine::{MessageForm, NodeId, NodePresence, Position, RoomDelivery};
+use tidegate_engine::{NodeId, NodePresence, Position, RoomDelivery};
 
+use self::kicks::RoomKicks;
 use self::presence::RoomPresence;
 use self::publishing::{PublishQueue, SentMessages};
 use self::timers::{Timer, Timers};
@@ -73,6 +76,7 @@ struct NodeRoom {
     feed: Option<Feed>,
     queue: PublishQueue,
     presence: RoomPresence,
+    kicks: RoomKicks,
 }
 
 #[derive(Debug)]
@@ -154,6 +158,7 @@ impl Node {
         }
         let room = self.rooms.entry(name.clone()).or_default();
         room.is_attached = true;
+        room.kicks.entered(now);
         room.queue.history = history;
         if room.feed.is_none() {
             room.history = history;
@@ -233,6 +238,8 @@ impl Node {
                     self.history_read(&name, ticket, history, now);
                 }
             }
+            BrokerEvent::Kick { ticket, room, age, bytes } => self.remembered_kick(ticket, &room, age, &bytes, now),
+            BrokerEvent::ForeignKey(_) => self.counts.foreign_keys += 1,
             BrokerEvent::Presence { ticket, leases } => {
                 if let Some(Ticket::Presence(names, sent_at)) = self.tickets.remove(&ticket) {
                     self.presence_read(names, sent_at, leases, now);
@@ -255,26 +262,13 @@ impl Node {
                 {
                     self.counts.lag_micros = lag.as_micros().try_into().unwrap_or(u64::MAX);
                 }
-                if envelope.form() == Some(MessageForm::Kick) {
-                    return self.kicked(name, place.0, envelope);
+                if envelope.is_kick() {
+                    return self.kicked(name, place.0, envelope, now);
                 }
                 self.with_feed(name, |feed, cx| feed.message(place, envelope, cx));
             }
             Err(NoEnvelope::Foreign) => self.counts.foreign += 1,
             Err(NoEnvelope::OtherVersion) => self.counts.other_versions += 1,
-        }
-    }
-
-    /// The members of a room are closed, whether its history is being read or not: messages behind the kick do not concern
-    /// them. The sender has closed its own.
-    fn kicked(&mut self, name: &RoomName, position: Option<Position>, envelope: Envelope) {
-        let Envelope { origin, content: Content::Message(message), .. } = envelope else { return };
-        if position.is_some() {
-            // No node keeps one.
-            self.counts.foreign += 1;
-        } else if origin != self.id {
-            self.counts.delivered += 1;
-            self.outputs.push_back(Output::Deliver(name.clone(), RoomDelivery { position, origin, message }));
         }
     }
 

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use tidegate_engine::{BackplaneFull, RoomMessage};
+use tidegate_engine::{BackplaneFull, MessageForm, RoomMessage};
 
 use super::{Node, Output, Ticket};
 use crate::broker::{BrokerRequest, HistoryBounds, OutgoingMessage, RoomName};
@@ -46,13 +46,14 @@ impl Node {
         let number = self.next_number();
         self.sent.sent(number, now);
         let is_kept = history.is_some() && !message.is_announcement;
+        let remembered_for = (message.form == MessageForm::Kick).then_some(self.limits.kick_lease);
         let envelope = Envelope { origin: self.id, number, content: Content::Message(message) };
         let bytes = envelope.to_bytes();
         self.counts.queued_messages += 1;
         self.queued_bytes += bytes.len();
         let room = self.rooms.entry(name.clone()).or_default();
         room.queue.history = history;
-        room.queue.waiting.push_back(OutgoingMessage { bytes, is_kept });
+        room.queue.waiting.push_back(OutgoingMessage { bytes, is_kept, remembered_for });
         self.publish_next(name);
         Ok(())
     }

@@ -5,6 +5,7 @@
 mod bad_input;
 mod brokers;
 mod disturbances;
+mod kicks;
 mod members;
 mod processes;
 mod simulation;
