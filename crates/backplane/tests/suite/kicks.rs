@@ -137,8 +137,10 @@ fn a_kick_whose_message_is_lost_reaches_the_members_with_the_next_renewal() {
         let Some(process) = BrokerProcess::start(kind, &[]) else { continue };
         let (north, south) = (node(&process), node(&process));
         let member = Member::enter(&south, ROOM, 10);
-        // It creates what a broker needs for kicks.
-        kick(&Member::enter(&north, "other", 10));
+        // A kick that arrives: the broker has what it needs for kicks then.
+        let others = [&north, &south].map(|node| Member::enter(node, "other", 10));
+        kick(&others[0]);
+        others[1].log.wait_for(LOGGED);
         let bytes = String::from_utf8(kick_of(9, 7).to_vec()).expect("its bytes are text");
         // The broker has the kick, and no node has the message.
         match kind {
