@@ -48,7 +48,8 @@ use crate::limits::NodeLimits;
 pub struct Node {
     id: NodeId,
     limits: NodeLimits,
-    rooms: HashMap<RoomName, NodeRoom>,
+    /// In boxes: a table has up to twice as many places as entries.
+    rooms: HashMap<RoomName, Box<NodeRoom>>,
     outputs: VecDeque<Output>,
     counts: BackplaneCounts,
     timers: Timers,
@@ -74,7 +75,8 @@ struct NodeRoom {
     /// The bounds of the history that the feed reads.
     history: Option<HistoryBounds>,
     feed: Option<Feed>,
-    queue: PublishQueue,
+    /// Present while messages wait.
+    queue: Option<Box<PublishQueue>>,
     presence: RoomPresence,
     kicks: RoomKicks,
 }
@@ -159,7 +161,6 @@ impl Node {
         let room = self.rooms.entry(name.clone()).or_default();
         room.is_attached = true;
         room.kicks.entered(now);
-        room.queue.history = history;
         if room.feed.is_none() {
             room.history = history;
             room.feed = Some(Feed::new(history.is_some()));
@@ -190,8 +191,8 @@ impl Node {
     }
 
     fn remove_if_unused(&mut self, name: &RoomName) {
-        let is_unused = |room: &NodeRoom| room.feed.is_none() && room.queue.is_idle() && !room.presence.is_dirty;
-        if self.rooms.get(name).is_some_and(is_unused) {
+        let is_unused = |room: &NodeRoom| room.feed.is_none() && room.queue.is_none() && !room.presence.is_dirty;
+        if self.rooms.get(name).is_some_and(|room| is_unused(room)) {
             self.rooms.remove(name);
         }
     }

@@ -12,3 +12,7 @@ mod simulation;
 mod subscribers;
 mod users;
 mod work;
+
+/// It counts for each thread, so a test sees only its own thread's allocations.
+#[global_allocator]
+static ALLOCATOR: tidegate_testkit::allocations::CountingAllocator = tidegate_testkit::allocations::CountingAllocator;
