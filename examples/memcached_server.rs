@@ -278,7 +278,10 @@ impl Handler<ServerCodec> for Service {
     fn message(&mut self, command: Command, cx: &mut Cx<'_>) -> Outcome<ServerCodec> {
         let sent = match command {
             Command::Get(retrieval) => self.retrieve(retrieval, 0, cx),
-            command => self.respond(command, cx).and_then(|last| Ok(drop(cx.send(last)?))),
+            command => self.respond(command, cx).and_then(|last| {
+                cx.send(last)?;
+                Ok(())
+            }),
         };
         outcome(sent)
     }
