@@ -34,6 +34,7 @@
 //! | `limits.rs` | its flags for deadlines and rates |
 //! | `sites.rs` | `tidegate serve --root`: its flags as a configuration |
 //! | `access_log.rs` | `AccessLogFormat`; the flags of the access log's destination |
+//! | `telemetry/` | `--otlp`: spans of requests for a collector of OpenTelemetry: chosen, collected, queued, encoded, exported |
 //! | `findings.rs` | lines behind the start-up lines: protocols, names of certificates, settings that differ from the defaults |
 //! | `counts.rs` | its counters, printed on SIGUSR1 |
 //! | `experiment/` | `tidegate experiment`: builds with each queue (`programs.rs`), server (`server.rs`), load (`load.rs`), the cost of the queue alone (`probe.rs`), report (`report.rs`), ending all processes (`child.rs`) |
@@ -61,6 +62,7 @@ mod proxy;
 mod serve;
 mod server;
 mod sites;
+mod telemetry;
 mod tls;
 mod to_https;
 mod top;
@@ -147,6 +149,7 @@ fn main() -> ExitCode {
             ExitCode::from(USAGE)
         }
     };
+    telemetry::flush();
     log::flush();
     code
 }

@@ -178,7 +178,7 @@ impl LoopUpstreams {
     ) -> Result<(), Box<Response>> {
         let mut attempts = Attempts::default();
         let mut last = None;
-        let mut is_retry = false;
+        let mut resends = 0;
         let mut place = context.interims.place();
         // Bounded by the upstreams, by the retries of one request, and by the requests before it.
         loop {
@@ -188,7 +188,7 @@ impl LoopUpstreams {
             };
             upload.restart(context.plan.expects);
             let client = context.preference.address;
-            let lease = Lease::new(self.shared.clone(), upstream.clone(), client, context.note.clone(), chosen_at);
+            let mut lease = Lease::new(self.shared.clone(), upstream.clone(), client, context.note.clone(), chosen_at);
             let pooled = match self.connection_for(place, &lease, &attempts) {
                 ConnectionChoice::Connection(connection) => Some(connection),
                 ConnectionChoice::Own => None,
@@ -199,7 +199,9 @@ impl LoopUpstreams {
                 }
             };
             admission.begin();
-            upstream.counts.on_attempt(std::mem::replace(&mut is_retry, true));
+            upstream.counts.on_attempt(resends > 0);
+            lease.begin_span(context.request, context.options, resends);
+            resends += 1;
             context.note.iter().for_each(|note| note.begin_attempt(&upstream.name));
             let (failure, reuse) = match self.attempt(context, upload, lease, pooled, answer).await {
                 Ok(()) => return Ok(()),
@@ -333,7 +335,7 @@ impl LoopUpstreams {
         let is_new = Reuse::default();
         let is_translated = lease.upstream.is_http2 && plan.is_websocket_of_http1();
         let handshake_answer = if is_translated { answer_to(request.head()) } else { None };
-        let mut outgoing = plan.outgoing(request, &lease.upstream, options, false).map_err(Stop::Client)?;
+        let mut outgoing = plan.outgoing(request, &lease, options, false).map_err(Stop::Client)?;
         // If the upstream speaks nothing but HTTP/2.
         let is_extended = lease.upstream.is_http2 && (plan.handshake.is_some() || handshake_answer.is_some());
         let needs_http1 = plan.needs_http1 && !is_extended;
@@ -354,7 +356,7 @@ impl LoopUpstreams {
             }
         }
         if connection.is_http2() && (plan.takes_trailers || is_extended) {
-            outgoing = plan.outgoing(request, &lease.upstream, options, true).map_err(Stop::Client)?;
+            outgoing = plan.outgoing(request, &lease, options, true).map_err(Stop::Client)?;
         }
         let reuse = Reuse { is_pooled, has_answered: is_pooled && connection.has_answered() };
         begin_upload(&mut *connection, upload, request, options);
