@@ -7,7 +7,7 @@ use super::spans::{AttributeValue, FinishedSpan, SpanKind};
 
 /// The spans of a service.
 pub(super) fn encode(service: &str, spans: &[FinishedSpan]) -> Vec<u8> {
-    let mut message = Message::with_capacity(spans.len() * SPAN_BYTES + 256);
+    let mut message = ProtobufWriter::with_capacity(spans.len() * SPAN_BYTES + 256);
     // ExportTraceServiceRequest.resource_spans, a ResourceSpans.
     message.nested(1, |resource_spans| {
         // Its `resource`.
@@ -29,11 +29,11 @@ pub(super) fn encode(service: &str, spans: &[FinishedSpan]) -> Vec<u8> {
     message.0
 }
 
-/// A message of protocol buffers.
+/// Writes a message of protocol buffers.
 #[derive(Default)]
-struct Message(Vec<u8>);
+struct ProtobufWriter(Vec<u8>);
 
-impl Message {
+impl ProtobufWriter {
     fn with_capacity(bytes: usize) -> Self {
         Self(Vec::with_capacity(bytes))
     }
@@ -161,11 +161,11 @@ mod tests {
             (300, &[0xac, 2]),
             (u64::MAX, &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1]),
         ] {
-            let mut message = Message::default();
+            let mut message = ProtobufWriter::default();
             message.varint(number);
             assert_eq!(message.0, expected, "{number}");
         }
-        let mut message = Message::default();
+        let mut message = ProtobufWriter::default();
         message.nested(1, |inner| inner.text(2, &"a".repeat(200)));
         assert_eq!(message.0[..6], [1 << 3 | 2, 0xcb, 1, 2 << 3 | 2, 0xc8, 1]);
         assert_eq!(message.0.len(), 6 + 200);

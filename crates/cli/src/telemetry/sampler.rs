@@ -48,7 +48,6 @@ impl Sampler {
     }
 }
 
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of 2^56 is below 2^56, or equal")]
 fn threshold(percent: f64) -> u64 {
     (percent.clamp(0.0, 100.0) / 100.0 * IDS as f64) as u64
 }
