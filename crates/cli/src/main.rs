@@ -29,6 +29,7 @@
 //! | `manual.rs` | `tidegate completions`, `tidegate man` |
 //! | `tls.rs` | its TLS flags |
 //! | `acme.rs` | certificates that an authority issues: flags, and the server that answers HTTP-01 |
+//! | `dns_program.rs` | `--acme-dns-exec`: the program that sets the records of DNS-01 |
 //! | `to_https.rs` | the redirect of a request to https |
 //! | `admission.rs` | its flags that decide which peers may connect |
 //! | `limits.rs` | its flags for deadlines and rates |
@@ -50,6 +51,7 @@ mod complain;
 mod config;
 mod counts;
 mod dns;
+mod dns_program;
 #[cfg(feature = "experiment")]
 mod experiment;
 mod findings;
