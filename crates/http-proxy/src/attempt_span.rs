@@ -9,8 +9,6 @@ use tracing::Span;
 use tracing::field::Empty;
 
 use super::error::FailureKind;
-use super::options::Options;
-use super::request_head::path_without_query;
 use super::upstreams::Upstream;
 
 /// The span of an attempt.
@@ -21,15 +19,21 @@ pub(super) struct AttemptSpan {
 }
 
 impl AttemptSpan {
-    /// The span of a new attempt, if the request has a span. `resends` are the attempts before it.
+    /// The span of a new attempt, if the request has a span. `path` is the path that the upstream gets, without the query;
+    /// `resends` are the attempts before it.
     #[inline]
-    pub(super) fn begin(request: &Request, upstream: &Upstream, options: &Options, resends: u32) -> Option<Box<Self>> {
+    pub(super) fn begin(
+        request: &Request,
+        upstream: &Upstream,
+        path: impl FnOnce() -> String,
+        resends: u32,
+    ) -> Option<Box<Self>> {
         gateway::request_span(request)?;
-        Self::begin_below(request, upstream, options, resends)
+        Self::begin_below(request, upstream, &path(), resends)
     }
 
     #[cold]
-    fn begin_below(request: &Request, upstream: &Upstream, options: &Options, resends: u32) -> Option<Box<Self>> {
+    fn begin_below(request: &Request, upstream: &Upstream, path: &str, resends: u32) -> Option<Box<Self>> {
         let (of_request, context) = (gateway::request_span(request)?, gateway::trace_context(request)?);
         let (head, peer) = (request.head(), upstream.address.ip());
         let method = head.method().name();
@@ -46,7 +50,7 @@ impl AttemptSpan {
             http.request.resend_count = (resends > 0).then_some(resends),
             http.response.status_code = Empty,
             error.type = Empty,
-            url.full = format!("{scheme}://{}{}", upstream.authority, path_without_query(head, options)),
+            url.full = format!("{scheme}://{}{path}", upstream.authority),
             server.address = host_of(&upstream.authority),
             server.port = port_of(&upstream.authority, upstream.is_secure),
             network.peer.address = peer.map(|peer| peer.ip().to_string()),

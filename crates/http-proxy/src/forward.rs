@@ -25,7 +25,7 @@ use super::mirror::LoopMirror;
 use super::options::{HashKey, Options};
 use super::pipeline::Pipelines;
 use super::pool::Pool;
-use super::request_head::ForwardPlan;
+use super::request_head::{ForwardPlan, path_without_query};
 use super::sticky::StickyCookie;
 use super::upload::Upload;
 use super::upstream_response::{ClientSide, UpstreamResponse};
@@ -199,10 +199,8 @@ impl LoopUpstreams {
                 }
             };
             admission.begin();
-            upstream.counts.on_attempt(resends > 0);
-            lease.begin_span(context.request, context.options, resends);
+            lease.begin(context.request, || path_without_query(context.request.head(), context.options), resends);
             resends += 1;
-            context.note.iter().for_each(|note| note.begin_attempt(&upstream.name));
             let (failure, reuse) = match self.attempt(context, upload, lease, pooled, answer).await {
                 Ok(()) => return Ok(()),
                 Err(Stop::Client(response)) => {
@@ -335,7 +333,7 @@ impl LoopUpstreams {
         let is_new = Reuse::default();
         let is_translated = lease.upstream.is_http2 && plan.is_websocket_of_http1();
         let handshake_answer = if is_translated { answer_to(request.head()) } else { None };
-        let mut outgoing = plan.outgoing(request, &lease, options, false).map_err(Stop::Client)?;
+        let mut outgoing = plan.outgoing(request, lease.addressee(), options, false).map_err(Stop::Client)?;
         // If the upstream speaks nothing but HTTP/2.
         let is_extended = lease.upstream.is_http2 && (plan.handshake.is_some() || handshake_answer.is_some());
         let needs_http1 = plan.needs_http1 && !is_extended;
@@ -356,7 +354,7 @@ impl LoopUpstreams {
             }
         }
         if connection.is_http2() && (plan.takes_trailers || is_extended) {
-            outgoing = plan.outgoing(request, &lease, options, true).map_err(Stop::Client)?;
+            outgoing = plan.outgoing(request, lease.addressee(), options, true).map_err(Stop::Client)?;
         }
         let reuse = Reuse { is_pooled, has_answered: is_pooled && connection.has_answered() };
         begin_upload(&mut *connection, upload, request, options);

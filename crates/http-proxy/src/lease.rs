@@ -13,7 +13,6 @@ use tidegate_http1::Status;
 
 use super::attempt_span::AttemptSpan;
 use super::error::FailureKind;
-use super::options::Options;
 use super::upstreams::{Shared, Upstream};
 use tidegate_l4::Millis;
 
@@ -46,15 +45,19 @@ impl Lease {
         Self { shared, upstream, counted, note, span: None, began, has_failed: Cell::new(false) }
     }
 
-    /// The attempt begins, after `resends` others: it gets a span if its request has one.
+    /// The attempt begins, after `resends` others: it gets a span if its request has one. `path` is for that.
     #[inline]
-    pub(super) fn begin_span(&mut self, request: &Request, options: &Options, resends: u32) {
-        self.span = AttemptSpan::begin(request, &self.upstream, options, resends);
+    pub(super) fn begin(&mut self, request: &Request, path: impl FnOnce() -> String, resends: u32) {
+        self.upstream.counts.on_attempt(resends > 0);
+        if let Some(note) = &self.note {
+            note.begin_attempt(&self.upstream.name);
+        }
+        self.span = AttemptSpan::begin(request, &self.upstream, path, resends);
     }
 
-    /// The context that the upstream gets, if the attempt has a span.
-    pub(super) fn trace_context(&self) -> Option<&TraceContext> {
-        self.span.as_ref().map(|span| span.context())
+    /// The upstream, and the context that it gets, if the attempt has a span.
+    pub(super) fn addressee(&self) -> (&Upstream, Option<&TraceContext>) {
+        (&self.upstream, self.span.as_ref().map(|span| span.context()))
     }
 
     /// The attempt has failed: the upstream has not answered.

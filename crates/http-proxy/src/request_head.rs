@@ -8,8 +8,8 @@ use tidegate_http1::{self as http1, BodyLength, Fields, Method, RequestHead, Sta
 
 use super::dot_segments::has_dot_segment;
 use super::fields::{self, Present};
-use super::lease::Lease;
 use super::options::{HostRule, Options};
+use super::upstreams::Upstream;
 use super::websocket::Handshake;
 
 /// A request as the proxy sees it, apart from its upstream.
@@ -92,20 +92,20 @@ impl ForwardPlan {
         head.method() == Method::Connect && self.handshake.is_none()
     }
 
-    /// The request for an upstream.
+    /// The request for an upstream. `trace` is the context of the attempt, if that has a span.
     pub(super) fn outgoing(
         &self,
         request: &Request,
-        lease: &Lease,
+        (upstream, trace): (&Upstream, Option<&TraceContext>),
         options: &Options,
         is_http2: bool,
     ) -> Result<Outgoing, Response> {
-        let (head, upstream) = (request.head(), &lease.upstream);
+        let head = request.head();
         let is_connect = self.is_connect(head);
         let target = if is_connect { head.target_bytes().into() } else { target(head, options)? };
         // Finding it is a search.
         let kept = request.host();
-        let trace = lease.trace_context().or_else(|| gateway::trace_context(request));
+        let trace = trace.or_else(|| gateway::trace_context(request));
         let fields = self.fields(request, (kept, trace), options, is_http2);
         let host = match &options.host {
             _ if is_connect => None,
