@@ -190,7 +190,7 @@ fn one_certificate_is_renewed_once_at_a_time() {
     let _server = serve(&acme, &authority);
     let running = acme.start().expect("a thread");
     wait_for(&acme, |status| status.issued == 1);
-    assert_eq!(acme.start().err().map(|error| error.kind()), Some(std::io::ErrorKind::AlreadyExists));
+    assert_eq!(acme.start().err().map(|error| error.kind()), Some(io::ErrorKind::AlreadyExists));
     drop(running);
     drop(acme.start().expect("another thread"));
 }

@@ -126,11 +126,9 @@ impl Collector {
 /// The system's, if there is no thread.
 pub(super) fn spawn(collector: Collector, queue: Arc<SpanQueue>) -> io::Result<()> {
     let run = move || {
-        let ended = EventLoop::on(Backend::Auto)
-            .map_err(|error| error.to_string())
-            .and_then(|mut event_loop| {
-                event_loop.block_on(export_all(&collector, &queue)).map_err(|error| error.to_string())
-            });
+        let ended = EventLoop::on(Backend::Auto).map_err(|error| error.to_string()).and_then(|mut event_loop| {
+            event_loop.block_on(export_all(&collector, &queue)).map_err(|error| error.to_string())
+        });
         if let Err(error) = ended {
             tracing::error!(subsystem = "telemetry", %error, "no spans are exported");
         }
@@ -175,7 +173,7 @@ impl FailureLog {
 /// Half of the time to the whole of it, so that servers do not come back together.
 fn with_jitter(time: Duration) -> Duration {
     let share = RandomState::new().hash_one(0) >> 33;
-    time / 2 + time.mul_f64(share as f64 / f64::from(1 << 31)) / 2
+    time / 2 + time.mul_f64(share as f64 / (1_u64 << 31) as f64) / 2
 }
 
 /// The time in which the spans of one batch arrive.

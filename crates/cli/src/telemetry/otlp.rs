@@ -50,11 +50,14 @@ impl ProtobufWriter {
             self.bytes(4, &parent);
         }
         self.text(5, &span.name);
-        self.number(6, match span.kind {
-            SpanKind::Internal => 1,
-            SpanKind::Server => 2,
-            SpanKind::Client => 3,
-        });
+        self.number(
+            6,
+            match span.kind {
+                SpanKind::Internal => 1,
+                SpanKind::Server => 2,
+                SpanKind::Client => 3,
+            },
+        );
         self.fixed64(7, nanoseconds(span.began));
         // The clock of the system may go back.
         self.fixed64(8, nanoseconds(span.ended.max(span.began)));

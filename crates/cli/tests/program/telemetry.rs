@@ -162,7 +162,10 @@ fn a_trace_goes_through_the_gateway_and_its_spans_to_the_collector() {
     let (server, of_server) = span(&spans, SERVER, "/tides/brest");
     let (client, of_client) = span(&spans, CLIENT, "/tides/brest");
     for span in [&server, &client] {
-        assert_eq!((hex(&span.trace_id), span.name.as_str(), span.trace_state.as_str()), (TRACE.into(), "GET", "sea=north"));
+        assert_eq!(
+            (hex(&span.trace_id), span.name.as_str(), span.trace_state.as_str()),
+            (TRACE.into(), "GET", "sea=north")
+        );
         assert!(span.start_time_unix_nano > 0 && span.start_time_unix_nano <= span.end_time_unix_nano);
         assert!(!is_error(span) && !format!("{span:?}").contains("secret"), "{span:?}");
     }
@@ -234,8 +237,16 @@ fn each_attempt_has_a_span_of_its_own() {
     let (collector, origin) = (Collector::start(), Origin::echo());
     let gone = Origin::echo().address();
     let upstreams = [format!("http://{gone}"), format!("http://{}", origin.address())];
-    let program =
-        Program::proxy(&["--loops", "1", "--upstream", &upstreams[0], "--upstream", &upstreams[1], "--otlp", &collector.url()]);
+    let program = Program::proxy(&[
+        "--loops",
+        "1",
+        "--upstream",
+        &upstreams[0],
+        "--upstream",
+        &upstreams[1],
+        "--otlp",
+        &collector.url(),
+    ]);
     // One of them begins with the server that is gone.
     for _ in 0..2 {
         assert_eq!(ask(&program, "a", "/", "").status, 200);

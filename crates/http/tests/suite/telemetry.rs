@@ -325,7 +325,10 @@ fn a_sampler_chooses_the_requests_that_get_spans() {
             // The caller's flag does not decide.
             pipe.receive(&get(path, PARENT));
             let response = text(&mut pipe);
-            assert!(response.contains("4bf92f3577b34da6a3ce929d0e0e4736") && response.ends_with(&format!("-{flags}")), "{response}");
+            assert!(
+                response.contains("4bf92f3577b34da6a3ce929d0e0e4736") && response.ends_with(&format!("-{flags}")),
+                "{response}"
+            );
             assert_eq!(spans.take().len(), usize::from(is_recorded), "{path}");
         }
     });
