@@ -47,6 +47,9 @@ pub(crate) fn run(options: ServeOptions) -> Result<(), Box<dyn Error>> {
         return gateway::run(source, options.server.process);
     }
     let process = &options.server.process;
+    if process.telemetry.settings()?.is_some() {
+        return Err("--otlp needs --root or --config: requests of the demonstration have no spans".into());
+    }
     log_to_stderr(process.quiet, options.log_bytes);
     process.set_resolver();
     // Before this process opens descriptors of its own.

@@ -26,6 +26,7 @@ use crate::config::{HeaderMode, Listen, Located};
 use crate::counts;
 use crate::limits::LimitOptions;
 use crate::log;
+use crate::telemetry::TelemetryOptions;
 use crate::tls::{Tls, TlsOptions};
 
 /// The flags of a server that has one kind of listener.
@@ -116,6 +117,8 @@ pub(crate) struct ProcessOptions {
     no_extended_connect: bool,
     #[command(flatten)]
     pub(crate) access_log: AccessLogOptions,
+    #[command(flatten)]
+    pub(crate) telemetry: TelemetryOptions,
     #[command(flatten)]
     pub(crate) admin: AdminOptions,
     /// Log only errors of the server itself, not errors of peers; the start-up line is always printed

@@ -25,7 +25,7 @@ use super::mirror::LoopMirror;
 use super::options::{HashKey, Options};
 use super::pipeline::Pipelines;
 use super::pool::Pool;
-use super::request_head::ForwardPlan;
+use super::request_head::{ForwardPlan, path_without_query};
 use super::sticky::StickyCookie;
 use super::upload::Upload;
 use super::upstream_response::{ClientSide, UpstreamResponse};
@@ -178,7 +178,7 @@ impl LoopUpstreams {
     ) -> Result<(), Box<Response>> {
         let mut attempts = Attempts::default();
         let mut last = None;
-        let mut is_retry = false;
+        let mut resends = 0;
         let mut place = context.interims.place();
         // Bounded by the upstreams, by the retries of one request, and by the requests before it.
         loop {
@@ -188,7 +188,7 @@ impl LoopUpstreams {
             };
             upload.restart(context.plan.expects);
             let client = context.preference.address;
-            let lease = Lease::new(self.shared.clone(), upstream.clone(), client, context.note.clone(), chosen_at);
+            let mut lease = Lease::new(self.shared.clone(), upstream.clone(), client, context.note.clone(), chosen_at);
             let pooled = match self.connection_for(place, &lease, &attempts) {
                 ConnectionChoice::Connection(connection) => Some(connection),
                 ConnectionChoice::Own => None,
@@ -199,8 +199,8 @@ impl LoopUpstreams {
                 }
             };
             admission.begin();
-            upstream.counts.on_attempt(std::mem::replace(&mut is_retry, true));
-            context.note.iter().for_each(|note| note.begin_attempt(&upstream.name));
+            lease.begin(context.request, || path_without_query(context.request.head(), context.options), resends);
+            resends += 1;
             let (failure, reuse) = match self.attempt(context, upload, lease, pooled, answer).await {
                 Ok(()) => return Ok(()),
                 Err(Stop::Client(response)) => {
@@ -333,7 +333,7 @@ impl LoopUpstreams {
         let is_new = Reuse::default();
         let is_translated = lease.upstream.has_streams_alone() && plan.is_websocket_of_http1();
         let handshake_answer = if is_translated { answer_to(request.head()) } else { None };
-        let mut outgoing = plan.outgoing(request, &lease.upstream, options, false).map_err(Stop::Client)?;
+        let mut outgoing = plan.outgoing(request, lease.addressee(), options, false).map_err(Stop::Client)?;
         // If the upstream speaks neither HTTP/1.1 nor is asked which version it speaks.
         let is_extended =
             lease.upstream.has_streams_alone() && (plan.handshake.is_some() || handshake_answer.is_some());
@@ -355,7 +355,7 @@ impl LoopUpstreams {
             }
         }
         if connection.is_stream() && (plan.takes_trailers || is_extended) {
-            outgoing = plan.outgoing(request, &lease.upstream, options, true).map_err(Stop::Client)?;
+            outgoing = plan.outgoing(request, lease.addressee(), options, true).map_err(Stop::Client)?;
         }
         let reuse = Reuse { is_pooled, has_answered: is_pooled && connection.has_answered() };
         begin_upload(&mut *connection, upload, request, options);

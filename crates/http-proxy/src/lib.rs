@@ -46,6 +46,7 @@
 //! | `forward.rs` | the way of one request, to an upstream or to another one, and back |
 //! | `upstream_response.rs` | `UpstreamResponse`: from the response of an upstream to that to the client, or to a tunnel |
 //! | `head_wait.rs` | `HeadWait`: the wait for the head of a response, while the body of the request is sent |
+//! | `attempt_span.rs` | `AttemptSpan`: a span of `tracing` for an attempt, whose request has a span |
 //! | `attempts.rs` | where one request has been tried, and whether it may be tried again |
 //! | `waiting.rs` | the requests that wait until an upstream has room |
 //! | `shares.rs` | the requests that an upstream has in progress for each client address |
@@ -83,6 +84,7 @@
 
 #![forbid(unsafe_code)]
 
+mod attempt_span;
 mod attempts;
 mod cancellations;
 mod check;

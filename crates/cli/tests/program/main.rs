@@ -50,5 +50,6 @@ mod sites;
 mod support;
 mod suspension;
 mod takeover;
+mod telemetry;
 mod tls;
 mod trusted_proxies;
