@@ -167,7 +167,7 @@ impl Options {
         })
     }
 
-    /// The version of HTTP.
+    /// The HTTP version.
     pub(crate) fn version(&self) -> HttpVersion {
         match (self.http3, self.http2) {
             (true, _) => HttpVersion::Http3,

@@ -91,7 +91,7 @@ pub(crate) struct Parameters {
     /// Idle connections.
     pub(crate) idle: usize,
     pub(crate) pipeline: usize,
-    /// The version of HTTP.
+    /// The HTTP version.
     pub(crate) version: HttpVersion,
     /// With HTTP/2 and HTTP/3: streams that each connection keeps open.
     pub(crate) streams: Option<u32>,
@@ -131,7 +131,7 @@ impl Protocol {
     }
 }
 
-/// The version of HTTP in which a load asks.
+/// The HTTP version that a load speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HttpVersion {
     Http1,

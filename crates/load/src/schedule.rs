@@ -6,14 +6,13 @@
 //! would seem to have waited instead of a thousand ("coordinated omission").
 
 use std::cell::{Cell, RefCell};
+use std::fmt;
 use std::future::poll_fn;
 use std::rc::Weak;
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
 use tidegate::{Remote, task};
-
-use super::http3::Http3Requests;
 
 /// The schedule of a load, and the connections that are free to send.
 #[derive(Debug)]
@@ -33,7 +32,13 @@ pub(crate) struct Schedule {
 #[derive(Debug)]
 pub(crate) enum Waiter {
     Handler(Remote<Instant>),
-    Http3(Weak<Http3Requests>),
+    Task(Weak<dyn TakesTurn>),
+}
+
+/// A connection whose task sends the requests.
+pub(crate) trait TakesTurn: fmt::Debug {
+    /// Requests are due. Returns `false` if another connection has to send them.
+    fn post(&self, due: Instant) -> bool;
 }
 
 impl Waiter {
@@ -41,7 +46,7 @@ impl Waiter {
     fn post(&self, due: Instant) -> bool {
         match self {
             Self::Handler(remote) => remote.post(due).is_ok(),
-            Self::Http3(requests) => requests.upgrade().is_some_and(|requests| requests.post(due)),
+            Self::Task(connection) => connection.upgrade().is_some_and(|connection| connection.post(due)),
         }
     }
 }

@@ -54,7 +54,7 @@ pub(crate) struct WorkerConfig {
     pub(crate) broadcast: bool,
     /// Connections that receive messages and send none, over all threads.
     pub(crate) listeners: usize,
-    /// Streams that a connection of HTTP/2 or HTTP/3 keeps open.
+    /// Streams that an HTTP/2 or HTTP/3 connection keeps open.
     pub(crate) streams: u32,
     /// Connections that send requests, over all threads.
     pub(crate) connections: usize,
@@ -122,11 +122,11 @@ pub(crate) struct Worker {
     pub(crate) budget: RequestBudget,
     pub(crate) schedule: Option<Schedule>,
     pub(crate) timeout: Duration,
-    /// Streams that a connection of HTTP/2 or HTTP/3 keeps open.
+    /// Streams that an HTTP/2 or HTTP/3 connection keeps open.
     pub(crate) streams: u32,
     client: Client,
     http3: Option<Rc<Http3Client>>,
-    /// The connections of HTTP/3 that are open.
+    /// The open HTTP/3 connections.
     http3_open: RefCell<BTreeMap<u64, Rc<Http3Requests>>>,
     tls: Option<(ClientConfig, String)>,
     connect_permits: Semaphore,
@@ -324,7 +324,7 @@ impl Worker {
         }
     }
 
-    /// Adds an open connection of HTTP/3. Returns its number.
+    /// Adds an open HTTP/3 connection. Returns its number.
     pub(crate) fn add_http3(&self, requests: Rc<Http3Requests>) -> u64 {
         let mut open = self.http3_open.borrow_mut();
         let number = open.last_key_value().map_or(0, |(last, _)| last + 1);
@@ -409,7 +409,7 @@ fn ended_early(error: impl Display) -> String {
     format!("an event loop of the load has ended: {error}")
 }
 
-/// Closes the connections of HTTP/3: the kernel does not, as it closes those of TCP.
+/// Closes the HTTP/3 connections. The kernel closes TCP connections alone.
 async fn close_http3(worker: Rc<Worker>) {
     worker.http3_open.borrow().values().for_each(|requests| requests.wake());
     while !worker.http3_open.borrow().is_empty() {

@@ -104,7 +104,7 @@ impl Http3Client {
     }
 }
 
-/// Why there is no connection, and what the user may do.
+/// Why there is no connection, with advice for the user.
 fn describe(address: SocketAddr, error: &ConnectionError) -> String {
     match error {
         ConnectionError::HandshakeTimeout => {

@@ -38,7 +38,7 @@ pub(super) struct Http3Codec {
     is_over: bool,
 }
 
-type Error = <ClientStream as Stages>::Error;
+type Http3Error = <ClientStream as Stages>::Error;
 
 impl Http3Codec {
     pub(super) fn new(exchange: Rc<Exchange>, request: Rc<Http3Request>, config: &Arc<http3::Config>) -> Self {
@@ -82,7 +82,7 @@ impl Http3Codec {
     }
 
     /// Reads until more bytes are needed, or to the end of the stream.
-    fn read(&mut self, input: &mut Input, reply: &mut Output<'_>, ended: bool) -> Result<bool, Error> {
+    fn read(&mut self, input: &mut Input, reply: &mut Output<'_>, ended: bool) -> Result<bool, Http3Error> {
         loop {
             let before = input.len();
             let step = if ended { self.stream.decode_eof(input, reply) } else { self.stream.decode(input, reply) };
@@ -99,14 +99,14 @@ impl Http3Codec {
 impl Codec for Http3Codec {
     type In = Http3Response;
     type Out = SendRequest;
-    type Error = Error;
+    type Error = Http3Error;
 
-    fn decode(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Http3Response>, Error> {
+    fn decode(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Http3Response>, Http3Error> {
         self.read(input, reply, false)?;
         Ok(Step::NeedMore)
     }
 
-    fn encode(&mut self, _: SendRequest, out: &mut Output<'_>) -> Result<(), Error> {
+    fn encode(&mut self, _: SendRequest, out: &mut Output<'_>) -> Result<(), Http3Error> {
         match &self.request.of_head {
             // The codec has to know that a length announces no body.
             Some(request) => {
@@ -120,7 +120,7 @@ impl Codec for Http3Codec {
         }
     }
 
-    fn decode_eof(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Http3Response>, Error> {
+    fn decode_eof(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Http3Response>, Http3Error> {
         if self.is_over {
             return Ok(Step::End);
         }

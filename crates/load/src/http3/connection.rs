@@ -1,4 +1,4 @@
-//! `Http3Requests`: the requests of one connection of a load over HTTP/3. A task opens their streams.
+//! `Http3Requests` and `RequestHandler`: the requests of one connection of a load over HTTP/3. A task opens their streams.
 //!
 //! Each request is a stream with a handler of its own. A handler that is done wakes the task, which opens as many streams as
 //! are free by then: one turn for all responses of a pass of the loop.
@@ -10,21 +10,21 @@ use std::future::{Future, poll_fn};
 use std::net::IpAddr;
 use std::pin::pin;
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
+use std::task::{Poll, Waker};
+use std::time::Instant;
 
 use tidegate::codec::mux::OpenError;
 use tidegate::engine::SessionError;
 use tidegate::http3::ErrorCode;
 use tidegate::quic::{Connection, ConnectionError, Direction};
-use tidegate::{CloseReason, task};
+use tidegate::{CloseReason, Context, Event, Handler, Outcome, task};
 
 use super::client::{Http3Client, OfQuic};
-use super::handler::RequestHandler;
+use super::codec::{Http3Codec, Http3Response, SendRequest};
 use crate::connection::Connector;
 use crate::request::Http3Request;
 use crate::role::Role;
-use crate::schedule::{Schedule, Waiter};
+use crate::schedule::{Schedule, TakesTurn, Waiter};
 use crate::worker::Worker;
 
 /// The requests of one connection.
@@ -153,7 +153,7 @@ impl Http3Requests {
     }
 
     /// Sends requests until all streams are in use, or waits until the next one is due.
-    fn fill(self: &Rc<Self>, connection: &Connection<OfQuic>, cx: &Context<'_>) -> Result<(), SessionError> {
+    fn fill(self: &Rc<Self>, connection: &Connection<OfQuic>, cx: &std::task::Context<'_>) -> Result<(), SessionError> {
         let now = Instant::now();
         while !self.is_ending.get() {
             let next = self.due.borrow_mut().pop_front();
@@ -192,7 +192,7 @@ impl Http3Requests {
             Some(schedule) => match schedule.take_due(now) {
                 None => {
                     self.waits.set(self.waits.get() + 1);
-                    schedule.wait_for_turn(Waiter::Http3(Rc::downgrade(self)));
+                    schedule.wait_for_turn(Waiter::Task(Rc::<Self>::downgrade(self)));
                     return true;
                 }
                 due => due,
@@ -236,32 +236,11 @@ impl Http3Requests {
         }
     }
 
-    /// A request is due. Returns `false` if another connection has to send it.
-    pub(crate) fn post(&self, due: Instant) -> bool {
-        self.waits.set(self.waits.get().saturating_sub(1));
-        if self.is_ending.get() {
-            return false;
-        }
-        if self.worker.budget.take(1) > 0 {
-            self.due.borrow_mut().push_back(Some(due));
-            self.wake();
-        }
-        true
-    }
-
     /// Lets the task of the connection look again.
     pub(crate) fn wake(&self) {
         if let Some(waker) = self.waker.take() {
             waker.wake();
         }
-    }
-
-    pub(super) fn role(&self) -> Role {
-        self.role
-    }
-
-    pub(super) fn timeout(&self) -> Duration {
-        self.worker.timeout
     }
 
     fn mark_held(&self) {
@@ -271,7 +250,7 @@ impl Http3Requests {
     }
 
     /// A response is complete.
-    pub(super) fn on_response(&self, is_good: bool, begun: Instant) {
+    fn on_response(&self, is_good: bool, begun: Instant) {
         if self.role == Role::Idle {
             if is_good {
                 self.connector.has_served.set(true);
@@ -289,12 +268,12 @@ impl Http3Requests {
     }
 
     /// A response does not come in time.
-    pub(super) fn on_late(&self) {
+    fn on_late(&self) {
         self.worker.exchange.stats.timed_out(1);
     }
 
     /// A request has no response.
-    pub(super) fn on_lost(&self, reason: &CloseReason, begun: Instant) {
+    fn on_lost(&self, reason: &CloseReason, begun: Instant) {
         let is_end = self.worker.has_ended() || matches!(reason, CloseReason::LoopEnded);
         match reason {
             // The load has ended. Requests in flight count as unanswered, not as errors.
@@ -320,8 +299,75 @@ impl Http3Requests {
     }
 }
 
+impl TakesTurn for Http3Requests {
+    fn post(&self, due: Instant) -> bool {
+        self.waits.set(self.waits.get().saturating_sub(1));
+        if self.is_ending.get() {
+            return false;
+        }
+        if self.worker.budget.take(1) > 0 {
+            self.due.borrow_mut().push_back(Some(due));
+            self.wake();
+        }
+        true
+    }
+}
+
 impl fmt::Debug for Http3Requests {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Http3Requests").field("in_flight", &self.in_flight).finish_non_exhaustive()
+    }
+}
+
+/// The handler of one request, on its stream.
+struct RequestHandler {
+    requests: Rc<Http3Requests>,
+    /// When it was sent, or was due with a rate.
+    begun: Instant,
+    is_answered: bool,
+}
+
+impl RequestHandler {
+    fn new(requests: Rc<Http3Requests>, begun: Instant) -> Self {
+        Self { requests, begun, is_answered: false }
+    }
+}
+
+impl Handler<Http3Codec> for RequestHandler {
+    type Post = ();
+
+    fn open(&mut self, cx: &mut Context<'_, Http3Codec>) -> Outcome<Http3Codec> {
+        if self.requests.role == Role::NeverRead {
+            cx.pause();
+        } else {
+            cx.deadline_after(self.requests.worker.timeout);
+        }
+        if let Err(error) = cx.send(SendRequest) {
+            return Outcome::fail(error);
+        }
+        cx.shutdown_write();
+        Outcome::Continue
+    }
+
+    fn message(&mut self, response: Http3Response, _: &mut Context<'_, Http3Codec>) -> Outcome<Http3Codec> {
+        self.is_answered = true;
+        self.requests.on_response(response.is_good, self.begun);
+        Outcome::Close
+    }
+
+    fn event(&mut self, event: Event<()>, cx: &mut Context<'_, Http3Codec>) -> Outcome<Http3Codec> {
+        match event {
+            Event::Deadline => {
+                self.requests.on_late();
+                Outcome::Reset(ErrorCode::REQUEST_CANCELLED.0)
+            }
+            event => event.by_default(cx),
+        }
+    }
+
+    fn closed(&mut self, reason: &CloseReason) {
+        if !self.is_answered {
+            self.requests.on_lost(reason, self.begun);
+        }
     }
 }

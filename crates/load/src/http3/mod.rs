@@ -1,9 +1,8 @@
-//! The codec, the handler and the connections of a load over HTTP/3.
+//! The codec and the connections of a load over HTTP/3.
 
 mod client;
 mod codec;
 mod connection;
-mod handler;
 
 pub(crate) use self::client::Http3Client;
 pub(crate) use self::connection::Http3Requests;

@@ -60,7 +60,7 @@ const ALLOWED: &[(&str, &[&str], &str)] = &[
     ),
     (
         "load",
-        &["connection", "http2::handler", "idle", "worker"],
+        &["connection", "http2::handler", "http3::connection", "idle", "worker"],
         "a thread makes its connections, of each kind, and they count their requests there",
     ),
     (
