@@ -119,7 +119,6 @@ fn router(notes: &Notes) -> Router {
                 }
             }))
         })
-        .post("/echo", async |request: Request| -> Body { request.into_body() })
         .post("/read", async move |mut request: Request| {
             let mut text = String::new();
             while let Some(piece) = request.body_mut().next().await {
@@ -175,12 +174,13 @@ fn requests_and_bodies_pass_both_ways() {
         assert!(pieces.contains("Transfer-Encoding: chunked\r\n"), "{pieces}");
         assert!(pieces.to_lowercase().ends_with("\r\n3\r\nebb\r\n0\r\nchecksum: 7\r\n\r\n"), "{pieces}");
         let body = "y".repeat(1_000_000);
-        let start = "POST /echo HTTP/1.1\r\nHost: a\r\nConnection: close\r\n";
+        let start = "POST /read HTTP/1.1\r\nHost: a\r\nConnection: close\r\n";
+        // The function answers once it has all of it.
         let known = proxy.exchange(&format!("{start}Content-Length: 1000000\r\n\r\n{body}"));
-        assert!(split(&known).1.contains(&body[..10_000]), "{}", split(&known).0);
+        assert!(split(&known).1 == body, "{}", split(&known).0);
         let chunked = format!("{start}Transfer-Encoding: chunked\r\n\r\nf4240\r\n{body}\r\n0\r\n\r\n");
         let received = proxy.exchange(&chunked);
-        assert_eq!(received.bytes().filter(|byte| *byte == b'y').count(), 1_000_000, "{}", split(&received).0);
+        assert!(split(&received).1 == body, "{}", split(&received).0);
     });
 }
 
