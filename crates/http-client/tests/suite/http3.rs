@@ -237,8 +237,7 @@ fn a_function_that_fails_cuts_its_response() {
     Stage::each(|stage| {
         let address = stage.serve(TransportLimits::default(), router(&Seen::default()));
         let client = stage.client();
-        let text =
-            stage.task(async move { client.get(format!("https://{address}/cut")).send().await?.text().await });
+        let text = stage.task(async move { client.get(format!("https://{address}/cut")).send().await?.text().await });
         assert!(matches!(&text, Err(ClientError::Body(_) | ClientError::Closed(_))), "{text:?}");
     });
 }
