@@ -386,7 +386,7 @@ impl Upstream {
     }
 
     /// Whether its connections carry streams in any case.
-    pub(super) fn has_streams_alone(&self) -> bool {
+    pub(super) fn has_streams(&self) -> bool {
         self.is_http2 || self.is_http3
     }
 

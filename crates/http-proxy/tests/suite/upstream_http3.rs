@@ -140,16 +140,19 @@ fn router(notes: &Notes) -> Router {
             }
             text
         })
-        .get("/ws", |upgrade: WebSocketUpgrade| {
-            upgrade.channel(async |mut channel| {
-                while let Some(message) = channel.recv().await? {
-                    if matches!(message, Message::Binary(_)) {
-                        channel.send(message)?;
-                    }
-                }
-                Ok::<_, Box<dyn std::error::Error>>(())
-            })
-        })
+        .get("/ws", echo)
+}
+
+/// Sends messages back.
+fn echo(upgrade: WebSocketUpgrade) -> Response {
+    upgrade.channel(async |mut channel| {
+        while let Some(message) = channel.recv().await? {
+            if matches!(message, Message::Binary(_)) {
+                channel.send(message)?;
+            }
+        }
+        Ok::<_, Box<dyn std::error::Error>>(())
+    })
 }
 
 /// Runs a scenario with a proxy and its upstream, on each backend.
