@@ -39,7 +39,7 @@ enum AltSvc {
 }
 
 impl Alternatives {
-    /// The port of HTTP/3 of an origin, unless QUIC rests.
+    /// The HTTP/3 port of an origin, unless QUIC rests.
     pub(super) fn port(&self, origin: &Origin, now: Instant) -> Option<u16> {
         let mut origins = self.0.borrow_mut();
         let key = key(origin);

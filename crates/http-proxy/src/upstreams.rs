@@ -663,7 +663,7 @@ fn connector(
     })
 }
 
-/// The settings of HTTP/3 to the upstreams of a set.
+/// The HTTP/3 settings for the upstreams of a set.
 #[cfg(feature = "http3")]
 fn http3_config(limits: &UpstreamLimits, mut config: Http3Config) -> Http3Config {
     config.limits.head_bytes_max = limits.head_bytes_max.min(http2::HEAD_BYTES_CEILING);

@@ -196,7 +196,7 @@ impl Connector {
         let by_tcp = Target { alternative: None, ..*target };
         let (mut quic, mut tcp) = (Some(self.connect_to_any(&by_quic)), None);
         let mut head_start = pin!(task::sleep(HEAD_START));
-        // The error of TCP, while QUIC may still connect.
+        // The TCP error, while QUIC may still connect.
         let mut lost = None;
         poll_fn(|cx| {
             if let Some(connecting) = &mut quic

@@ -179,7 +179,7 @@ impl UpstreamSession {
         }
     }
 
-    /// A stream, as soon as the server permits one more; and an end of waiting if the task is woken in vain.
+    /// A stream, as soon as the server permits one more. HTTP/2 connections are asked again in each turn of the loop.
     pub(super) fn poll_open(&self, cx: &mut Context<'_>) -> Poll<Result<StreamChannel, OpenFailure>> {
         let opened = match &self.version {
             SessionVersion::Http2(http2) => Poll::Ready(http2.open(false).map(StreamChannel::Http2)),
@@ -311,5 +311,5 @@ impl<C: ExchangeCodec, P> Drop for DiscardedStream<C, P> {
 }
 
 /// How many streams a server permits whose settings have not come yet. One that permits fewer refuses the others, which are
-/// sent again. A server of HTTP/3 permits one stream after the other, and its number is not known.
+/// sent again. An HTTP/3 server permits one stream after the other, and does not announce how many.
 pub(super) const STREAMS_ASSUMED: usize = 100;
