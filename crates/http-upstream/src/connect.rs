@@ -133,12 +133,17 @@ impl Connector {
     }
 
     /// Whether connections to targets of [`Versions::Http3`] are made.
+    #[cfg(feature = "http3")]
     #[must_use]
     pub fn has_http3(&self) -> bool {
-        #[cfg(feature = "http3")]
-        return self.http3.is_some();
-        #[cfg(not(feature = "http3"))]
-        return false;
+        self.http3.is_some()
+    }
+
+    /// Whether connections to targets of [`Versions::Http3`] are made: there are none.
+    #[cfg(not(feature = "http3"))]
+    #[must_use]
+    pub fn has_http3(&self) -> bool {
+        false
     }
 
     /// Whether connections of `https` offer HTTP/2.

@@ -91,10 +91,11 @@ impl UpstreamSession {
     /// Whether it is an HTTP/3 connection.
     #[must_use]
     pub fn is_http3(&self) -> bool {
-        #[cfg(feature = "http3")]
-        return self.http3().is_some();
-        #[cfg(not(feature = "http3"))]
-        return false;
+        match &self.version {
+            SessionVersion::Http2(_) => false,
+            #[cfg(feature = "http3")]
+            SessionVersion::Http3(_) => true,
+        }
     }
 
     /// How many streams have a place.
