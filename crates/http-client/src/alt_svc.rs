@@ -39,7 +39,7 @@ enum AltSvc {
 }
 
 impl Alternatives {
-    /// The port of HTTP/3 of an origin, unless QUIC rests.
+    /// The HTTP/3 port of an origin, unless QUIC rests.
     pub(super) fn port(&self, origin: &Origin, now: Instant) -> Option<u16> {
         let mut origins = self.0.borrow_mut();
         let key = key(origin);
@@ -100,8 +100,7 @@ fn key(origin: &Origin) -> (Box<str>, u16) {
 
 /// RFC 7838 §3. Alternatives that cannot be read, or used, are passed over.
 fn parse(value: &[u8], origin: &Origin) -> AltSvc {
-    let entries = split(value, b',');
-    entries.filter_map(|entry| alternative(entry, origin)).next().unwrap_or(AltSvc::None)
+    split(value, b',').find_map(|entry| alternative(entry, origin)).unwrap_or(AltSvc::None)
 }
 
 /// HTTP/3 at the host of the origin.

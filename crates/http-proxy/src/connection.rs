@@ -162,7 +162,7 @@ impl<C: ExchangeCodec> Drop for ChannelConnection<C> {
 
 /// Whether an upstream may speak HTTP/2 or HTTP/3.
 pub(super) fn may_be_http2(shared: &Shared, upstream: &Upstream) -> bool {
-    upstream.has_streams_alone() || (upstream.is_secure && shared.connector.offers_http2())
+    upstream.has_streams() || (upstream.is_secure && shared.connector.offers_http2())
 }
 
 /// Connects to an upstream, for a request of a client or one of the proxy's own. One that `needs_http1` does not get an

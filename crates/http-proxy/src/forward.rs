@@ -331,16 +331,15 @@ impl LoopUpstreams {
         let RequestContext { request, plan, options, interims, .. } = *context;
         let failed = Stop::of_failure;
         let is_new = Reuse::default();
-        let is_translated = lease.upstream.has_streams_alone() && plan.is_websocket_of_http1();
+        let is_translated = lease.upstream.has_streams() && plan.is_websocket_of_http1();
         let handshake_answer = if is_translated { answer_to(request.head()) } else { None };
         let mut outgoing = plan.outgoing(request, lease.addressee(), options, false).map_err(Stop::Client)?;
         // If the upstream speaks neither HTTP/1.1 nor is asked which version it speaks.
-        let is_extended =
-            lease.upstream.has_streams_alone() && (plan.handshake.is_some() || handshake_answer.is_some());
+        let is_extended = lease.upstream.has_streams() && (plan.handshake.is_some() || handshake_answer.is_some());
         let needs_http1 = plan.needs_http1 && !is_extended;
         let (mut connection, is_pooled) = match pooled {
             Some(connection) => (connection, true),
-            None if needs_http1 && lease.upstream.has_streams_alone() => {
+            None if needs_http1 && lease.upstream.has_streams() => {
                 return Err(failed(&lease, Failure::NoTunnel, is_new));
             }
             None => match Box::pin(self.connect(&lease.upstream, context, needs_http1)).await {

@@ -371,7 +371,7 @@ impl Upstream {
     }
 
     /// Whether its connections carry streams in any case.
-    pub(super) fn has_streams_alone(&self) -> bool {
+    pub(super) fn has_streams(&self) -> bool {
         self.is_http2 || self.is_http3
     }
 
@@ -668,7 +668,7 @@ fn connector(
     })
 }
 
-/// The settings of HTTP/3 to the upstreams of a set.
+/// The HTTP/3 settings for the upstreams of a set.
 #[cfg(feature = "http3")]
 fn http3_config(limits: &UpstreamLimits, mut config: Http3Config) -> Http3Config {
     config.limits.head_bytes_max = limits.head_bytes_max.min(http2::HEAD_BYTES_CEILING);

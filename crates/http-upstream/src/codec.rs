@@ -29,6 +29,9 @@ pub trait ExchangeCodec: Pipeline<In = Incoming, Out = Outgoing> + Sized {
     /// The HTTP/1.1 codec; `None` for a stream, which carries one exchange.
     fn http1(&self) -> Option<&Client>;
 
+    /// Whether the sending side of the channel ends behind a request: the end of the message is that of its stream.
+    const ENDS_WITH_REQUEST: bool = false;
+
     /// Whether request and response are complete.
     fn is_complete(&self) -> bool {
         self.is_reusable()
@@ -283,6 +286,8 @@ impl ExchangeCodec for tidegate_http3::ClientStream {
     fn http1(&self) -> Option<&Client> {
         None
     }
+
+    const ENDS_WITH_REQUEST: bool = true;
 
     fn is_complete(&self) -> bool {
         self.codec().status().is_finished

@@ -133,12 +133,17 @@ impl Connector {
     }
 
     /// Whether connections to targets of [`Versions::Http3`] are made.
+    #[cfg(feature = "http3")]
     #[must_use]
     pub fn has_http3(&self) -> bool {
-        #[cfg(feature = "http3")]
-        return self.http3.is_some();
-        #[cfg(not(feature = "http3"))]
-        return false;
+        self.http3.is_some()
+    }
+
+    /// Whether connections to targets of [`Versions::Http3`] are made: there are none.
+    #[cfg(not(feature = "http3"))]
+    #[must_use]
+    pub fn has_http3(&self) -> bool {
+        false
     }
 
     /// Whether connections of `https` offer HTTP/2.
@@ -196,7 +201,7 @@ impl Connector {
         let by_tcp = Target { alternative: None, ..*target };
         let (mut quic, mut tcp) = (Some(self.connect_to_any(&by_quic)), None);
         let mut head_start = pin!(task::sleep(HEAD_START));
-        // The error of TCP, while QUIC may still connect.
+        // The TCP error, while QUIC may still connect.
         let mut lost = None;
         poll_fn(|cx| {
             if let Some(connecting) = &mut quic

@@ -91,10 +91,11 @@ impl UpstreamSession {
     /// Whether it is an HTTP/3 connection.
     #[must_use]
     pub fn is_http3(&self) -> bool {
-        #[cfg(feature = "http3")]
-        return self.http3().is_some();
-        #[cfg(not(feature = "http3"))]
-        return false;
+        match &self.version {
+            SessionVersion::Http2(_) => false,
+            #[cfg(feature = "http3")]
+            SessionVersion::Http3(_) => true,
+        }
     }
 
     /// How many streams have a place.
@@ -179,7 +180,7 @@ impl UpstreamSession {
         }
     }
 
-    /// A stream, as soon as the server permits one more; and an end of waiting if the task is woken in vain.
+    /// A stream, as soon as the server permits one more. HTTP/2 connections are asked again in each turn of the loop.
     pub(super) fn poll_open(&self, cx: &mut Context<'_>) -> Poll<Result<StreamChannel, OpenFailure>> {
         let opened = match &self.version {
             SessionVersion::Http2(http2) => Poll::Ready(http2.open(false).map(StreamChannel::Http2)),
@@ -311,5 +312,5 @@ impl<C: ExchangeCodec, P> Drop for DiscardedStream<C, P> {
 }
 
 /// How many streams a server permits whose settings have not come yet. One that permits fewer refuses the others, which are
-/// sent again. A server of HTTP/3 permits one stream after the other, and its number is not known.
+/// sent again. An HTTP/3 server permits one stream after the other, and does not announce how many.
 pub(super) const STREAMS_ASSUMED: usize = 100;

@@ -34,6 +34,12 @@ fn router(seen: &Seen) -> Router {
                 Ok(writer.trailers(trailers)?)
             }))
         })
+        .get("/cut", || {
+            http::Response::new().body(Body::produce(async |writer| {
+                writer.write(b"ebb".to_vec()).await?;
+                Err("the function fails".into())
+            }))
+        })
         .get("/endless", move || {
             let seen = of_endless.clone();
             http::Response::new().body(Body::produce(async move |writer| {
@@ -227,6 +233,16 @@ fn a_response_that_is_reset_is_no_whole_one() {
 }
 
 #[test]
+fn a_function_that_fails_cuts_its_response() {
+    Stage::each(|stage| {
+        let address = stage.serve(TransportLimits::default(), router(&Seen::default()));
+        let client = stage.client();
+        let text = stage.task(async move { client.get(format!("https://{address}/cut")).send().await?.text().await });
+        assert!(matches!(&text, Err(ClientError::Body(_) | ClientError::Closed(_))), "{text:?}");
+    });
+}
+
+#[test]
 fn a_rejected_request_is_sent_again_whatever_its_method_is() {
     Stage::each(|stage| {
         let address = stage.serve_script(|_, request| match request {
@@ -336,11 +352,7 @@ fn a_server_that_vanishes_is_noticed_and_a_slow_one_is_waited_for() {
     let mut asking = stage.with(1, |event_loop| {
         event_loop.spawn(async move { client.get(format!("https://{address}/slow")).send().await.map(drop) })
     });
-    let mut turns = 0;
-    stage.run_until(|| {
-        turns += 1;
-        turns > 50
-    });
+    stage.run_for(Duration::from_secs(1));
     stage.partition();
     stage.run_until(|| asking.is_finished());
     let result = stage.task(async move { (&mut asking).await.expect("a result") });

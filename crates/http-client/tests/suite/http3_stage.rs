@@ -70,6 +70,12 @@ impl Stage {
         network.partition(&network.host(IPS[0]), &network.host(IPS[1]));
     }
 
+    /// Lets some time of the network pass.
+    pub(crate) fn run_for(&self, time: Duration) {
+        let Hosts::Network(network, _) = &self.hosts else { panic!("the time of drivers is real") };
+        network.run_for(time);
+    }
+
     pub(crate) fn with<T>(&mut self, number: usize, act: impl FnOnce(&mut EventLoop) -> T) -> T {
         match &mut self.hosts {
             Hosts::Loops(loops) => act(&mut loops[number]),
@@ -173,6 +179,13 @@ pub(crate) fn configs() -> (tls::ServerConfig, tls::ClientConfig) {
     roots.add(made.cert.der().clone()).expect("a certificate");
     let server = tls::ServerConfig::builder(&provider, certificates).build().expect("valid");
     (server, tls::ClientConfig::builder(&provider, roots).expect("roots").build().expect("valid"))
+}
+
+/// A loop cannot be dropped with the values of its thread.
+impl Drop for Stage {
+    fn drop(&mut self) {
+        NETWORK.set(None);
+    }
 }
 
 /// The answer of a scripted server to a request.
