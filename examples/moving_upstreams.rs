@@ -100,7 +100,8 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 fn check() -> Result<(), Box<dyn Error>> {
-    let service = |name: &'static str| Server::bind("127.0.0.1:0")?.loops(1).start(move || Router::new().fallback(move || name));
+    let service =
+        |name: &'static str| Server::bind("127.0.0.1:0")?.loops(1).start(move || Router::new().fallback(move || name));
     let (first, second) = (service("first")?, service("second")?);
     let (server, handle) = gateway("127.0.0.1:0")?;
     let port = |service: &ServerHandle| service.address().ip().map_or(0, |address| address.port());

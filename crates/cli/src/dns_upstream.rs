@@ -25,7 +25,9 @@ impl DnsUpstream {
 
     /// The server, with the configuration of [`tls`] if it is one over TLS.
     pub(crate) fn server(&self, tls: Option<&ClientConfig>) -> NameServer {
-        let (Some(name), Some(tls)) = (self.tls_name.clone(), tls.cloned()) else { return NameServer::at(self.address) };
+        let (Some(name), Some(tls)) = (self.tls_name.clone(), tls.cloned()) else {
+            return NameServer::at(self.address);
+        };
         let make = move || Ok(Over::new(tls.connect(&name)?, ClientCodec::default()));
         NameServer::over(Client::at(self.address), make)
     }
@@ -106,8 +108,17 @@ mod tests {
             assert_eq!(text.parse::<DnsUpstream>().map(|server| server.to_string()).as_deref(), Ok(expected));
         }
         for text in [
-            "", "dns.example", "192.0.2.53:", "192.0.2.53:0", "192.0.2.53:x", "0.0.0.0", "[::]:53", "192.0.2.53#a",
-            "tls://", "tls://dns.example", "https://192.0.2.53",
+            "",
+            "dns.example",
+            "192.0.2.53:",
+            "192.0.2.53:0",
+            "192.0.2.53:x",
+            "0.0.0.0",
+            "[::]:53",
+            "192.0.2.53#a",
+            "tls://",
+            "tls://dns.example",
+            "https://192.0.2.53",
         ] {
             assert!(text.parse::<DnsUpstream>().is_err(), "{text}");
         }

@@ -722,7 +722,10 @@ mod tests {
 
     #[test]
     fn an_address_that_stays_keeps_its_health() {
-        let upstreams = Upstreams::new(["http://10.0.0.1"]).unwrap();
+        // With a resolver of its own, a set looks up nothing as it is built.
+        let upstreams = Upstreams::builder().server("http://app.test".parse().unwrap());
+        let upstreams = upstreams.resolver(tidegate_engine::SystemResolver).build().unwrap();
+        upstreams.0.servers.set_addresses(&upstreams.0, &[(0, vec![address(1)])]);
         let first = upstreams.0.members()[0].clone();
         let generation = upstreams.0.generation();
         upstreams.0.servers.set_addresses(&upstreams.0, &[(0, vec![address(1), address(2), address(2)])]);

@@ -4,22 +4,12 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{ArgGroup, Args, ValueEnum};
+use clap::{ArgGroup, Args};
 use tidegate::Backend;
 
 use super::results::HttpVersion;
 use super::sources::RequestSource;
-use super::url::Url;
-
-/// Resolves the name of the host.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-pub(crate) enum ResolverName {
-    /// That of Tidegate.
-    #[default]
-    Dns,
-    /// That of the system.
-    System,
-}
+use super::url::{ResolverName, Url};
 
 /// The flags of `load`.
 #[derive(Debug, Clone, Args)]

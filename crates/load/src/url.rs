@@ -5,12 +5,12 @@ use std::io;
 use std::net::{SocketAddr, SocketAddrV6};
 use std::str::FromStr;
 
+use clap::ValueEnum;
 use tidegate::dns::HostResolver;
 use tidegate::engine::{Resolve as _, SystemResolver};
 use tidegate::sys::parse_zoned;
 use tidegate::{Backend, EventLoop};
 
-use super::options::ResolverName;
 use super::results::Protocol;
 
 /// `http://HOST[:PORT][/TARGET]` or the same with `https`, `ws` or `wss`, parsed; or
@@ -28,6 +28,16 @@ pub(crate) struct Url {
     protocol: Protocol,
     login: Login,
     database: u32,
+}
+
+/// Resolves the name of the host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(crate) enum ResolverName {
+    /// That of Tidegate.
+    #[default]
+    Dns,
+    /// That of the system.
+    System,
 }
 
 /// The user and the password in a URL of Redis.

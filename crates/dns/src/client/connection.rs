@@ -42,11 +42,7 @@ impl<P: ResponsePipeline> Handler<P> for ServerConnection {
         Outcome::Continue
     }
 
-    fn event(
-        &mut self,
-        event: Event<EncodedMessage>,
-        cx: &mut Context<'_, P, EncodedMessage>,
-    ) -> Outcome<P> {
+    fn event(&mut self, event: Event<EncodedMessage>, cx: &mut Context<'_, P, EncodedMessage>) -> Outcome<P> {
         match event {
             Event::Posted(message) => {
                 cx.deadline_after(IDLE);

@@ -32,8 +32,8 @@ use tidegate_engine::{DatagramChannel, task};
 
 use self::connection::ServerConnection;
 pub use self::host_resolver::HostResolver;
-pub use self::name_server::{NameServer, ResponsePipeline};
 use self::name_server::ServerState;
+pub use self::name_server::{NameServer, ResponsePipeline};
 use self::sockets::Sockets;
 use self::timer::Timer;
 use crate::hosts::Hosts;

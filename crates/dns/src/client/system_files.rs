@@ -32,7 +32,7 @@ struct FilesState {
     contents: Option<Arc<FileContents>>,
 }
 
-/// What was read, and the cache of the answers of its servers.
+/// The content of the files, and a cache for its servers.
 #[derive(Debug)]
 pub(super) struct FileContents {
     pub(super) conf: ResolvConf,

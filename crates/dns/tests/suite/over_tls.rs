@@ -20,7 +20,7 @@ fn resolver(client: &Client, tls: ClientConfig) -> StubResolver {
 }
 
 #[test]
-fn queries_go_over_tls_and_a_certificate_that_nobody_vouches_for_gets_none() {
+fn queries_go_over_tls_and_a_server_of_another_authority_gets_none() {
     let provider = Provider::ring();
     let made = rcgen::generate_simple_self_signed(["dns.example".to_owned()]).expect("a certificate");
     let key = made.signing_key.serialize_pem();

@@ -136,17 +136,17 @@ pub fn set_default_resolver(resolver: Option<NameResolver>) {
     *DEFAULT.write().unwrap_or_else(PoisonError::into_inner) = of_caller;
 }
 
-fn default_resolver() -> Option<Arc<Shared>> {
+fn default_resolver() -> Option<Arc<SharedResolver>> {
     DEFAULT.read().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
-type Shared = dyn Resolve + Send + Sync;
+type SharedResolver = dyn Resolve + Send + Sync;
 
-static DEFAULT: RwLock<Option<Arc<Shared>>> = RwLock::new(None);
+static DEFAULT: RwLock<Option<Arc<SharedResolver>>> = RwLock::new(None);
 
 /// A resolver without its type, for all loops: one of the caller's, or the [`DefaultResolver`].
 #[derive(Clone, Default)]
-pub struct NameResolver(Option<Arc<Shared>>);
+pub struct NameResolver(Option<Arc<SharedResolver>>);
 
 impl NameResolver {
     /// This resolver.

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tidegate::dns::server::{DnsServer, Responder, Response};
-use tidegate::dns::{HostResolver, NameServer, Name, Question, Rdata, Record, RecordType, ResponseCode};
+use tidegate::dns::{HostResolver, Name, NameServer, Question, Rdata, Record, RecordType, ResponseCode};
 use tidegate::http::proxy::{Proxy, Upstreams};
 use tidegate::http::{Client, Router, Server};
 use tidegate::{Backend, EventLoop, ServerHandle};

@@ -30,7 +30,7 @@ const ALLOWED: &[(&str, &[&str], &str)] = &[
     ),
     (
         "dns",
-        &["client", "client::connection", "client::sockets", "client::timer"],
+        &["client", "client::connection", "client::name_server", "client::sockets", "client::timer"],
         "the resolver of a loop holds the state, and each file runs a part of it",
     ),
     (
