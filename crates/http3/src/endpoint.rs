@@ -18,9 +18,10 @@ use std::time::{Duration, Instant};
 
 use tidegate_codec::mux::{OpenError, ResetCause};
 use tidegate_codec::{
-    Datagram, DatagramError, Direction, Handshake, ReadEnd, SessionCounts, SessionEvent, SessionNumber, StreamEndpoint, StreamNumber,
-    Transmits, WriteRefused,
+    Datagram, DatagramError, Direction, Handshake, ReadEnd, SessionCounts, SessionEvent, SessionNumber, StreamEndpoint,
+    StreamNumber, Transmits, WriteRefused,
 };
+use tidegate_http_stream::Priority;
 
 use crate::connection::{Admission, Connection, ConnectionRole, Event};
 use crate::error::{Error, ErrorCode, Violation};
@@ -173,8 +174,7 @@ impl<E: StreamEndpoint> Endpoint<E> {
             ConnectionRole::Client => Connection::client(self.config.clone()),
         };
         let (unsent, requests) = (Vec::new(), HashMap::new());
-        let added =
-            Session { connection, control, unsent, requests, idle_since: now, timer: None, is_ending: false };
+        let added = Session { connection, control, unsent, requests, idle_since: now, timer: None, is_ending: false };
         self.sessions.insert(session, Box::new(added));
         if self.role == ConnectionRole::Server {
             self.set_timer(session, now.checked_add(self.config.limits().idle_timeout));

@@ -233,7 +233,8 @@ impl SessionTables {
     }
 
     pub(super) fn memory_bytes(&self) -> usize {
-        self.streams.capacity() * size_of::<Stream>() + (self.reads.capacity() + self.writes.iter().map(VecDeque::capacity).sum::<usize>()) * 4
+        self.streams.capacity() * size_of::<Stream>()
+            + (self.reads.capacity() + self.writes.iter().map(VecDeque::capacity).sum::<usize>()) * 4
     }
 }
 

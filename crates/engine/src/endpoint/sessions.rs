@@ -21,7 +21,9 @@ use std::sync::Arc;
 
 use tidegate_buffer::{Outbound, Pool, Slice};
 use tidegate_codec::mux::{OpenError, ResetCause};
-use tidegate_codec::{Direction, Handshake, ReadEnd, SessionCounts, SessionEvent, SessionNumber, StreamEndpoint, StreamNumber};
+use tidegate_codec::{
+    Direction, Handshake, ReadEnd, SessionCounts, SessionEvent, SessionNumber, StreamEndpoint, StreamNumber,
+};
 use tidegate_sys::{Address, Token};
 
 use super::session_tables::{Session, SessionStreams, SessionTables, Stream};
