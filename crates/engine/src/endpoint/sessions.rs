@@ -451,7 +451,7 @@ impl<E: StreamEndpoint + 'static> SessionsEntry<E> {
         Some(SessionInfo { id: session_id(number.0, session.link), age, about })
     }
 
-    /// Counts what the protocol has counted since.
+    /// Adds the protocol's counts since the last call.
     fn count(&mut self, core: &mut Core) {
         let counts = self.base.endpoint.counts();
         if counts != self.counted {

@@ -48,9 +48,7 @@ fn an_idle_connection_has_little_memory() {
     let at_once = TransportLimits { bidirectional_initial: 100, ..usual.clone() };
     let bytes = [idle_bytes(&usual, 0), idle_bytes(&usual, 60), idle_bytes(&usual, 300), idle_bytes(&at_once, 0)];
     let [idle, after_60, after_300, of_100] = bytes;
-    println!(
-        "idle: {idle}; after 60 requests: {after_60}; after 300: {after_300}; with 100 streams at once: {of_100}"
-    );
+    println!("idle: {idle}; after 60 requests: {after_60}; after 300: {after_300}; with 100 streams at once: {of_100}");
     // The table of streams that the peer may open is a part of it.
     assert!(of_100 > idle, "{bytes:?}");
     assert!(idle < 24_000 && after_60 < 26_000 && after_300 < 26_000, "{bytes:?}");
