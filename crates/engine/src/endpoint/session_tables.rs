@@ -28,6 +28,7 @@ pub(super) struct Session {
     pub(super) services: SessionStreams,
     /// The address that was admitted: that of the peer may change.
     pub(super) admitted: IpAddr,
+    /// When it was established.
     pub(super) since: Instant,
     /// The places of its streams.
     pub(super) streams: HashMap<u64, u32>,

@@ -78,12 +78,12 @@ impl RawClient {
     /// Sends frames in a packet of its own, after the handshake.
     pub(crate) fn send(&mut self, frames: &[u8]) {
         let packet = self.packet(2, frames);
-        self.receive_at_server(packet);
+        self.receive_at_server(&packet);
     }
 
     /// Sends bytes as they are.
     pub(crate) fn send_raw(&mut self, bytes: &[u8]) {
-        self.receive_at_server(bytes.to_vec());
+        self.receive_at_server(bytes);
     }
 
     /// Time passes.
@@ -110,7 +110,7 @@ impl RawClient {
                 frame.extend(piece);
                 self.crypto_sent[level] += piece.len();
                 let packet = self.packet(level, &frame);
-                self.receive_at_server(packet);
+                self.receive_at_server(&packet);
             }
             match change {
                 Some(KeyChange::Handshake { keys }) => self.keys[1] = Some(keys),
@@ -161,9 +161,9 @@ impl RawClient {
         packet
     }
 
-    fn receive_at_server(&mut self, bytes: Vec<u8>) {
+    fn receive_at_server(&mut self, bytes: &[u8]) {
         let source = SocketAddr::from(([192, 0, 2, 7], self.port));
-        self.endpoint.handle_datagram(Datagram::new(self.pool.copy(&bytes), source), self.now);
+        self.endpoint.handle_datagram(Datagram::new(self.pool.copy(bytes), source), self.now);
         self.take_transmits();
     }
 
