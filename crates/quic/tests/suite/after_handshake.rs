@@ -216,6 +216,7 @@ fn a_new_address_gets_little_until_it_is_validated() {
     let written = client.endpoint.write(number, &vec![9; 100_000]).expect("it is open");
     assert!(written > 0);
     client.pass(Duration::from_millis(1));
+    assert!(client.received.contains(&0x1a), "PATH_CHALLENGE: {:?}", client.received);
     let streams = client.received.iter().filter(|kind| (8..=0xf).contains(*kind)).count();
     assert!(streams <= 2, "{streams} STREAM frames to an address that is not validated");
 }
