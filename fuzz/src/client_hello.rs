@@ -14,7 +14,10 @@ pub fn client_hello(data: &[u8]) {
         match read_client_hello(&wire[..end], HELLO_BYTES_MAX) {
             Ok(ClientHello::NeedMore(bytes)) => {
                 assert!(bytes > end && bytes <= HELLO_BYTES_MAX, "{bytes} of {end}");
-                assert!(bytes <= wire.len() || !matches!(whole, Ok(ClientHello::Complete(_))), "it was complete before");
+                assert!(
+                    bytes <= wire.len() || !matches!(whole, Ok(ClientHello::Complete(_))),
+                    "it was complete before"
+                );
             }
             Ok(complete) => assert_eq!(Ok(&complete), whole.as_ref(), "bytes behind it do not matter"),
             Err(_) => assert!(whole.is_err(), "{end}: an error stays one"),

@@ -31,12 +31,12 @@ pub fn quic(data: &[u8]) {
         match kind {
             0 => {
                 let length = choices.below(64);
-                server.receive(choices.take(length).to_vec(), port);
+                server.receive(choices.take(length), port);
             }
             1 => {
                 let length = choices.below(256);
                 let frames = choices.take(length);
-                server.receive(initial(port as u8, packet_number, frames), port);
+                server.receive(&initial(port as u8, packet_number, frames), port);
             }
             2 => {
                 let length = 1 + choices.below(64);
@@ -44,7 +44,7 @@ pub fn quic(data: &[u8]) {
                 let id = server.ids.get(&port).copied().unwrap_or_default();
                 packet.insert(0, 0x40);
                 packet.splice(1..1, id);
-                server.receive(packet, port);
+                server.receive(&packet, port);
             }
             _ => server.pass(Duration::from_millis(10 << choices.below(12))),
         }
@@ -74,10 +74,10 @@ impl Peerless {
         Self { endpoint, pool: Pool::new(), now: Instant::now(), received, sent, ids }
     }
 
-    fn receive(&mut self, bytes: Vec<u8>, port: u16) {
+    fn receive(&mut self, bytes: &[u8], port: u16) {
         *self.received.entry(port).or_default() += bytes.len();
         let source = SocketAddr::from(([192, 0, 2, 7], port));
-        self.endpoint.handle_datagram(Datagram::new(self.pool.copy(&bytes), source), self.now);
+        self.endpoint.handle_datagram(Datagram::new(self.pool.copy(bytes), source), self.now);
         self.send();
     }
 
@@ -88,9 +88,8 @@ impl Peerless {
     }
 
     fn send(&mut self) {
-        while let Some(event) = self.endpoint.poll_event(self.now) {
-            panic!("no handshake is complete: {event:?}");
-        }
+        let event = self.endpoint.poll_event(self.now);
+        assert!(event.is_none(), "no handshake is complete: {event:?}");
         let mut transmits = Transmits::new(&self.pool);
         self.endpoint.poll_transmit(self.now, &mut transmits);
         while let Some(transmit) = transmits.pop() {

@@ -164,7 +164,7 @@ impl SessionCounts {
         }
     }
 
-    /// Adds what has changed from `before` to `now`.
+    /// Adds the differences between `before` and `now`.
     pub fn add_change(&mut self, before: &Self, now: &Self) {
         let mut numbers = self.numbers();
         for ((number, before), now) in numbers.iter_mut().zip(before.numbers()).zip(now.numbers()) {

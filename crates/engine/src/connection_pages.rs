@@ -3,6 +3,7 @@
 //! A page has the connections of some slots. If endpoints with sessions are among them, pages with their sessions follow.
 
 use std::ops::Range;
+use std::time::Duration;
 
 use crate::inspection::{ConnectionCursor, ConnectionInfo, ConnectionPage, Description, SLOTS_PER_REQUEST};
 use crate::loop_core::Core;
@@ -16,7 +17,7 @@ impl Core {
         let next = (to < end).then_some(ConnectionCursor { slot: to, session: None });
         if let Some(first) = cursor.session {
             let last = first.saturating_add(SLOTS_PER_REQUEST);
-            let connections = self.sessions_between(event_loop, from..to, first..last);
+            let connections = self.sessions_between(event_loop, &(from..to), &(first..last));
             let is_over = last >= self.sessions.end();
             let next = if is_over { next } else { Some(ConnectionCursor { slot: from, session: Some(last) }) };
             return ConnectionPage { connections, next };
@@ -35,7 +36,7 @@ impl Core {
     }
 
     /// Describes the sessions with these numbers on the loop, of the endpoints in some slots.
-    fn sessions_between(&self, event_loop: usize, slots: Range<u32>, links: Range<u32>) -> Vec<ConnectionInfo> {
+    fn sessions_between(&self, event_loop: usize, slots: &Range<u32>, links: &Range<u32>) -> Vec<ConnectionInfo> {
         let mut connections = Vec::new();
         for (_, entry) in self.slots.iter_between(slots.start, slots.end) {
             entry.describe_sessions(self, links.clone(), &mut |session| {
@@ -47,7 +48,7 @@ impl Core {
 }
 
 impl ConnectionInfo {
-    fn new(event_loop: usize, id: u64, age: std::time::Duration, about: Description) -> Self {
+    fn new(event_loop: usize, id: u64, age: Duration, about: Description) -> Self {
         Self {
             event_loop,
             id,

@@ -23,9 +23,10 @@ use std::time::{Duration, Instant};
 use foldhash::{HashMap, HashMapExt};
 use tidegate_codec::mux::{OpenError, ResetCause};
 use tidegate_codec::{
-    Datagram, DatagramError, Direction, Handshake, ReadEnd, SessionCounts, SessionEvent, SessionNumber, StreamEndpoint, StreamNumber,
-    Transmits, WriteRefused,
+    Datagram, DatagramError, Direction, Handshake, ReadEnd, SessionCounts, SessionEvent, SessionNumber, StreamEndpoint,
+    StreamNumber, Transmits, WriteRefused,
 };
+use tidegate_http_stream::Priority;
 
 use crate::connection::{Admission, Connection, ConnectionRole, Event};
 use crate::error::{Error, ErrorCode, Violation};

@@ -12,7 +12,8 @@ use bytes::BytesMut;
 use tidegate_buffer::{Datagram, DatagramError, DatagramErrorReason, LocalAddress, Payload, Transmit, Transmits};
 use tidegate_codec::mux::{OpenError, ResetCause};
 use tidegate_codec::{
-    Direction, Handshake, ReadEnd, SessionCounts, SessionEvent, SessionNumber, StreamEndpoint, StreamNumber, WriteRefused,
+    Direction, Handshake, ReadEnd, SessionCounts, SessionEvent, SessionNumber, StreamEndpoint, StreamNumber,
+    WriteRefused,
 };
 use tidegate_engine::EndpointLimits;
 

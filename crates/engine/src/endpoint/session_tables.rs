@@ -29,6 +29,7 @@ pub(super) struct Session {
     pub(super) services: SessionStreams,
     /// The address that was admitted: that of the peer may change.
     pub(super) admitted: IpAddr,
+    /// When it was established.
     pub(super) since: Instant,
     /// The places of its streams.
     pub(super) streams: HashMap<u64, u32>,
@@ -234,7 +235,8 @@ impl SessionTables {
     }
 
     pub(super) fn memory_bytes(&self) -> usize {
-        self.streams.capacity() * size_of::<Stream>() + (self.reads.capacity() + self.writes.iter().map(VecDeque::capacity).sum::<usize>()) * 4
+        self.streams.capacity() * size_of::<Stream>()
+            + (self.reads.capacity() + self.writes.iter().map(VecDeque::capacity).sum::<usize>()) * 4
     }
 }
 

@@ -21,7 +21,9 @@ use std::sync::Arc;
 
 use tidegate_buffer::{Outbound, Pool, Slice};
 use tidegate_codec::mux::{OpenError, ResetCause};
-use tidegate_codec::{Direction, Handshake, ReadEnd, SessionCounts, SessionEvent, SessionNumber, StreamEndpoint, StreamNumber};
+use tidegate_codec::{
+    Direction, Handshake, ReadEnd, SessionCounts, SessionEvent, SessionNumber, StreamEndpoint, StreamNumber,
+};
 use tidegate_sys::{Address, Token};
 
 use super::session_tables::{Session, SessionStreams, SessionTables, Stream};
@@ -459,7 +461,7 @@ impl<E: StreamEndpoint + 'static> SessionsEntry<E> {
         Some(SessionInfo { id: session_id(number.0, session.link), age, about })
     }
 
-    /// Counts what the protocol has counted since.
+    /// Adds the protocol's counts since the last call.
     fn count(&mut self, core: &mut Core) {
         let counts = self.base.endpoint.counts();
         if counts != self.counted {

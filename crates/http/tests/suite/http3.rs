@@ -350,7 +350,8 @@ fn requests_that_are_stopped_at_once_end_the_connection() {
             let sender = peer.clone();
             stage.task(async move {
                 for _ in 0..400 {
-                    let Ok(mut channel) = sender.connection.open_when_allowed(quic::Direction::Bidirectional, RAW).await
+                    let Ok(mut channel) =
+                        sender.connection.open_when_allowed(quic::Direction::Bidirectional, RAW).await
                     else {
                         return;
                     };

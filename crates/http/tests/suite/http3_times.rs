@@ -140,8 +140,7 @@ fn a_client_that_vanishes_during_a_response_is_found() {
         |limits| (limits.idle_timeout, limits.request_timeout) = (10 * SECOND, 300 * SECOND),
         |stage, peer| {
             let network = stage.network();
-            let _asking =
-                stage.with(1, |event_loop| event_loop.spawn(async move { peer.get("/silent").await.status }));
+            let _asking = stage.with(1, |event_loop| event_loop.spawn(async move { peer.get("/silent").await.status }));
             network.run_for(SECOND);
             let streams = |stage: &mut Stage| stage.with(0, |event_loop| event_loop.counts().streams);
             assert_eq!(streams(stage), 1);

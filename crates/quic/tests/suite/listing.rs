@@ -43,7 +43,10 @@ fn connections_are_listed_counted_and_ended_by_an_operator() {
         let local = connector.endpoint().local_address().unwrap();
         for info in &listed {
             assert_eq!((info.peer.ip(), info.is_accepted, info.state), (Some(local), true, ConnectionState::Open));
-            assert_eq!((info.protocols.to_string(), info.inbound_bytes, info.outbound_bytes), ("QUIC".to_owned(), 0, 0));
+            assert_eq!(
+                (info.protocols.to_string(), info.inbound_bytes, info.outbound_bytes),
+                ("QUIC".to_owned(), 0, 0)
+            );
         }
         assert!(handle.close_connection(0, listed[0].id).await);
         assert!(!handle.close_connection(0, listed[0].id).await, "it is gone");

@@ -124,8 +124,7 @@ impl Stage {
         let quic = quic::ServerConfig::new(&self.tls.0, limits).expect("limits").codes(Codes::HTTP3);
         let make = move || http3::Endpoint::server(config.clone(), quic.endpoint(0));
         let (socket, options) = (self.socket(0), DatagramOptions::default());
-        let bound =
-            self.with(0, |event_loop| event_loop.bind_sessions(socket, &options, of_streams, make, services));
+        let bound = self.with(0, |event_loop| event_loop.bind_sessions(socket, &options, of_streams, make, services));
         bound.expect("an address").ip().expect("an IP address")
     }
 
