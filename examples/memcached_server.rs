@@ -413,10 +413,8 @@ mod tests {
         stream.write_all(wire.as_bytes()).expect("it is sent");
         let mut responses = String::new();
         stream.read_to_string(&mut responses).expect("the server closes after quit");
-        let values: String = ["one", "two", "three"]
-            .iter()
-            .map(|key| format!("VALUE {key} 0 {}\r\n{value}\r\n", value.len()))
-            .collect();
+        let values: String =
+            ["one", "two", "three"].iter().map(|key| format!("VALUE {key} 0 {}\r\n{value}\r\n", value.len())).collect();
         let expected = format!("{values}END\r\nVERSION {}\r\n", env!("CARGO_PKG_VERSION"));
         assert!(responses == expected, "{} bytes of {}", responses.len(), expected.len());
         server.drain(Duration::from_secs(5));

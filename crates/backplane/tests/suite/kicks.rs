@@ -137,7 +137,7 @@ fn a_kick_whose_message_is_lost_reaches_the_members_with_the_next_renewal() {
         let Some(process) = BrokerProcess::start(kind, &[]) else { continue };
         let (north, south) = (node(&process), node(&process));
         let member = Member::enter(&south, ROOM, 10);
-        // A kick that arrives: the broker has what it needs for kicks then.
+        // Once a kick has arrived, the broker has its stream for kicks.
         let others = [&north, &south].map(|node| Member::enter(node, "other", 10));
         kick(&others[0]);
         others[1].log.wait_for(LOGGED);
@@ -164,7 +164,7 @@ fn a_kick_is_remembered_and_does_not_close_those_that_enter_later() {
         kick(&north);
         south.log.wait_for(LOGGED);
         let later = Member::enter(&nodes.start(), ROOM, 10);
-        // Its presence request has read what the broker remembers.
+        // Its presence request has read the remembered kick.
         later.log.wait(|seen| seen.iter().any(|event| matches!(event, crate::members::Seen::Elsewhere(..))));
         assert!(north.publish("welcome"));
         later.log.wait_for("welcome");

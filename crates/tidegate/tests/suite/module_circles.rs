@@ -15,7 +15,7 @@ use syn::{Attribute, Item, UseTree, Visibility};
 const ALLOWED: &[(&str, &[&str], &str)] = &[
     (
         "backplane",
-        &["node", "node::presence", "node::publishing"],
+        &["node", "node::kicks", "node::presence", "node::publishing"],
         "the node holds the state, and each file implements a part of its protocol",
     ),
     (
