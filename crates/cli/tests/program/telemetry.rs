@@ -138,8 +138,7 @@ fn a_trace_goes_through_the_gateway_and_its_spans_to_the_collector() {
     let (collector, origin) = (Collector::start(), Origin::echo());
     let upstream = format!("http://{}", origin.address());
     let log_format = "log {trace.id} {span.id} {trace.parent}";
-    let program =
-        Program::proxy(&["--upstream", &upstream, "--access-log", log_format, "--otlp", &collector.url()]);
+    let program = Program::proxy(&["--upstream", &upstream, "--access-log", log_format, "--otlp", &collector.url()]);
     let fields = format!("User-Agent: gauge\r\n{}", context("01"));
     let sent = ask(&program, "sea.example", "/tides/brest?key=secret", &fields).text().to_owned();
     let logged = program.until_logged(&format!("log {TRACE}"), 1);
