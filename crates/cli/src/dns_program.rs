@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use tidegate::acme::DnsProvider;
 
-/// A program that is called with `set` or `remove`, the name of the record, and its value. What it prints goes to standard
+/// A program that is called with `set` or `remove`, the name of the record, and its value. Its output goes to standard
 /// error.
 pub(crate) struct DnsProgram(pub(crate) PathBuf);
 

@@ -1,4 +1,4 @@
-//! `SpanQueue`: finished spans that wait for the exporter. Loops push without waiting: what is too much is dropped and
+//! `SpanQueue`: finished spans that wait for the exporter. Loops push without waiting: spans beyond the bound are dropped and
 //! counted.
 
 use std::collections::VecDeque;
@@ -20,7 +20,7 @@ pub(super) struct SpanQueue {
     ended: Condvar,
 }
 
-/// The side of the queue that spans come from. Once the last clone is gone, the exporter ends with what is there.
+/// The side of the queue that spans come from. Once the last clone is gone, the exporter sends the rest and ends.
 #[derive(Clone)]
 pub(super) struct SpanSink(Arc<SinkOwner>);
 

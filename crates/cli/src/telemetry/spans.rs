@@ -152,7 +152,7 @@ impl Visit for OpenSpan {
     }
 }
 
-/// A text without what is beyond the limit.
+/// The beginning of a text, up to the limit.
 fn bounded(mut text: String) -> String {
     if text.len() > ATTRIBUTE_BYTES_MAX {
         let end = (0..=ATTRIBUTE_BYTES_MAX).rev().find(|&end| text.is_char_boundary(end)).unwrap_or_default();

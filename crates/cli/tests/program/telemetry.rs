@@ -135,26 +135,12 @@ fn context(flags: &str) -> String {
 
 #[test]
 fn a_trace_goes_through_the_gateway_and_its_spans_to_the_collector() {
-    let (collector, origin, files) = (Collector::start(), Origin::echo(), Directory::new());
-    std::fs::write(files.path("headers"), "Authorization: Bearer 7\n").unwrap();
+    let (collector, origin) = (Collector::start(), Origin::echo());
     let upstream = format!("http://{}", origin.address());
-    let program = Program::proxy(&[
-        "--upstream",
-        &upstream,
-        "--access-log",
-        "log {trace.id} {span.id} {trace.parent}",
-        "--otlp",
-        &collector.url(),
-        "--otlp-service",
-        "gate",
-        "--otlp-headers",
-        &files.path("headers"),
-    ]);
-    let head = format!(
-        "GET /tides/brest?key=secret HTTP/1.1\r\nHost: sea.example\r\nUser-Agent: gauge\r\n{}Connection: close\r\n\r\n",
-        context("01")
-    );
-    let sent = Peer::connect(&program).exchange(head).text().to_owned();
+    let log_format = "log {trace.id} {span.id} {trace.parent}";
+    let program = Program::proxy(&["--upstream", &upstream, "--access-log", log_format, "--otlp", &collector.url()]);
+    let fields = format!("User-Agent: gauge\r\n{}", context("01"));
+    let sent = ask(&program, "sea.example", "/tides/brest?key=secret", &fields).text().to_owned();
     let logged = program.until_logged(&format!("log {TRACE}"), 1);
     let log = drain(program);
     let spans = collector.spans();
@@ -162,10 +148,8 @@ fn a_trace_goes_through_the_gateway_and_its_spans_to_the_collector() {
     let (server, of_server) = span(&spans, SERVER, "/tides/brest");
     let (client, of_client) = span(&spans, CLIENT, "/tides/brest");
     for span in [&server, &client] {
-        assert_eq!(
-            (hex(&span.trace_id), span.name.as_str(), span.trace_state.as_str()),
-            (TRACE.into(), "GET", "sea=north")
-        );
+        let trace = (hex(&span.trace_id), span.name.as_str(), span.trace_state.as_str());
+        assert_eq!(trace, (TRACE.into(), "GET", "sea=north"));
         assert!(span.start_time_unix_nano > 0 && span.start_time_unix_nano <= span.end_time_unix_nano);
         assert!(!is_error(span) && !format!("{span:?}").contains("secret"), "{span:?}");
     }
@@ -189,13 +173,26 @@ fn a_trace_goes_through_the_gateway_and_its_spans_to_the_collector() {
     ] {
         assert_eq!(attributes.get(name).map(String::as_str), Some(value), "{name} of {attributes:?}");
     }
+    let line = format!("log {TRACE} {} {PARENT}", hex(&server.span_id));
+    assert!(logged[0].contains(&line), "{line} in {logged:?}");
+    assert!(!log.iter().any(|line| line.contains("otel.") || line.contains("attempt{")), "{log:?}");
+}
+
+#[test]
+fn an_export_names_the_service_and_has_the_fields_of_the_file() {
+    let (collector, files) = (Collector::start(), Directory::new());
+    std::fs::create_dir_all(files.path("")).unwrap();
+    std::fs::write(files.path("headers"), "Authorization: Bearer 7\n").unwrap();
+    let (url, headers) = (collector.url(), files.path("headers"));
+    let root = files.path("");
+    let flags = ["--root", &root, "--otlp", &url, "--otlp-service", "gate", "--otlp-headers", &headers];
+    let program = Program::serve(&flags);
+    assert_eq!(Peer::connect(&program).get("/nowhere").status, 404);
+    drain(program);
     let export = collector.received.exports.lock().unwrap()[0].clone();
     let resource = texts(&export.resource_spans[0].resource.as_ref().expect("it has one").attributes);
     assert_eq!((resource["service.name"].as_str(), resource["telemetry.sdk.name"].as_str()), ("gate", "tidegate"));
     assert_eq!(*collector.received.authorizations.lock().unwrap(), ["Bearer 7"]);
-    let line = format!("log {TRACE} {} {PARENT}", hex(&server.span_id));
-    assert!(logged[0].contains(&line), "{line} in {logged:?}");
-    assert!(!log.iter().any(|line| line.contains("otel.") || line.contains("attempt{")), "{log:?}");
 }
 
 #[test]
