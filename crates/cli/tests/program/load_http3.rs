@@ -178,12 +178,7 @@ fn answering(files: &Files, protocol: &str, answer: Answers) -> Result<Quic, Box
     answering_when(files, protocol, answer, false)
 }
 
-fn answering_when(
-    files: &Files,
-    protocol: &str,
-    answer: Answers,
-    is_early: bool,
-) -> Result<Quic, Box<dyn Error>> {
+fn answering_when(files: &Files, protocol: &str, answer: Answers, is_early: bool) -> Result<Quic, Box<dyn Error>> {
     let provider = Provider::aws_lc_rs();
     let certificates =
         Certificates::from_files(&provider, [(files.path("localhost.pem"), files.path("localhost.key"))])?;
