@@ -102,9 +102,8 @@ impl Socket {
         let name = libc::SO_ATTACH_REUSEPORT_CBPF;
         // SAFETY: the pointer and the length describe `program`, whose steps live until the end of the call; the kernel
         // copies and checks them.
-        let result = unsafe {
-            libc::setsockopt(socket.as_fd().as_raw_fd(), libc::SOL_SOCKET, name, value.cast(), length)
-        };
+        let result =
+            unsafe { libc::setsockopt(socket.as_fd().as_raw_fd(), libc::SOL_SOCKET, name, value.cast(), length) };
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
