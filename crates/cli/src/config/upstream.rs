@@ -123,7 +123,9 @@ impl Keys for Upstream {
 impl Upstream {
     /// Whether one of the servers speaks TLS.
     pub(crate) fn is_secure(&self) -> bool {
-        self.servers.iter().any(|server| ["https:", "https+h3:"].iter().any(|scheme| server.url.to_string().starts_with(scheme)))
+        self.servers
+            .iter()
+            .any(|server| ["https:", "https+h3:"].iter().any(|scheme| server.url.to_string().starts_with(scheme)))
     }
 }
 
