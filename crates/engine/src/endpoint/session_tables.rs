@@ -1,6 +1,6 @@
 //! The sessions and streams of an endpoint, by number, and the streams that have something to do.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
 use std::ops::Range;
 use std::time::Instant;
@@ -78,6 +78,8 @@ impl Stream {
 #[derive(Default)]
 pub(super) struct SessionTables {
     sessions: HashMap<SessionNumber, Session>,
+    /// The sessions by their numbers on the loop: each page of a list begins behind the last one.
+    links: BTreeMap<u32, SessionNumber>,
     streams: Slab<Stream>,
     reads: VecDeque<u32>,
     /// By urgency.
@@ -94,6 +96,7 @@ impl SessionTables {
         admitted: IpAddr,
     ) {
         let session = Session { link, services, admitted, since, streams: HashMap::new(), ends_when_empty: false };
+        self.links.insert(link, number);
         self.sessions.insert(number, session);
     }
 
@@ -104,6 +107,7 @@ impl SessionTables {
     /// Removes a session. Returns it, with the tokens of its streams.
     pub(super) fn remove_session(&mut self, number: SessionNumber) -> Option<(Session, Vec<Token>)> {
         let session = self.sessions.remove(&number)?;
+        self.links.remove(&session.link);
         let tokens = session.streams.values().filter_map(|index| self.streams.try_remove(*index as usize));
         let tokens = tokens.map(|stream| stream.token).collect();
         self.release_memory();
@@ -112,8 +116,7 @@ impl SessionTables {
 
     /// The sessions with these numbers on the loop.
     pub(super) fn linked(&self, links: Range<u32>) -> impl Iterator<Item = (SessionNumber, &Session)> {
-        let sessions = self.sessions.iter().map(|(number, session)| (*number, session));
-        sessions.filter(move |(_, session)| links.contains(&session.link))
+        self.links.range(links).filter_map(|(_, number)| Some((*number, self.sessions.get(number)?)))
     }
 
     /// The tokens of a session's streams.

@@ -63,6 +63,8 @@ pub(super) struct SessionsEntry<E: StreamEndpoint + 'static> {
     /// A handle opens sessions and streams: a drain waits for the tasks that have it.
     has_handle: bool,
     is_draining: bool,
+    /// The protocol has panicked, and no other one has taken its place: its counts were taken off.
+    is_lost: bool,
 }
 
 impl<E: StreamEndpoint + 'static> SessionsEntry<E> {
@@ -82,6 +84,7 @@ impl<E: StreamEndpoint + 'static> SessionsEntry<E> {
             admission: None,
             has_handle,
             is_draining: false,
+            is_lost: false,
         }
     }
 
@@ -501,6 +504,7 @@ impl<E: StreamEndpoint + 'static> SlotEntry for SessionsEntry<E> {
             SlotEvent::Panicked => {
                 self.lose_sessions(core, &CloseReason::Panicked);
                 self.count_end(core);
+                self.is_lost = true;
                 SlotEvent::Panicked
             }
             event => event,
@@ -508,6 +512,7 @@ impl<E: StreamEndpoint + 'static> SlotEntry for SessionsEntry<E> {
         if let Some(disposition) = self.base.take_in(core, token, event) {
             return disposition;
         }
+        self.is_lost = false;
         self.work(core, token);
         let disposition = self.base.pump(core, token);
         self.count(core);
@@ -517,8 +522,10 @@ impl<E: StreamEndpoint + 'static> SlotEntry for SessionsEntry<E> {
     fn on_closed(mut self: Box<Self>, core: &mut Core, reason: Rc<CloseReason>) -> Option<Box<dyn SlotEntry>> {
         core.sessions.set_dispatched_endpoint(None);
         self.lose_sessions(core, &*reason);
-        self.count(core);
-        self.count_end(core);
+        if !self.is_lost {
+            self.count(core);
+            self.count_end(core);
+        }
         core.counters.endpoints -= 1;
         None
     }

@@ -225,3 +225,17 @@ fn a_stop_is_answered_at_once_by_a_reset() {
         drop(stopped);
     });
 }
+
+#[test]
+fn an_endpoint_that_panics_and_is_not_replaced_is_counted_once() {
+    let mut stage = Stage::network(1);
+    let (server, config) = configs(TransportLimits::default(), TransportLimits::default());
+    let address = stage.server(&server, |_| echo());
+    let client = stage.client_with(&config, |_| panic!("the services panic, as the test demands"));
+    let connected = stage.task(async move { client.connect(address, NAME).await.is_ok() });
+    assert!(!connected);
+    let counts = stage.with(1, |event_loop| event_loop.counts());
+    assert_eq!((counts.endpoints_panicked, counts.endpoints), (1, 0));
+    let sessions = counts.sessions;
+    assert_eq!((sessions.begun, sessions.connections), (1, 0), "{sessions:?}");
+}
