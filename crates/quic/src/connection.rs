@@ -9,6 +9,7 @@ use tidegate_codec::{Direction, ReadEnd, SessionEvent, SessionNumber, StreamNumb
 
 use crate::codes::Codes;
 use crate::error::ConnectionError;
+use crate::limits::silence_of;
 use crate::quinn::{self, Dir, Event, Machine, ReadError, Side, StreamEvent, StreamId, WriteError, code};
 
 /// A connection with its state in the endpoint.
@@ -30,6 +31,8 @@ pub(crate) struct ConnectionState {
     pub(crate) open: u32,
     /// When the last packet of the peer came.
     pub(crate) received: Instant,
+    /// After how long without a packet of the peer its idle timeout demands a PING.
+    pub(crate) silence_of_peer: Duration,
     /// When the next PING may be due.
     pub(crate) ping_at: Option<Instant>,
     /// By when it ends, even if the peer does not have all.
@@ -63,6 +66,7 @@ impl ConnectionState {
             }
             if progress.has_been_established && !self.is_established {
                 self.is_established = true;
+                self.silence_of_peer = silence_of(quinn::idle_timeout_of_peer(&self.machine));
                 self.handshake_deadline = None;
                 events.push_back(SessionEvent::Established { session: self.number, peer: self.peer });
             }
@@ -225,6 +229,7 @@ impl ConnectionState {
             self.ping_at = None;
             return;
         };
+        let silence = silence.min(self.silence_of_peer);
         // It moves only when it has come, so that packets do not move timers.
         match self.ping_at {
             Some(at) if at > now => {}

@@ -180,6 +180,7 @@ impl Endpoint {
             endless: Vec::new(),
             open: 0,
             received: now,
+            silence_of_peer: Duration::MAX,
             ping_at: None,
             ends_by: None,
             timer: None,

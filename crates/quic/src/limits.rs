@@ -49,7 +49,7 @@ pub struct TransportLimits {
     /// How often this side sends something to keep a connection; never by default.
     pub keep_alive: Option<Duration>,
     /// After how long without a packet of the peer a connection with open bidirectional streams sends a PING; 15 seconds by
-    /// default, and at most a third of `idle_timeout`. So the idle timeout of neither side ends a connection while a response
+    /// default, and at most a third of the shorter idle timeout of both sides. So the idle timeout of neither side ends a connection while a response
     /// is worked on. A peer that has vanished does not answer, and then the idle timeout ends the connection.
     pub ping_interval: Option<Duration>,
     /// How long a connection that ends in good order waits until the peer has all bytes; 10 seconds by default. It stops
@@ -88,10 +88,31 @@ impl Default for TransportLimits {
 impl TransportLimits {
     /// After how long without a packet of the peer a connection with open streams sends a PING.
     pub(crate) fn silence(&self) -> Option<Duration> {
-        let interval = self.ping_interval?;
-        Some(self.idle_timeout.map_or(interval, |idle| interval.min(idle / 3)))
+        Some(self.ping_interval?.min(silence_of(self.idle_timeout)))
     }
 }
 
+/// After how long without a packet of the peer a PING has to be sent for an idle timeout: two may be lost. The least is for
+/// peers that demand many packets by a short idle timeout.
+pub(crate) fn silence_of(idle_timeout: Option<Duration>) -> Duration {
+    // An idle timeout of zero is none (RFC 9000 §18.2).
+    let idle_timeout = idle_timeout.filter(|idle| !idle.is_zero());
+    idle_timeout.map_or(Duration::MAX, |idle| (idle / 3).max(SILENCE_MIN))
+}
+
+const SILENCE_MIN: Duration = Duration::from_millis(100);
+
 /// The largest window of a stream, in bytes.
 pub(crate) const STREAM_WINDOW_MAX: u32 = 1024 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ping_is_due_within_a_third_of_an_idle_timeout_and_not_more_often_than_ten_times_a_second() {
+        assert_eq!(silence_of(Some(Duration::from_secs(9))), Duration::from_secs(3));
+        assert_eq!(silence_of(Some(Duration::from_millis(1))), SILENCE_MIN);
+        assert_eq!((silence_of(None), silence_of(Some(Duration::ZERO))), (Duration::MAX, Duration::MAX));
+    }
+}
