@@ -57,8 +57,9 @@ struct Session {
     control: StreamNumber,
     /// Bytes of the control stream that QUIC does not take yet.
     unsent: Vec<u8>,
-    /// When the requests came, or were opened, whose responses are not complete.
-    requests: HashMap<u64, Instant>,
+    /// The requests whose streams are open: when they came, or were opened, and `None` once the response is complete. A tunnel
+    /// that this side has finished with may go on.
+    requests: HashMap<u64, Option<Instant>>,
     /// Tasks that wait for settings, GOAWAY, or the end of the connection.
     wakers: Vec<Waker>,
     /// Since when there is no request.
@@ -74,6 +75,11 @@ impl Session {
         std::mem::take(&mut self.wakers).into_iter().for_each(Waker::wake);
     }
 
+    /// A response is complete. Returns when its request came, unless that was known.
+    fn end_response(&mut self, stream: u64) -> Option<Instant> {
+        self.requests.get_mut(&stream)?.take()
+    }
+
     /// A request is over. Returns when it came, unless its response was complete.
     fn end_request(&mut self, stream: u64, now: Option<Instant>) -> Option<Instant> {
         let came = self.requests.remove(&stream);
@@ -84,7 +90,7 @@ impl Session {
                 self.idle_since = now.unwrap_or(self.idle_since);
             }
         }
-        came
+        came.flatten()
     }
 }
 
@@ -270,7 +276,7 @@ impl<E: StreamEndpoint> Endpoint<E> {
         let Some(session) = self.sessions.get_mut(&stream.session) else { return false };
         match session.connection.handle_request(stream.stream, now) {
             Ok(Admission::Accepted(priority)) => {
-                session.requests.insert(stream.stream, now);
+                session.requests.insert(stream.stream, Some(now));
                 if let Some(Priority { urgency, .. }) = priority {
                     self.events.push_back(SessionEvent::Prioritized { stream, urgency });
                 }
@@ -498,7 +504,7 @@ impl<E: StreamEndpoint> StreamEndpoint for Endpoint<E> {
     fn finish(&mut self, stream: StreamNumber) {
         if self.role == ConnectionRole::Server
             && let Some(session) = self.sessions.get_mut(&stream.session)
-            && session.end_request(stream.stream, self.now).is_some()
+            && session.end_response(stream.stream).is_some()
         {
             session.connection.credit_request();
         }
@@ -531,7 +537,7 @@ impl<E: StreamEndpoint> StreamEndpoint for Endpoint<E> {
         if let Some(session) = self.sessions.get_mut(&session)
             && let (Direction::Bidirectional, Some(now)) = (direction, self.now)
         {
-            session.requests.insert(stream.stream, now);
+            session.requests.insert(stream.stream, Some(now));
         }
         Ok(stream)
     }

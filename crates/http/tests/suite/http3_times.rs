@@ -1,12 +1,15 @@
 //! Deadlines and least rates over HTTP/3, in the simulated network, whose time is its own.
 
+use std::cell::Cell;
+use std::rc::Rc;
 use std::time::Duration;
 
-use tidegate::engine::SessionLimits;
+use tidegate::engine::{SessionLimits, SessionStreams, Streams};
+use tidegate::framing::Raw;
 use tidegate::http::{Config, Limits, Request, Router};
-use tidegate::http3::ErrorCode;
+use tidegate::http3::{self, ErrorCode};
 use tidegate::quic::TransportLimits;
-use tidegate::{quic, task};
+use tidegate::{Context, Event, Handler, Outcome, Slice, quic, task};
 
 use crate::support::http3_stage::{DATA, Peer, Stage, frame, receive, request};
 
@@ -14,6 +17,15 @@ const SECOND: Duration = Duration::from_secs(1);
 
 /// A server whose limits are a few seconds, and a connected client that sends no PING by itself.
 fn with_limits(change: impl FnOnce(&mut Limits), scenario: impl FnOnce(&mut Stage, Peer)) {
+    with_limits_and_client(change, |_| {}, scenario);
+}
+
+/// The same with limits of the client.
+fn with_limits_and_client(
+    change: impl FnOnce(&mut Limits),
+    change_client: impl FnOnce(&mut TransportLimits),
+    scenario: impl FnOnce(&mut Stage, Peer),
+) {
     let mut limits = Limits::default();
     change(&mut limits);
     let of_streams = tidegate::Limits { write_timeout: limits.write_timeout, ..tidegate::Limits::default() };
@@ -35,7 +47,8 @@ fn with_limits(change: impl FnOnce(&mut Limits), scenario: impl FnOnce(&mut Stag
         });
     Stage::simulated(|stage| {
         let address = stage.serve_within((quic.clone(), of_streams), Config::new().limits(limits), router);
-        let silent = TransportLimits { ping_interval: None, ..quic };
+        let mut silent = TransportLimits { ping_interval: None, ..quic };
+        change_client(&mut silent);
         let peer = stage.connect_within(address, silent);
         scenario(stage, peer);
     });
@@ -135,6 +148,71 @@ fn a_long_silent_response_outlives_the_idle_timeout() {
 }
 
 #[test]
+fn a_long_silent_response_outlives_a_shorter_idle_timeout_of_the_client() {
+    with_limits_and_client(
+        |limits| limits.request_timeout = 300 * SECOND,
+        |client| client.idle_timeout = Some(10 * SECOND),
+        |stage, peer| {
+            let received = stage.task(async move { peer.get("/silent").await });
+            assert_eq!((&*received.status, received.text()), ("200", "flow"), "{:?}", received.reset);
+        },
+    );
+}
+
+/// Ends its side of a tunnel at once, and counts the pieces that come.
+struct Uploads(Rc<Cell<usize>>);
+
+impl Handler<Raw> for Uploads {
+    type Post = ();
+
+    fn open(&mut self, cx: &mut Context<'_, Raw>) -> Outcome<Raw> {
+        cx.shutdown_write();
+        Outcome::Continue
+    }
+
+    fn message(&mut self, _: Slice, _: &mut Context<'_, Raw>) -> Outcome<Raw> {
+        self.0.set(self.0.get() + 1);
+        Outcome::Continue
+    }
+
+    fn event(&mut self, event: Event<()>, _: &mut Context<'_, Raw>) -> Outcome<Raw> {
+        if event == Event::ReadClosed { Outcome::Close } else { Outcome::Continue }
+    }
+}
+
+#[test]
+fn a_tunnel_that_this_side_has_ended_outlives_the_idle_timeout_while_the_peer_uploads() {
+    Stage::simulated(|stage| {
+        let pieces = Rc::new(Cell::new(0));
+        let of_handlers = pieces.clone();
+        let uploads = Streams::handle(move || (RAW, Uploads(of_handlers.clone())));
+        let limits = http3::Limits { idle_timeout: 10 * SECOND, ..http3::Limits::default() };
+        let services = SessionStreams { bidirectional: Some(uploads), unidirectional: None };
+        let address = stage.serve_services(limits, services);
+        let peer = stage.connect_within(address, TransportLimits::default());
+        let sender = peer.clone();
+        stage.task(async move {
+            let mut channel = sender.open(b"ebb").await;
+            for _ in 0..30 {
+                task::sleep(SECOND).await;
+                channel.send(b"ebb".to_vec().into()).expect("the connection goes on");
+            }
+            channel.shutdown_write();
+            task::sleep(SECOND).await;
+        });
+        assert_eq!(pieces.get(), 31);
+        // The connection is idle from the end of the tunnel on.
+        let (network, connection) = (stage.network(), peer.connection.clone());
+        let ended = stage.with(1, |event_loop| event_loop.spawn(async move { connection.closed().await }));
+        network.run_for(8 * SECOND);
+        assert!(!ended.is_finished());
+        network.run_for(13 * SECOND);
+        assert!(ended.is_finished());
+        assert_eq!(ErrorCode(stage.closed(&peer)), ErrorCode::NO_ERROR);
+    });
+}
+
+#[test]
 fn a_client_that_vanishes_during_a_response_is_found() {
     with_limits(
         |limits| (limits.idle_timeout, limits.request_timeout) = (10 * SECOND, 300 * SECOND),
@@ -201,4 +279,4 @@ fn a_slow_body_gets_408_and_one_with_the_least_rate_does_not() {
     }
 }
 
-const RAW: tidegate::framing::Raw = tidegate::framing::Raw;
+const RAW: Raw = Raw;

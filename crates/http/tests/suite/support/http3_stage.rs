@@ -5,6 +5,7 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -125,6 +126,19 @@ impl Stage {
         let make = move || http3::Endpoint::server(config.clone(), quic.endpoint(0));
         let (socket, options) = (self.socket(0), DatagramOptions::default());
         let bound = self.with(0, |event_loop| event_loop.bind_sessions(socket, &options, of_streams, make, services));
+        bound.expect("an address").ip().expect("an IP address")
+    }
+
+    /// Runs a server on the first loop whose request streams have these services.
+    pub(crate) fn serve_services(&mut self, limits: http3::Limits, services: SessionStreams) -> SocketAddr {
+        let config = Arc::new(http3::Config::new(limits));
+        let quic = quic::ServerConfig::new(&self.tls.0, quic::TransportLimits::default());
+        let quic = quic.expect("limits").codes(Codes::HTTP3);
+        let make = move || http3::Endpoint::server(config.clone(), quic.endpoint(0));
+        let (socket, options) = (self.socket(0), DatagramOptions::default());
+        let bound = self.with(0, |event_loop| {
+            event_loop.bind_sessions(socket, &options, SessionLimits::default(), make, move |_| services.clone())
+        });
         bound.expect("an address").ip().expect("an IP address")
     }
 
