@@ -116,7 +116,7 @@ fn start(
         strict_targets: process.strict_targets,
         proxy: options.server.has_proxy_protocol().then(|| options.server.proxy_policy()),
         tls: tls.map(|tls| tls.config.clone()),
-        http3: http3(options, tls)?,
+        http3: http3(options, tls)?.map(|listener| (listener, process.limits())),
         byte_logs,
         metrics: metrics.cloned(),
         chat,
