@@ -18,6 +18,7 @@ mod pipelines;
 mod routes;
 mod rules;
 mod smuggling;
+mod smuggling_http3;
 mod support;
 mod upstream_http2;
 mod upstream_http3;
