@@ -21,7 +21,7 @@ use crate::support::Running;
 use crate::support::proxy_peers::{Peer, Upstream, upstreams};
 use crate::upstream_http3::{address, tls};
 
-/// A gateway of HTTP/3, and the trust of its clients.
+/// A gateway that speaks HTTP/3, and a client configuration that trusts it.
 fn gateway(upstream: &Upstream) -> (Running, ClientConfig) {
     let (tls, trust) = tls("sea");
     let upstreams = upstreams(&[upstream]);
