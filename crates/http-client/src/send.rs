@@ -226,6 +226,9 @@ async fn open(client: &ClientCore, origin: &Rc<Origin>) -> Result<Opened, Client
         if let Some(exchange) = begun.map_err(|_| ClientError::Timeout(Phase::Pool))? {
             return Ok(Opened { exchange, is_reused, alternative });
         }
+        if alternative.is_some_and(|connection| !connection.session().has_answered()) {
+            client.on_alternative_lost(origin);
+        }
     }
     Err(ClientError::Closed(Rc::new(CloseReason::Done)))
 }
