@@ -19,7 +19,7 @@ pub struct Ejection {
     /// The longest time. 5 minutes.
     pub time_max: Duration,
     /// The share of the upstreams that may be left out at once, in percent; 50. Beyond it further ones stay in use: if all
-    /// fail, the cause is elsewhere. An upstream of HTTP that cannot be connected to is left out beyond it, as long as
+    /// fail, the cause is elsewhere. An HTTP upstream that cannot be connected to is left out beyond it, as long as
     /// another one is not.
     pub percent_max: u32,
     /// Over how long an upstream that comes back gets a growing share, from a tenth to all of it. 10 seconds.

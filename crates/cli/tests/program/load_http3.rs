@@ -119,11 +119,14 @@ fn certificates_are_checked_over_http3_as_over_tcp() {
 
 /// A server of QUIC whose streams answer their requests by number with a function.
 struct Answering {
-    answer: fn(u64) -> Answer,
+    answer: Answers,
     /// The answer comes at the first bytes, and the rest of the request is stopped.
     is_early: bool,
     count: Arc<AtomicU64>,
 }
+
+/// The answer to the request with this number.
+type Answers = fn(u64) -> Answer;
 
 enum Answer {
     Bytes(&'static [u8]),
@@ -171,16 +174,11 @@ impl Quic {
     }
 }
 
-fn answering(files: &Files, protocol: &str, answer: fn(u64) -> Answer) -> Result<Quic, Box<dyn Error>> {
+fn answering(files: &Files, protocol: &str, answer: Answers) -> Result<Quic, Box<dyn Error>> {
     answering_when(files, protocol, answer, false)
 }
 
-fn answering_when(
-    files: &Files,
-    protocol: &str,
-    answer: fn(u64) -> Answer,
-    is_early: bool,
-) -> Result<Quic, Box<dyn Error>> {
+fn answering_when(files: &Files, protocol: &str, answer: Answers, is_early: bool) -> Result<Quic, Box<dyn Error>> {
     let provider = Provider::aws_lc_rs();
     let certificates =
         Certificates::from_files(&provider, [(files.path("localhost.pem"), files.path("localhost.key"))])?;
@@ -220,7 +218,7 @@ fn load_on(server: &Quic, arguments: &[&str]) -> (Option<i32>, serde_json::Value
 #[test]
 fn bad_responses_over_http3_are_counted_by_kind() {
     let files = Files::new(&["localhost"]);
-    let kinds: [(&str, fn(u64) -> Answer); 4] = [
+    let kinds: [(&str, Answers); 4] = [
         // Every second request is refused.
         ("reset", |number| if number % 2 == 0 { Answer::Bytes(OK) } else { Answer::Reset(0x10b) }),
         // A stream without a response, and a frame that is cut off.

@@ -52,7 +52,7 @@ fn router(seen: &Seen) -> Router {
                 loop {
                     if let Err(error) = writer.write(vec![b'z'; 10_000]).await {
                         seen.borrow_mut().push("given up".into());
-                        return Err(error.into());
+                        return Err(error);
                     }
                 }
             }))

@@ -119,7 +119,7 @@ fn router(notes: &Notes) -> Router {
                 loop {
                     if let Err(error) = writer.write(vec![b'z'; 10_000]).await {
                         notes.lock().expect("no panic").push("given up".into());
-                        return Err(error.into());
+                        return Err(error);
                     }
                 }
             }))

@@ -16,8 +16,7 @@ fn connections_outlast_a_change_of_the_port(mut stage: Stage, backend: Backend) 
     let (server, client) = configs(TransportLimits::default(), TransportLimits::default());
     let options = DatagramOptions { steering: Some(server.steering()), ..DatagramOptions::default() };
     let listener = EndpointListener::bind("127.0.0.1:0").unwrap().options(options);
-    let endpoint =
-        listener.serve_sessions(SessionLimits::default(), move |number| server.endpoint(number), |_| echo());
+    let endpoint = listener.serve_sessions(SessionLimits::default(), move |number| server.endpoint(number), |_| echo());
     let server = Server::new().loops(4).backend(backend).endpoint(endpoint).run().unwrap();
     let address = server.address().ip().unwrap();
     let client = stage.client(&client);

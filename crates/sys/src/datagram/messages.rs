@@ -1,4 +1,4 @@
-//! `Messages`: the system calls for batches of datagrams, and the only `unsafe` of this module.
+//! `Messages`: the system calls for batches of datagrams.
 //!
 //! The arrays that the kernel reads and writes belong to a `Messages`. Their pointers are set for each call, and no
 //! pointer is used after the call. Everything in them is bytes or numbers (`control.rs`).

@@ -3,7 +3,7 @@
 //! | part | file |
 //! |---|---|
 //! | options of a socket | `options.rs`; opening: `open.rs` |
-//! | the system calls, all `unsafe` | `messages.rs` |
+//! | the system calls for batches | `messages.rs` |
 //! | control messages and addresses as bytes | `control.rs` |
 //! | batches: memory, sizes, errors | here; sending: `send.rs` |
 //! | memory for datagrams that may be long and are short | `sparse_space.rs` |

@@ -8,6 +8,7 @@ use socket2::{Domain, Protocol, Type};
 
 use super::messages::set_option;
 use super::options::DatagramOptions;
+use super::steering::{self, Steering};
 use crate::socket::Socket;
 
 impl Socket {
@@ -71,6 +72,23 @@ impl Socket {
         }
         Ok(Self::Descriptor(descriptor))
     }
+
+    /// Steers the datagrams of the group of `sockets` sockets that share this one's address, among which it is. Call it
+    /// once, before datagrams come; sockets that join the group later are among them.
+    ///
+    /// # Errors
+    /// Those of the system: then the kernel chooses by a hash of the addresses.
+    pub fn steer(&self, steering: &Steering, sockets: usize) -> io::Result<()> {
+        steering::attach(self.descriptor()?, steering, sockets)
+    }
+
+    /// The kernel chooses among the sockets that share this one's address by a hash of the addresses again.
+    ///
+    /// # Errors
+    /// Those of the system; `NotFound` if it did so before.
+    pub fn steer_by_hash(&self) -> io::Result<()> {
+        set_option(self.descriptor()?, libc::SOL_SOCKET, libc::SO_DETACH_REUSEPORT_BPF, 0)
+    }
 }
 
 /// Has the kernel report the facts of received datagrams, and errors, and ignore reports of routers about the path.
@@ -105,4 +123,50 @@ fn join_groups(socket: &socket2::Socket, groups: &[(IpAddr, u32)]) -> io::Result
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+
+    use super::*;
+    use crate::driver::Side;
+
+    const RULES: [Steering; 3] = [
+        Steering { only_if: None, xor_offset: None, offset: 0, mask: 0xff },
+        Steering { only_if: Some((0, 0x80, 0)), xor_offset: Some(1), offset: 2, mask: 0x7f },
+        Steering { only_if: Some((3, 0x0f, 2)), xor_offset: None, offset: 1, mask: 0x03 },
+    ];
+
+    #[test]
+    fn the_kernel_and_this_process_read_the_same_number() {
+        let options = DatagramOptions { reuse_port: true, ..DatagramOptions::default() };
+        let peer = UdpSocket::bind("127.0.0.1:0").expect("a peer");
+        for rule in RULES {
+            let mut at = "127.0.0.1:0".parse().expect("an address");
+            let sockets: Vec<UdpSocket> = (0..4)
+                .map(|place| {
+                    let socket = Socket::bind_datagrams(at, &options).expect("a socket");
+                    if place == 0 {
+                        socket.steer(&rule, 4).expect("a program");
+                        at = socket.address(Side::Local).expect("an address").ip().expect("of IP");
+                    }
+                    socket.descriptor().and_then(|socket| socket.try_clone_to_owned()).expect("a descriptor").into()
+                })
+                .collect();
+            for seed in 0..200_u32 {
+                let payload = &seed.wrapping_mul(0x9e37_79b9).to_be_bytes()[..(seed % 5) as usize];
+                peer.send_to(payload, at).expect("room");
+                let came = |socket: &UdpSocket| socket.recv(&mut [0; 8]).is_ok();
+                let place = loop {
+                    if let Some(place) = sockets.iter().position(came) {
+                        break place;
+                    }
+                };
+                if let Some(number) = rule.number(payload).filter(|number| *number < sockets.len()) {
+                    assert_eq!(place, number, "{rule:?} {payload:?}");
+                }
+            }
+        }
+    }
 }

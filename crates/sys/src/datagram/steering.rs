@@ -5,10 +5,7 @@
 //! `SO_ATTACH_REUSEPORT_CBPF`) and the same decision in this process are made. A number that no socket has means: by hash.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
-
-use super::messages::set_option;
-use crate::socket::Socket;
+use std::os::fd::{AsRawFd, BorrowedFd};
 
 /// Where datagrams have the number of the socket that they are for: the place in the group of those that share an
 /// address, in the order in which they were bound.
@@ -85,36 +82,22 @@ impl Steering {
     }
 }
 
-impl Socket {
-    /// Steers the datagrams of the group of `sockets` sockets that share this one's address, among which it is. Call it
-    /// once, before datagrams come; sockets that join the group later are among them.
-    ///
-    /// # Errors
-    /// Those of the system: then the kernel chooses by a hash of the addresses.
-    pub fn steer(&self, steering: &Steering, sockets: usize) -> io::Result<()> {
-        if !steering.tells_apart(sockets) {
-            return Err(io::ErrorKind::InvalidInput.into());
-        }
-        let mut steps = steering.program(sockets as u32);
-        let program = libc::sock_fprog { len: steps.len() as u16, filter: steps.as_mut_ptr() };
-        let (value, length) = (&raw const program, size_of::<libc::sock_fprog>() as libc::socklen_t);
-        let socket = self.descriptor()?;
-        let name = libc::SO_ATTACH_REUSEPORT_CBPF;
-        // SAFETY: the pointer and the length describe `program`, whose steps live until the end of the call; the kernel
-        // copies and checks them.
-        let result = unsafe {
-            libc::setsockopt(socket.as_fd().as_raw_fd(), libc::SOL_SOCKET, name, value.cast(), length)
-        };
-        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+/// Steers the datagrams of the group of `sockets` sockets to which this one belongs.
+///
+/// # Errors
+/// Those of the system, and `InvalidInput` if the rule does not tell so many apart.
+pub(super) fn attach(socket: BorrowedFd<'_>, steering: &Steering, sockets: usize) -> io::Result<()> {
+    if !steering.tells_apart(sockets) {
+        return Err(io::ErrorKind::InvalidInput.into());
     }
-
-    /// The kernel chooses among the sockets that share this one's address by a hash of the addresses again.
-    ///
-    /// # Errors
-    /// Those of the system; `NotFound` if it did so before.
-    pub fn steer_by_hash(&self) -> io::Result<()> {
-        set_option(self.descriptor()?, libc::SOL_SOCKET, libc::SO_DETACH_REUSEPORT_BPF, 0)
-    }
+    let mut steps = steering.program(sockets as u32);
+    let program = libc::sock_fprog { len: steps.len() as u16, filter: steps.as_mut_ptr() };
+    let (value, length) = (&raw const program, size_of::<libc::sock_fprog>() as libc::socklen_t);
+    let name = libc::SO_ATTACH_REUSEPORT_CBPF;
+    // SAFETY: the pointer and the length describe `program`, whose steps live until the end of the call; the kernel copies
+    // and checks them.
+    let result = unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, name, value.cast(), length) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 fn step(code: u16, k: u32) -> libc::sock_filter {
@@ -139,49 +122,13 @@ const JUMP_LESS: u16 = 0xffff;
 
 #[cfg(test)]
 mod tests {
-    use std::net::UdpSocket;
-
     use super::*;
-    use crate::datagram::DatagramOptions;
-    use crate::driver::Side;
 
     const RULES: [Steering; 3] = [
         Steering { only_if: None, xor_offset: None, offset: 0, mask: 0xff },
         Steering { only_if: Some((0, 0x80, 0)), xor_offset: Some(1), offset: 2, mask: 0x7f },
         Steering { only_if: Some((3, 0x0f, 2)), xor_offset: None, offset: 1, mask: 0x03 },
     ];
-
-    #[test]
-    fn the_kernel_and_this_process_read_the_same_number() {
-        let options = DatagramOptions { reuse_port: true, ..DatagramOptions::default() };
-        let peer = UdpSocket::bind("127.0.0.1:0").expect("a peer");
-        for rule in RULES {
-            let mut at = "127.0.0.1:0".parse().expect("an address");
-            let sockets: Vec<UdpSocket> = (0..4)
-                .map(|place| {
-                    let socket = Socket::bind_datagrams(at, &options).expect("a socket");
-                    if place == 0 {
-                        socket.steer(&rule, 4).expect("a program");
-                        at = socket.address(Side::Local).expect("an address").ip().expect("of IP");
-                    }
-                    socket.descriptor().and_then(|socket| socket.try_clone_to_owned()).expect("a descriptor").into()
-                })
-                .collect();
-            for seed in 0..200_u32 {
-                let payload = &seed.wrapping_mul(0x9e37_79b9).to_be_bytes()[..(seed % 5) as usize];
-                peer.send_to(payload, at).expect("room");
-                let came = |socket: &UdpSocket| socket.recv(&mut [0; 8]).is_ok();
-                let place = loop {
-                    if let Some(place) = sockets.iter().position(came) {
-                        break place;
-                    }
-                };
-                if let Some(number) = rule.number(payload).filter(|number| *number < sockets.len()) {
-                    assert_eq!(place, number, "{rule:?} {payload:?}");
-                }
-            }
-        }
-    }
 
     #[test]
     fn a_mask_tells_as_many_sockets_apart_as_it_has_numbers() {

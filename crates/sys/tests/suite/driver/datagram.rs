@@ -479,7 +479,8 @@ pub(crate) fn short_datagrams_come_in_large_batches_where_long_ones_may_come(dri
     assert!(endpoint.payloads().iter().all(|payload| payload == b"tide"));
     endpoint.datagrams.clear();
     let grown = endpoint.pool.ledger().used() - used;
-    assert!(grown < 1024 * 1024, "{grown} bytes for 64 datagrams of 4");
+    // Two pages of each place, and the block of the first batches, which were small; 64 places of 64 KiB would be 4 MiB.
+    assert!(grown < 1200 * 1024, "{grown} bytes for 64 datagrams of 4");
     // A long one among them is whole.
     for round in 0..6_u8 {
         for number in 0..30_u8 {
