@@ -86,7 +86,8 @@ impl Alternatives {
         origins.insert(key, Alternative { port, until, losses: 0, rests_until: None });
     }
 
-    /// TCP has won a race, or a QUIC connection has not answered, or does not serve the origin. What began before the last loss adds nothing to it.
+    /// TCP has won a race, or a QUIC connection has not answered, or does not serve the origin. A race that began before the
+    /// last loss adds nothing to it.
     pub(super) fn on_loss(&self, origin: &Origin, now: Instant) {
         let mut origins = self.0.borrow_mut();
         let Some(known) = origins.get_mut(&key(origin)) else { return };

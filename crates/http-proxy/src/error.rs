@@ -6,8 +6,6 @@ use tidegate_http::gateway::EndCause;
 use tidegate_http_upstream::http_error;
 use tidegate_http1::{ContentType, Error, Exceeded, Misuse, Status, Violation};
 
-use super::connection::Connection;
-
 /// Why there is no response of an upstream.
 #[derive(Debug)]
 pub(super) enum Failure {
@@ -89,11 +87,11 @@ impl Failure {
         }
     }
 
-    /// A connection was to receive a response. The codes by which it refuses one depend on its version.
-    pub(super) fn of_recv(error: ChannelError, connection: &dyn Connection) -> Self {
+    /// No response has come. The codes by which a server refuses a request depend on the version.
+    pub(super) fn of_recv(error: ChannelError, has_refused: impl Fn(&CloseReason) -> bool) -> Self {
         if let ChannelError::Closed(reason) = &error
             && matches!(**reason, CloseReason::StreamReset { by_peer: true, .. })
-            && connection.has_refused(reason)
+            && has_refused(reason)
         {
             return Self::Refused;
         }

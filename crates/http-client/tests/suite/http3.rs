@@ -411,7 +411,11 @@ fn goaway_wakes_a_request_that_waits_for_a_stream() {
             task::spawn(async move { sent.await?.text().await })
         };
         let (_first, second) = (ask(), ask());
-        second.await.expect("a result")
+        let begun = task::now();
+        let text = second.await.expect("a result");
+        // Once the time for a head is up, the first one would make room.
+        assert!(task::now() - begun < Duration::from_secs(5));
+        text
     });
     assert_eq!(text.expect("a response"), "other");
 }
