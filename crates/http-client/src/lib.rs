@@ -313,7 +313,7 @@ impl ClientBuilder {
     /// use tidegate::tls::{ClientConfig, Provider};
     /// use tidegate::{Backend, EventLoop};
     ///
-    /// let tls = ClientConfig::builder_with_root_file(&Provider::of_features()?, "ca.pem".as_ref())?.build()?;
+    /// let tls = ClientConfig::builder_with_root_file(&Provider::aws_lc_rs(), "ca.pem".as_ref())?.build()?;
     /// EventLoop::on(Backend::Auto)?.block_on(async move {
     ///     let client = Client::builder().tls(tls).http3_prior_knowledge(Http3Config::default()).build();
     ///     println!("{}", client.get("https://sea.example/").send().await?.text().await?);

@@ -46,6 +46,11 @@ impl RoomKicks {
         self.last = Some(Box::new(SeenKick { origin, number, at }));
     }
 
+    /// Whether this kick was the last one, from the broker's memory or as a message.
+    fn is_last(&self, envelope: &Envelope) -> bool {
+        self.last.as_deref().is_some_and(|last| (last.origin, last.number) == (envelope.origin, envelope.number))
+    }
+
     /// Whether a kick of this age concerns members that have not been closed by it.
     fn is_missed(&self, envelope: &Envelope, age: Duration, sent_at: Instant, now: Instant) -> bool {
         let is_newer = |last: &SeenKick| {
@@ -66,7 +71,10 @@ impl Node {
             self.counts.foreign += 1;
             return;
         }
-        self.execute_kick(name, envelope, now);
+        // A presence reply may overtake the message.
+        if !self.rooms.get(name).is_some_and(|room| room.kicks.is_last(&envelope)) {
+            self.execute_kick(name, envelope, now);
+        }
     }
 
     /// A kick that the broker remembers.

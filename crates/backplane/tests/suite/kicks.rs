@@ -79,6 +79,7 @@ fn a_missed_kick_closes_members_once() {
     let mut kicked = Kicked::new();
     assert_eq!(kicked.remembered(SECOND, kick_of(9, 7)), 1);
     assert_eq!(kicked.node.counts().late_kicks, 1);
+    assert_eq!(kicked.received(kick_of(9, 7)), 0, "the reply has overtaken the message");
     // The next renewal reports it again.
     kicked.now += 10 * SECOND;
     kicked.request();
@@ -152,7 +153,8 @@ fn a_kick_whose_message_is_lost_reaches_the_members_with_the_next_renewal() {
             Kind::Nats => process.publish_to_nats(&format!("tidegate.kick.{ROOM}"), "NATS/1.0\r\n\r\n", &bytes),
         }
         member.log.wait_for(LOGGED);
-        assert_eq!(south.counts().late_kicks, 1, "{kind:?}");
+        // The kick in the other room may have come from the broker's memory, too.
+        assert!(south.counts().late_kicks >= 1, "{kind:?}");
         assert_eq!(member.log.texts().len(), 1, "{kind:?}");
     }
 }

@@ -189,13 +189,14 @@ fn a_handler_closes_and_drops_its_connection() {
 fn a_task_that_connects_finds_out_that_its_socket_closes() {
     let mut stage = Stage::network(1);
     let network = stage.simulated().unwrap().clone();
+    network.partition(&network.host("10.0.0.1"), &network.host("10.0.0.2"));
     let (_, config) = configs(TransportLimits::default(), TransportLimits::default());
     let client = stage.client(&config);
     let found = Shared::<Option<ConnectionError>>::default();
     let error = found.clone();
     let _task = stage.with(1, |event_loop| {
         event_loop.spawn(async move {
-            // Nothing listens there.
+            // No datagram comes back.
             *error.borrow_mut() = client.connect("10.0.0.1:4433".parse().unwrap(), NAME).await.map(drop).err();
         })
     });
