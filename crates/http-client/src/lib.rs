@@ -329,7 +329,9 @@ impl ClientBuilder {
 
     /// Uses HTTP/3 where servers say in `Alt-Svc` that they have it (RFC 7838), at the host of the request. QUIC then races
     /// TCP with a head start of 250 milliseconds. Where TCP wins, UDP is probably blocked: QUIC rests for 5 minutes, and twice as
-    /// long after each further loss, up to 5 hours.
+    /// long after each further loss, up to 5 hours. A connection that ends before its first response, or does not bring it in
+    /// time, is a loss as well; an idempotent request that was on it is sent again by TCP. A server that answers 421 there has
+    /// the request by TCP once more (RFC 7838 §6).
     #[cfg(feature = "http3")]
     pub fn http3(mut self, config: Http3Config) -> Self {
         (self.http3, self.is_http3_known) = (Some(config), false);
@@ -346,7 +348,7 @@ impl ClientBuilder {
     /// Makes the client.
     ///
     /// # Panics
-    /// If the limits contradict each other: `head_bytes_max` stays below 64 KiB.
+    /// If the limits contradict each other: `head_bytes_max` stays below 64 KiB, and `ping_interval` above zero.
     #[must_use]
     pub fn build(self) -> Client {
         let limits = self.limits;

@@ -411,14 +411,26 @@ impl LoopUpstreams {
         });
         let may_share = !needs_http1 && may_be_http2(&self.shared, upstream);
         let mut is_first = true;
+        // The requests that wait for a connection of another one wait no longer than that one may.
+        let (begun, waiting_max) = (task::now(), self.shared.limits.connect_timeout);
         for _ in 0..CONNECTS_MAX {
-            if may_share && let Some(stream) = self.pool.stream(upstream.id).await {
-                return Ok((stream, is_first));
+            if may_share {
+                let left = waiting_max.saturating_sub(task::now().saturating_duration_since(begun));
+                let found = task::timeout(left, self.pool.stream(upstream.id)).await;
+                if let Some(stream) = found.unwrap_or_else(|_| Err(ConnectError::Timeout(upstream.address.ip())))? {
+                    return Ok((stream, is_first));
+                }
             }
             is_first = false;
             let is_alone = may_share && !self.pool.is_http1(upstream.id);
             let connecting = is_alone.then(|| self.pool.begin_connecting(upstream.id));
-            let connected = connect(&self.shared, upstream, client, needs_http1).await?;
+            let connected = match connect(&self.shared, upstream, client, needs_http1).await {
+                Ok(connected) => connected,
+                Err(error) => {
+                    connecting.into_iter().for_each(|connecting| connecting.fail(&error));
+                    return Err(error);
+                }
+            };
             upstream.counts.on_connect();
             match connected {
                 Connected::Http1(connection) => {

@@ -124,7 +124,9 @@ impl<'a> HeadWait<'a> {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Ok(incoming)) => incoming,
                 Poll::Ready(Err(error)) => {
-                    return Poll::Ready(Err(Stop::upstream(Failure::of_recv(error))));
+                    return Poll::Ready(Err(Stop::upstream(Failure::of_recv(error, |reason| {
+                        self.connection.has_refused(reason)
+                    }))));
                 }
             };
             match incoming {

@@ -56,7 +56,7 @@ mod target;
 mod tunnel;
 
 pub use self::channel::ExchangeChannel;
-pub use self::codec::{ClientCodec, ClientFilter, ExchangeCodec, HTTP3_REQUEST_REJECTED, http_error};
+pub use self::codec::{ClientCodec, ClientFilter, ExchangeCodec, http_error};
 pub use self::connect::{ConnectLimits, Connected, Connector, ConnectorConfig, FromChannel};
 pub use self::connection::{Connection, Http1, Lease};
 pub use self::error::{Phase, ProxyError, UpstreamError};
@@ -68,5 +68,5 @@ pub use self::origin::{Origin, default_port};
 pub use self::pool::{Checkout, Pool, PoolLimits};
 pub use self::retry::{Retry, is_idempotent};
 pub use self::session::{FromStream, OpenFailure, StreamPlace, UpstreamSession};
-pub use self::shared::StreamLease;
+pub use self::shared::{SharedHandle, StreamLease};
 pub use self::target::{Addresses, Target, Versions};

@@ -38,6 +38,8 @@ pub struct Endpoint {
     open: usize,
     /// Connections that were never established and have a machine, with those that are over.
     handshaking: usize,
+    /// The places of outgoing connections in their handshake.
+    outgoing: BTreeSet<usize>,
     /// The upper half of the next session's number.
     generation: u32,
     timers: BTreeSet<(Instant, usize)>,
@@ -62,6 +64,7 @@ impl Endpoint {
             connections: Vec::new(),
             open: 0,
             handshaking: 0,
+            outgoing: BTreeSet::new(),
             generation: 0,
             timers: BTreeSet::new(),
             queued: VecDeque::new(),
@@ -137,6 +140,7 @@ impl Endpoint {
             return Err(ConnectionError::Full);
         }
         let (handle, machine) = self.machines.connect(now, config.outgoing.clone(), address, name)?;
+        self.outgoing.insert(handle.0);
         let session = self.insert(handle, machine, now);
         self.watches.add(session);
         Ok(session)
@@ -248,13 +252,14 @@ impl Endpoint {
 
     /// Takes the events of a connection that is not over. Returns the error that has ended it.
     fn take_events(&mut self, index: usize) -> Option<ConnectionError> {
-        let Self { connections, events, settings, counters, watches, .. } = self;
+        let Self { connections, events, settings, counters, watches, outgoing, .. } = self;
         let connection = connections.get_mut(index)?.as_deref_mut()?;
         let was_established = connection.is_established;
         let progress = connection.take_events(&settings.codes, events);
         let number = connection.number;
         if !was_established && progress.has_been_established {
             self.handshaking -= 1;
+            outgoing.remove(&index);
             add(&counters.handshakes, 1);
             watches.on_established(number);
         } else if progress.may_open {
@@ -270,8 +275,9 @@ impl Endpoint {
 
     /// A connection has ended, and its last packets remain. The caller learns that if it `reports`.
     fn on_over(&mut self, index: usize, error: ConnectionError, reports: bool) {
-        let Self { connections, events, counters, watches, open, .. } = self;
+        let Self { connections, events, counters, watches, open, outgoing, .. } = self;
         let Some(Some(connection)) = connections.get_mut(index) else { return };
+        outgoing.remove(&index);
         (connection.handshake_deadline, connection.ends_by) = (None, None);
         let number = connection.number;
         add(&counters.packets_lost, connection.machine.stats().path.lost_packets);
@@ -533,18 +539,14 @@ impl tidegate_codec::Endpoint for Endpoint {
     }
 
     /// A server that is not there fails the handshakes of clients at once. Any sender can forge such a report, so it ends no
-    /// connection that is established.
+    /// connection that is established. It costs a server nothing, which has no outgoing connection.
     fn failed(&mut self, error: DatagramError, _now: Instant) {
         use DatagramErrorReason::{PortUnreachable, Unreachable};
-        if self.handshaking == 0 || !matches!(error.reason, PortUnreachable | Unreachable) {
+        if self.outgoing.is_empty() || !matches!(error.reason, PortUnreachable | Unreachable) {
             return;
         }
-        for index in 0..self.connections.len() {
-            let is_failed = |connection: &&mut ConnectionState| {
-                let is_begun = !connection.is_established && !connection.is_over;
-                is_begun && connection.machine.side().is_client() && error.destination == Some(connection.peer)
-            };
-            if self.at(index).as_ref().is_some_and(is_failed) {
+        for index in self.outgoing.iter().copied().collect::<Vec<_>>() {
+            if self.at(index).is_some_and(|connection| error.destination == Some(connection.peer)) {
                 self.abandon(index, ConnectionError::Unreachable);
             }
         }

@@ -11,7 +11,7 @@ use tidegate::engine::{EndpointLimits, SessionEndpoint, SessionLimits, SessionSt
 use tidegate::quic::{self, Codes, Connection, ConnectionError, Connector, TransportLimits};
 use tidegate::sys::DatagramOptions;
 use tidegate::tls::ClientConfig;
-use tidegate::{Limits, http3};
+use tidegate::{Limits, http3, task};
 
 use super::codec::Http3Codec;
 use crate::pipeline::Exchange;
@@ -31,6 +31,7 @@ pub(crate) struct Http3Client {
     held: quic::ClientConfig,
     http3: Arc<http3::Config>,
     streams: Limits,
+    timeout: Duration,
 }
 
 impl Http3Client {
@@ -63,14 +64,25 @@ impl Http3Client {
             held: quic::ClientConfig::new(tls, of_held)?.codes(Codes::HTTP3),
             http3: Arc::new(http3::Config::new(of_heads)),
             streams,
+            timeout,
         })
     }
 
-    /// Connects to the first address that answers, from the address `source` if there is one.
+    /// Connects to the first address that answers within the time of a request, from the address `source` if there is one.
     ///
     /// # Errors
     /// Why there is no connection to the last address.
     pub(super) async fn connect(&self, role: Role, source: Option<IpAddr>) -> Result<Connection<OfQuic>, String> {
+        match task::timeout(self.timeout, self.connect_to_any(role, source)).await {
+            Ok(connected) => connected,
+            Err(_) => Err(self
+                .addresses
+                .first()
+                .map_or_else(String::new, |address| describe(*address, &ConnectionError::HandshakeTimeout))),
+        }
+    }
+
+    async fn connect_to_any(&self, role: Role, source: Option<IpAddr>) -> Result<Connection<OfQuic>, String> {
         let mut last = "the server has no address".to_owned();
         for &address in &self.addresses {
             let local = source.filter(|source| source.is_ipv4() == address.is_ipv4()).unwrap_or(match address {

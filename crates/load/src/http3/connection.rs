@@ -52,6 +52,19 @@ pub(crate) struct Http3Requests {
     waker: Cell<Option<Waker>>,
 }
 
+/// An open connection. Its drop removes it from those of the worker, which waits for their end, even if its task has
+/// panicked.
+struct OpenConnection {
+    worker: Rc<Worker>,
+    number: u64,
+}
+
+impl Drop for OpenConnection {
+    fn drop(&mut self) {
+        self.worker.remove_http3(self.number);
+    }
+}
+
 /// Why a connection is not used any more.
 enum End {
     /// By this side: the load is over, or the server has sent GOAWAY and all responses.
@@ -88,10 +101,10 @@ impl Http3Requests {
             has_goaway: Cell::default(),
             waker: Cell::default(),
         });
-        let number = worker.add_http3(own.clone());
+        let open = OpenConnection { number: worker.add_http3(own.clone()), worker: worker.clone() };
         task::spawn(async move {
             own.serve(connection).await;
-            own.worker.remove_http3(number);
+            drop(open);
             own.connector.open();
         });
         Ok(())
