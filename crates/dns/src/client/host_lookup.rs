@@ -58,15 +58,17 @@ impl StubResolver {
         if let Ok(address) = host.parse() {
             return Ok(HostAddresses { addresses: vec![address], ..HostAddresses::default() });
         }
-        let candidates = self.candidates(host)?;
+        let mut candidates = self.candidates(host)?;
         let (mut failed, mut last) = (None, HostAddresses::default());
+        let literal: Option<Name> = host.parse().ok();
         // The hosts file has the name as it is, before any domain of the search list completes it.
-        if let Some(addresses) = host.parse().ok().and_then(|name| self.shared.hosts.addresses(&name)) {
+        if let Some(addresses) = literal.as_ref().and_then(|name| self.shared.hosts.addresses(name)) {
             return Ok(HostAddresses { addresses, ..last });
         }
-        if candidates.iter().any(is_of_no_server) {
+        if literal.as_ref().is_some_and(is_of_no_server) {
             return Ok(last);
         }
+        candidates.retain(|name| !is_of_no_server(name));
         for name in candidates {
             match self.host_of_name(&name, families).await {
                 Ok(found) if !found.addresses.is_empty() => return Ok(found),

@@ -201,7 +201,7 @@ fn the_hosts_file_and_localhost_come_before_the_search_list() {
     let server = DnsServer::bind("127.0.0.1:0").expect("an address").loops(1);
     let server = server.start(move |_| zone.clone()).expect("it starts");
     let folder = Folder::new();
-    folder.write("resolv.conf", "nameserver 127.0.0.1\nsearch corp.example\noptions no-aaaa\n");
+    folder.write("resolv.conf", "nameserver 127.0.0.1\nsearch lan.invalid corp.example\noptions no-aaaa\n");
     folder.write("hosts", "192.0.2.77 mole\n192.0.2.78 a.onion\n");
     let resolver = folder.resolver(&server);
     run(async move {
