@@ -556,17 +556,23 @@ impl LoopUpstreams {
     }
 }
 
-/// Leaves the candidates of the lowest priority number that has eligible ones. Only services have several numbers.
+/// Leaves, of each URL, the candidates of the lowest priority number that has eligible ones. Only services have several
+/// numbers, and those of different URLs say nothing about each other. The members of a URL are next to each other.
 #[inline]
 fn prefer_first(candidates: &mut [Candidate], members: &[Arc<Upstream>]) {
     let one = members.first().map_or(0, |member| member.priority());
     if members.iter().all(|member| member.priority() == one) {
         return;
     }
-    let eligible = candidates.iter().zip(members).filter(|(candidate, _)| candidate.is_eligible);
-    let Some(first) = eligible.map(|(_, member)| member.priority()).min() else { return };
-    for (candidate, member) in candidates.iter_mut().zip(members) {
-        candidate.is_eligible &= member.priority() == first;
+    let mut rest = candidates;
+    for members in members.chunk_by(|one, other| one.is_of_same_url(other)) {
+        let (candidates, others) = rest.split_at_mut(members.len());
+        rest = others;
+        let eligible = candidates.iter().zip(members).filter(|(candidate, _)| candidate.is_eligible);
+        let Some(first) = eligible.map(|(_, member)| member.priority()).min() else { continue };
+        for (candidate, member) in candidates.iter_mut().zip(members) {
+            candidate.is_eligible &= member.priority() == first;
+        }
     }
 }
 

@@ -80,8 +80,13 @@ impl Names {
             in_progress -= 1;
             let holds = match found {
                 Ok(found) => {
-                    shared.servers.set_servers(shared, &[(name.entry.clone(), name.entry.servers(found.servers))]);
-                    found.ttl.map(|ttl| ttl.max(LOOKUP_PAUSE))
+                    let mut servers = name.entry.servers(found.servers);
+                    if found.is_partial {
+                        shared.servers.keep_known(&name.entry, &mut servers);
+                    }
+                    shared.servers.set_servers(shared, &[(name.entry.clone(), servers)]);
+                    let ttl = if found.is_partial { Some(RETRY_PAUSE) } else { found.ttl };
+                    ttl.map(|ttl| ttl.max(LOOKUP_PAUSE))
                 }
                 Err(error) => {
                     tracing::warn!(subsystem = "proxy", name = %name.entry.url, %error, "upstream not resolved");

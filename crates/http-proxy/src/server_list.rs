@@ -104,6 +104,21 @@ impl ServerList {
         self.update(&mut self.state(), set, found);
     }
 
+    /// Adds the known servers of the part of a lookup that failed: the addresses of a family that has none now, or, of a
+    /// service, all. At most [`ADDRESSES_MAX`] are left.
+    pub(super) fn keep_known(&self, entry: &UrlEntry, servers: &mut Vec<FoundServer>) {
+        let is_ipv6 = |address: &Address| address.ip().map(|address| address.is_ipv6());
+        let families: Vec<_> = servers.iter().map(|server| is_ipv6(&server.address)).collect();
+        for member in self.members().iter().filter(|member| member.is_of(&entry.url)) {
+            let is_left = matches!(entry.url.place, Place::Service(_)) || !families.contains(&is_ipv6(&member.address));
+            let is_known = servers.iter().any(|server| server.address == member.address);
+            if is_left && !is_known && servers.len() < ADDRESSES_MAX {
+                let (priority, weight) = (member.priority(), member.weight());
+                servers.push(FoundServer { address: member.address.clone(), priority, weight });
+            }
+        }
+    }
+
     fn update(&self, state: &mut ListState, set: &Shared, found: &[Found]) {
         let (mut after, mut has_changed): (Vec<Arc<Upstream>>, bool) = (Vec::new(), false);
         for entry in &*state.urls {

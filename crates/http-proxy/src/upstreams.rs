@@ -427,7 +427,7 @@ impl Upstream {
         self.weight.load(Ordering::Relaxed)
     }
 
-    /// It gets no request while one of a lower number is available.
+    /// It gets no request while one of the same URL and of a lower number is available.
     #[inline]
     pub(super) fn priority(&self) -> u16 {
         self.priority.load(Ordering::Relaxed)
@@ -442,6 +442,10 @@ impl Upstream {
 
     pub(super) fn is_of(&self, url: &UpstreamUrl) -> bool {
         self.url.is_same(url)
+    }
+
+    pub(super) fn is_of_same_url(&self, other: &Self) -> bool {
+        self.url.is_same(&other.url)
     }
 
     pub(super) fn is_same(&self, other: &Self) -> bool {

@@ -95,8 +95,15 @@ async fn resolve_due(upstreams: &Upstreams, due: &mut [Instant]) {
         let mut ttl = None;
         match lookup.await.unwrap_or_else(|error| Err(io::Error::other(error))) {
             Ok(found) => {
+                let is_partial = found.is_partial;
                 ttl = found.ttl;
                 let mut found: Vec<_> = found.servers.into_iter().map(|server| server.address).collect();
+                if is_partial {
+                    // Those of a family whose lookup failed stay.
+                    let families: Vec<bool> = found.iter().map(SocketAddr::is_ipv6).collect();
+                    let known = upstreams.addresses_of(place).into_iter();
+                    found.extend(known.filter(|address| !families.contains(&address.is_ipv6())));
+                }
                 found.sort_unstable();
                 found.dedup();
                 found.truncate(ADDRESSES_MAX);

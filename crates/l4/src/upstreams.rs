@@ -197,6 +197,11 @@ impl Upstreams {
         self.0.servers.iter().any(|(server, _)| server.ip().is_none())
     }
 
+    /// The addresses that a server has now.
+    pub(crate) fn addresses_of(&self, place: usize) -> Vec<SocketAddr> {
+        self.members().iter().filter(|member| member.is_of(place)).map(|member| member.address).collect()
+    }
+
     /// Replaces the addresses of the server at a place. An address that stays keeps its health.
     pub(crate) fn set_addresses(&self, place: usize, found: &[SocketAddr]) {
         let mut members = self.0.members.lock().unwrap_or_else(PoisonError::into_inner);

@@ -4,14 +4,15 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::pin;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
 use tidegate_engine::{Resolve, ResolvedServer, ResolvedServers, Resolving, ResolvingServers, task};
 
-use super::StubResolver;
+use super::{BegunLookup, StubResolver};
 use crate::name::Name;
-use crate::numbers::RecordType;
+use crate::numbers::{RecordType, ResponseCode};
 use crate::record_data::RecordData;
 use crate::resolver::{Answer, LookupError};
 
@@ -22,6 +23,8 @@ pub(super) struct HostAddresses {
     pub(super) addresses: Vec<IpAddr>,
     /// The shortest time of the records; `None` if they come from no server.
     pub(super) ttl: Option<Duration>,
+    /// Whether the lookup of one family failed.
+    pub(super) is_partial: bool,
 }
 
 /// Whether a lookup waits for the addresses of both families.
@@ -29,12 +32,14 @@ pub(super) struct HostAddresses {
 pub(super) enum Families {
     /// For both, however long the second takes.
     Both,
+    /// For both, of the servers and not of the cache: for a caller that keeps the addresses.
+    Fresh,
     /// For the second one only for a short time, if the first has addresses (RFC 8305 §3).
     First,
 }
 
 /// The result for one family.
-type FamilyResult = Result<std::sync::Arc<Answer>, LookupError>;
+type FamilyResult = Result<Arc<Answer>, LookupError>;
 
 impl StubResolver {
     /// The addresses of a host, IPv6 and IPv4 in turns with IPv6 first (RFC 8305 §4): of an address itself, from the hosts
@@ -51,13 +56,19 @@ impl StubResolver {
 
     pub(super) async fn host(&self, host: &str, families: Families) -> Result<HostAddresses, LookupError> {
         if let Ok(address) = host.parse() {
-            return Ok(HostAddresses { addresses: vec![address], ttl: None });
+            return Ok(HostAddresses { addresses: vec![address], ..HostAddresses::default() });
         }
-        let candidates = self.candidates(host)?;
+        let mut candidates = self.candidates(host)?;
         let (mut failed, mut last) = (None, HostAddresses::default());
-        if candidates.iter().any(is_of_no_server) {
+        let literal: Option<Name> = host.parse().ok();
+        // The hosts file has the name as it is, before any domain of the search list completes it.
+        if let Some(addresses) = literal.as_ref().and_then(|name| self.shared.hosts.addresses(name)) {
+            return Ok(HostAddresses { addresses, ..last });
+        }
+        if literal.as_ref().is_some_and(is_of_no_server) {
             return Ok(last);
         }
+        candidates.retain(|name| !is_of_no_server(name));
         for name in candidates {
             match self.host_of_name(&name, families).await {
                 Ok(found) if !found.addresses.is_empty() => return Ok(found),
@@ -71,22 +82,39 @@ impl StubResolver {
 
     async fn host_of_name(&self, name: &Name, families: Families) -> Result<HostAddresses, LookupError> {
         if let Some(addresses) = self.shared.hosts.addresses(name) {
-            return Ok(HostAddresses { addresses, ttl: None });
+            return Ok(HostAddresses { addresses, ..HostAddresses::default() });
         }
-        let (v6, v4) = (self.begin(name, RecordType::AAAA), self.begin(name, RecordType::A));
+        let (v6, v4) =
+            (self.begin_family(name, RecordType::AAAA, families), self.begin_family(name, RecordType::A, families));
         let (v6, v4) = both(Self::wait(v6), Self::wait(v4), families).await;
-        if let (Some(Err(_)), Some(Err(error))) = (&v6, &v4) {
-            return Err(*error);
-        }
+        let failed =
+            [&v4, &v6].into_iter().find_map(|result| result.as_ref().and_then(|result| result.as_ref().err().copied()));
         let of = |result: Option<FamilyResult>| result.and_then(Result::ok);
         let (v6, v4) = (of(v6), of(v4));
         let ttl = v6.as_deref().into_iter().chain(v4.as_deref()).filter_map(ttl_of).min();
-        Ok(HostAddresses { addresses: alternate(v6.as_deref(), v4.as_deref()), ttl })
+        let addresses = alternate(v6.as_deref(), v4.as_deref());
+        match failed {
+            // One family without addresses does not mean that there are none.
+            Some(error) if addresses.is_empty() => Err(error),
+            _ => Ok(HostAddresses { addresses, ttl, is_partial: failed.is_some() }),
+        }
+    }
+
+    /// Begins the lookup of one family. [`Families::Fresh`] asks the servers.
+    fn begin_family(&self, name: &Name, record_type: RecordType, families: Families) -> BegunLookup {
+        if self.shared.conf.no_aaaa && record_type == RecordType::AAAA {
+            let (response_code, records) = (ResponseCode::NOERROR, Vec::new());
+            return BegunLookup::Ready(Ok(Arc::new(Answer { response_code, records, soa: None, is_stale: false })));
+        }
+        match families {
+            Families::Fresh => self.begin_fresh(name, record_type),
+            Families::Both | Families::First => self.begin(name, record_type),
+        }
     }
 
     /// The servers of a service (RFC 2782), with the search list: those of its SRV records, each with all addresses of its
-    /// host. Empty if there is none. Of the hosts, the first 64 by priority are looked up; those that fail are left out,
-    /// unless all do.
+    /// host. Empty if there is none. Of the hosts, the first 64 by priority are looked up; those that fail are left out, and the
+    /// result is marked as [partial](ResolvedServers::is_partial), unless all do. The servers are asked, not the cache.
     ///
     /// # Errors
     /// [`LookupError`].
@@ -96,7 +124,7 @@ impl StubResolver {
     pub async fn service(&self, service: &str) -> Result<ResolvedServers, LookupError> {
         let (mut failed, mut last) = (None, ResolvedServers::default());
         for name in self.candidates(service)? {
-            match self.lookup(&name, RecordType::SRV).await {
+            match Self::wait(self.begin_fresh(&name, RecordType::SRV)).await {
                 Ok(answer) if !targets_of(&answer).is_empty() => return self.servers_of(&answer).await,
                 Ok(none) => last.ttl = ttl_of(&none),
                 Err(error) => failed = Some(error),
@@ -113,14 +141,15 @@ impl StubResolver {
             .into_iter()
             .map(|target| {
                 let (this, host) = (self.clone(), target.host.clone());
-                (target, task::spawn(async move { this.host_of_name(&host, Families::Both).await }))
+                (target, task::spawn(async move { this.host_of_name(&host, Families::Fresh).await }))
             })
             .collect();
-        let (mut found, mut failed) = (ResolvedServers { servers: Vec::new(), ttl: ttl_of(answer) }, None);
+        let (mut found, mut failed) = (ResolvedServers { ttl: ttl_of(answer), ..ResolvedServers::default() }, None);
         for (target, lookup) in lookups {
             match lookup.await.unwrap_or(Err(LookupError::Failed)) {
                 Ok(host) => {
                     found.ttl = found.ttl.into_iter().chain(host.ttl).min();
+                    found.is_partial |= host.is_partial;
                     found.servers.extend(host.addresses.into_iter().map(|address| ResolvedServer {
                         address: SocketAddr::new(address, target.port),
                         priority: target.priority,
@@ -130,6 +159,7 @@ impl StubResolver {
                 Err(error) => failed = Some(error),
             }
         }
+        found.is_partial |= failed.is_some();
         failed.filter(|_| found.servers.is_empty()).map_or(Ok(found), Err)
     }
 
@@ -140,8 +170,9 @@ impl StubResolver {
     }
 }
 
-/// `resolve` waits for the addresses of the second family for 50 ms at most if the first has some; `resolve_servers` waits for
-/// both.
+/// `resolve` waits for the addresses of the second family for 50 ms at most if the first has some; `resolve_servers`
+/// waits for both. `resolve_servers` and `resolve_service` ask the servers also if the cache has an answer: a caller that keeps
+/// the servers asks again because they may have changed. The answer of the cache is left for the case that no server answers.
 impl Resolve for StubResolver {
     fn resolve(&self, host: &str, port: u16) -> Resolving {
         let (this, host) = (self.clone(), host.to_owned());
@@ -157,9 +188,9 @@ impl Resolve for StubResolver {
     fn resolve_servers(&self, host: &str, port: u16) -> ResolvingServers {
         let (this, host) = (self.clone(), host.to_owned());
         Box::pin(async move {
-            let found = this.host(&host, Families::Both).await.map_err(io_error)?;
+            let found = this.host(&host, Families::Fresh).await.map_err(io_error)?;
             let servers = found.addresses.into_iter().map(|address| SocketAddr::new(address, port).into());
-            Ok(ResolvedServers { servers: servers.collect(), ttl: found.ttl })
+            Ok(ResolvedServers { servers: servers.collect(), ttl: found.ttl, is_partial: found.is_partial })
         })
     }
 
@@ -202,7 +233,7 @@ async fn both(
             (Some(Ok(first)), None) | (None, Some(Ok(first))) => first,
             _ => return Poll::Pending,
         };
-        if families == Families::Both || first.addresses().next().is_none() {
+        if families != Families::First || first.addresses().next().is_none() {
             return Poll::Pending;
         }
         let delay = delay.get_or_insert_with(|| Box::pin(task::sleep(RESOLUTION_DELAY)));

@@ -204,9 +204,19 @@ impl StubResolver {
         self.begin_lookup(name, record_type, task::now())
     }
 
+    /// Begins a lookup that the cache does not answer, unless no server does.
+    fn begin_fresh(&self, name: &Name, record_type: RecordType) -> BegunLookup {
+        let begun = self.shared.resolver.borrow_mut().lookup_fresh(name, record_type, task::now());
+        self.begun(begun)
+    }
+
     /// Begins a lookup. A handler may call this: nothing here needs the core of the loop.
     pub(crate) fn begin_lookup(&self, name: &Name, record_type: RecordType, now: Instant) -> BegunLookup {
         let begun = self.shared.resolver.borrow_mut().lookup(name, record_type, now);
+        self.begun(begun)
+    }
+
+    fn begun(&self, begun: Lookup) -> BegunLookup {
         let begun = match begun {
             Lookup::Ready(result) => BegunLookup::Ready(result),
             Lookup::Pending(id) => {

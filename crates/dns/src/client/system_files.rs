@@ -29,6 +29,9 @@ pub(super) struct SystemFiles {
 struct FilesState {
     checked: Option<Instant>,
     stamps: Stamps,
+    /// The content of `resolv.conf`, and of the hosts file, as they were read last.
+    conf: ResolvConf,
+    hosts: Hosts,
     contents: Option<Arc<FileContents>>,
 }
 
@@ -97,13 +100,16 @@ impl SystemFiles {
     fn read(&self, cache: CacheConfig) -> Arc<FileContents> {
         // Taken before the content: a change between both is found by the next comparison.
         let stamps = self.stamps();
-        let contents = (read_or_empty(&self.resolv_conf), read_or_empty(&self.hosts));
+        let read = (read_or_empty(&self.resolv_conf), read_or_empty(&self.hosts));
         let mut state = self.state();
-        let (Ok(conf), Ok(hosts)) = contents else {
-            let known = state.contents.get_or_insert_with(|| Arc::new(FileContents::empty(cache)));
-            return known.clone();
-        };
-        let (conf, hosts) = (ResolvConf::parse(&conf), Hosts::parse(&hosts));
+        // A file that cannot be read keeps its content, and its stamp: it is read again when it changes.
+        if let Ok(conf) = &read.0 {
+            state.conf = ResolvConf::parse(conf);
+        }
+        if let Ok(hosts) = &read.1 {
+            state.hosts = Hosts::parse(hosts);
+        }
+        let (conf, hosts) = (state.conf.clone(), state.hosts.clone());
         let known = state.contents.as_ref().filter(|known| known.conf.servers == conf.servers);
         let cache = known.map_or_else(|| SharedCache::new(cache), |known| known.cache.clone());
         let contents = Arc::new(FileContents { conf, hosts, cache });
@@ -117,12 +123,6 @@ impl SystemFiles {
 
     fn state(&self) -> MutexGuard<'_, FilesState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl FileContents {
-    fn empty(cache: CacheConfig) -> Self {
-        Self { conf: ResolvConf::default(), hosts: Hosts::default(), cache: SharedCache::new(cache) }
     }
 }
 

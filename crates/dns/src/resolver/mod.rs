@@ -158,6 +158,8 @@ struct LookupState {
     has_response: bool,
     is_stream: bool,
     mismatches: u32,
+    /// Servers whose answers had the name in other cases.
+    other_cases: Vec<usize>,
     stale: Option<Arc<Answer>>,
     stale_at: Instant,
     /// The timer that counts.
@@ -261,6 +263,20 @@ impl Resolver {
         self.begin(name, record_type, 1, cached.stale, now)
     }
 
+    /// As [`lookup`](Self::lookup), but the servers are asked also if the cache has an answer; that one is used if none of
+    /// them answers. A failure of a short while ago is not asked for again (RFC 9520).
+    pub fn lookup_fresh(&mut self, name: &Name, record_type: RecordType, now: Instant) -> Lookup {
+        if record_type.is_meta() {
+            return Lookup::Ready(Err(LookupError::Question));
+        }
+        let cached = from_cache::read(&self.cache, name, record_type, self.config.aliases_max, now);
+        match cached.result {
+            Some(Err(error)) => Lookup::Ready(Err(error)),
+            Some(Ok(known)) => self.begin(name, record_type, 1, Some(known), now),
+            None => self.begin(name, record_type, 1, cached.stale, now),
+        }
+    }
+
     /// The answer of the cache, also one whose time has passed. It begins no lookup, and joins none: for a caller that
     /// cannot wait.
     pub fn cached(
@@ -321,6 +337,7 @@ impl Resolver {
             has_response: false,
             is_stream: self.config.use_streams,
             mismatches: 0,
+            other_cases: Vec::new(),
             stale,
             stale_at: now + self.config.stale_after,
             timer: None,
@@ -374,12 +391,16 @@ impl Resolver {
             return self.fail(id, LookupError::Timeout, now);
         }
         if now >= lookup.next_attempt {
+            let is_on_stream = |attempt: &&Attempt| attempt.transport == Transport::Stream;
+            let streams: Vec<usize> =
+                lookup.attempts.iter().filter(is_on_stream).map(|attempt| attempt.server).collect();
             for attempt in lookup.attempts.iter_mut().filter(|attempt| !attempt.is_late) {
                 // A later answer still counts.
                 attempt.is_late = true;
                 self.counts.timeouts += 1;
                 self.upstreams[attempt.server].on_timeout(now);
             }
+            streams.into_iter().for_each(|server| self.on_stream_failed(id, server));
             self.attempt(id, now);
         } else {
             self.arm(id);

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tidegate_dns::server::DnsServer;
-use tidegate_dns::{HostResolver, NameServer, Zone};
+use tidegate_dns::server::{DnsServer, Responder, Response};
+use tidegate_dns::{HostResolver, NameServer, Question, Rdata, Record, RecordType, ResponseCode, Zone};
 use tidegate_engine::{
     Backend, Client, ConnectError, EventLoop, Resolve as _, ResolvedServer, Server, ServerHandle, task,
 };
@@ -191,5 +191,96 @@ fn a_client_connects_to_a_name_by_the_resolver_of_its_own() {
         assert_eq!(&*channel.recv().await.expect("it is open").expect("a line"), b"ebb");
         let failed = client("none.tides.example").connect(lines()).await.expect_err("there is no such name");
         assert!(matches!(failed, ConnectError::Name(..)), "{failed}");
+    });
+}
+
+#[test]
+fn the_hosts_file_and_localhost_come_before_the_search_list() {
+    let zone = "$ORIGIN corp.example.\n$TTL 300\n@ SOA ns root 1 2 3 4 60\n* A 192.0.2.66\n";
+    let zone = Arc::new(Zone::parse(zone, None).expect("it is valid"));
+    let server = DnsServer::bind("127.0.0.1:0").expect("an address").loops(1);
+    let server = server.start(move |_| zone.clone()).expect("it starts");
+    let folder = Folder::new();
+    folder.write("resolv.conf", "nameserver 127.0.0.1\nsearch lan.invalid corp.example\noptions no-aaaa\n");
+    folder.write("hosts", "192.0.2.77 mole\n192.0.2.78 a.onion\n");
+    let resolver = folder.resolver(&server);
+    run(async move {
+        assert_eq!(texts(resolver.resolve("localhost", 1).await), ["[::1]:1", "127.0.0.1:1"]);
+        assert_eq!(texts(resolver.resolve("mole", 1).await), ["192.0.2.77:1"]);
+        assert_eq!(texts(resolver.resolve("a.onion", 1).await), ["192.0.2.78:1"]);
+        assert_eq!(resolver.of_this_loop().await.counts().datagrams, 0);
+        assert_eq!(texts(resolver.resolve("quay", 1).await), ["192.0.2.66:1"]);
+        assert_eq!(resolver.of_this_loop().await.counts().datagrams, 1, "no query for IPv6");
+    });
+}
+
+/// Fails for A records. Of `six.example` it has an AAAA record, of other names none.
+#[derive(Clone, Copy)]
+struct Half;
+
+impl Responder for Half {
+    fn answer(&self, question: &Question) -> Response {
+        if question.record_type == RecordType::A {
+            return Response::of_code(ResponseCode::SERVFAIL);
+        }
+        let mut response = Response::of_code(ResponseCode::NOERROR);
+        let mut add = |data| response.answers.push(Record::new(question.name.clone(), 300, data));
+        let text = question.name.to_lowercase().to_string();
+        match (question.record_type, &*text) {
+            (RecordType::AAAA, "six.example.") => add(Rdata::aaaa([0x2001, 0xdb8, 0, 0, 0, 0, 0, 1].into())),
+            (RecordType::SRV, _) => ["six.example", "half.example"]
+                .into_iter()
+                .for_each(|host| add(Rdata::srv(1, 1, 80, &host.parse().expect("a name")))),
+            _ => {}
+        }
+        response
+    }
+}
+
+#[test]
+fn a_family_that_fails_is_no_answer_without_addresses_and_a_part_with_some() {
+    let server = DnsServer::bind("127.0.0.1:0").expect("an address").loops(1);
+    let server = server.start(|_| Half).expect("it starts");
+    let folder = Folder::new();
+    let resolver = folder.resolver(&server).servers(vec![NameServer::at(address(&server))]);
+    run(async move {
+        let failed = resolver.resolve("half.example", 80).await.expect_err("a server failed");
+        assert_eq!(failed.kind(), std::io::ErrorKind::Other, "{failed}");
+        assert!(resolver.resolve_servers("half.example", 80).await.is_err());
+        assert_eq!(texts(resolver.resolve("six.example", 80).await), ["[2001:db8::1]:80"]);
+        for found in [
+            resolver.resolve_servers("six.example", 80).await.expect("servers"),
+            resolver.resolve_service("_http._tcp.example").await.expect("servers"),
+        ] {
+            assert!(found.servers.len() == 1 && found.is_partial, "{found:?}");
+        }
+    });
+}
+
+#[test]
+fn servers_of_a_set_are_asked_for_again_while_the_cache_has_them() {
+    let (folder, server) = (Folder::new(), server());
+    let resolver = folder.resolver(&server).servers(vec![NameServer::at(address(&server))]);
+    run(async move {
+        for datagrams in [2, 4] {
+            assert_eq!(resolver.resolve_servers("www.tides.example", 80).await.expect("servers").servers.len(), 2);
+            assert_eq!(resolver.of_this_loop().await.counts().datagrams, datagrams);
+        }
+    });
+}
+
+#[test]
+fn a_hosts_file_that_cannot_be_read_leaves_the_content_of_the_other() {
+    let (folder, server) = (Folder::new(), server());
+    folder.write("resolv.conf", "nameserver 127.0.0.1\nsearch tides.example\n");
+    // A folder cannot be read, by any user.
+    fs::create_dir(folder.0.join("hosts")).expect("a folder");
+    let resolver = folder.resolver(&server);
+    run(async move {
+        assert_eq!(texts(resolver.resolve("www", 80).await).len(), 2);
+        let stub = resolver.of_this_loop().await;
+        task::sleep(Duration::from_millis(1_001)).await;
+        assert!(resolver.resolve("www", 80).await.is_ok());
+        assert_eq!((stub.counts().cache_hits, stub.counts().datagrams), (2, 2), "the files are not read again");
     });
 }

@@ -46,7 +46,7 @@ pub trait Resolve: 'static {
         let resolving = self.resolve(host, port);
         Box::pin(async move {
             let servers = resolving.await?.into_iter().map(ResolvedServer::from).collect();
-            Ok(ResolvedServers { servers, ttl: None })
+            Ok(ResolvedServers { servers, ..ResolvedServers::default() })
         })
     }
 
@@ -72,6 +72,9 @@ pub struct ResolvedServers {
     pub servers: Vec<ResolvedServer>,
     /// How long they hold, if that is known: the shortest TTL of the records.
     pub ttl: Option<Duration>,
+    /// Whether a part of the lookup failed, such as that of one family, or of one target of a service: a caller keeps the
+    /// servers that it has of that part.
+    pub is_partial: bool,
 }
 
 /// One server of a name.

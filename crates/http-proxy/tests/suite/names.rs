@@ -23,6 +23,8 @@ enum Answer {
     Addresses(Vec<IpAddr>),
     /// With their time.
     Servers(Vec<ResolvedServer>, Duration),
+    /// The same, after a part of the lookup has failed.
+    Partial(Vec<ResolvedServer>, Duration),
 }
 
 /// Answers by the host, after a while.
@@ -55,7 +57,7 @@ impl Resolve for Names {
                 Answer::Never => pending().await,
                 Answer::Error => Err(io::ErrorKind::NotFound.into()),
                 Answer::Addresses(ips) => Ok(ips.into_iter().map(|ip| SocketAddr::new(ip, port)).collect()),
-                Answer::Servers(..) => panic!("it is looked up with its time"),
+                Answer::Servers(..) | Answer::Partial(..) => panic!("it is looked up with its time"),
             }
         })
     }
@@ -63,17 +65,18 @@ impl Resolve for Names {
     fn resolve_servers(&self, host: &str, port: u16) -> ResolvingServers {
         let answer =
             self.answers.lock().unwrap().iter().find(|(known, _)| known == host).map(|(_, answer)| answer.clone());
-        let Some(Answer::Servers(servers, ttl)) = answer else {
+        let is_partial = matches!(answer, Some(Answer::Partial(..)));
+        let Some(Answer::Servers(servers, ttl) | Answer::Partial(servers, ttl)) = answer else {
             let resolving = self.resolve(host, port);
             return Box::pin(async move {
                 let servers = resolving.await?.into_iter().map(ResolvedServer::from).collect();
-                Ok(ResolvedServers { servers, ttl: None })
+                Ok(ResolvedServers { servers, ..ResolvedServers::default() })
             });
         };
         self.asked.lock().unwrap().push(host.to_owned());
         Box::pin(async move {
             task::sleep(Duration::from_millis(20)).await;
-            Ok(ResolvedServers { servers, ttl: Some(ttl) })
+            Ok(ResolvedServers { servers, ttl: Some(ttl), is_partial })
         })
     }
 
@@ -374,6 +377,44 @@ fn a_service_has_ports_and_weights_and_a_priority_serves_while_it_is_available()
     assert_eq!((upstreams.len(), ask(&network, &client, &proxy)), (1, 200));
     assert_eq!(requests(&nodes)[2], before + 1);
     nodes.clear();
+}
+
+#[test]
+fn a_plain_server_beside_a_service_gets_requests_whatever_the_priorities_of_the_service() {
+    let network = Network::new(11);
+    let names = Names::default();
+    let nodes: Vec<_> = ["10.0.1.1", "10.0.1.2", "10.0.1.3"].iter().map(|host| upstream(&network, host)).collect();
+    let records = vec![server("10.0.1.1:80", 10, 1), server("10.0.1.2:80", 20, 1)];
+    names.set("_http._tcp.app.test", Answer::Servers(records, Duration::from_secs(5)));
+    let set = set_of(&["srv://_http._tcp.app.test", "http://10.0.1.3"], &names).build().expect("all is set");
+    let (_gateway, proxy) = gateway(&network, &set);
+    let client = network.host("10.0.0.2").node();
+    network.run_for(Duration::from_secs(1));
+    (0..20).for_each(|_| assert_eq!(ask(&network, &client, &proxy), 200));
+    let requests: Vec<u32> = nodes.iter().map(|(_, requests)| requests.get()).collect();
+    assert_eq!(requests, [10, 0, 10]);
+}
+
+#[test]
+fn the_part_of_a_lookup_that_failed_keeps_its_servers() {
+    let network = Network::new(12);
+    let names = Names::default();
+    let ttl = Duration::from_secs(2);
+    names.set("app.test", Answer::Servers(vec![server("[2001:db8::1]:80", 0, 1), server("10.0.1.1:80", 0, 1)], ttl));
+    names.set("_s._tcp.app.test", Answer::Servers(vec![server("10.0.2.1:80", 0, 1), server("10.0.2.2:80", 0, 1)], ttl));
+    let upstreams = set_of(&["http://app.test", "srv://_s._tcp.app.test"], &names).build().expect("all is set");
+    let (_gateway, _) = gateway(&network, &upstreams);
+    network.run_for(Duration::from_secs(1));
+    assert_eq!(upstreams.len(), 4);
+    // The address of the family that was answered is another one; one target of the service is unknown.
+    names.set("app.test", Answer::Partial(vec![server("10.0.1.9:80", 0, 1)], ttl));
+    names.set("_s._tcp.app.test", Answer::Partial(vec![server("10.0.2.1:80", 0, 1)], ttl));
+    network.run_for(Duration::from_secs(10));
+    assert_eq!(upstreams.len(), 4);
+    names.set("app.test", Answer::Servers(vec![server("10.0.1.9:80", 0, 1)], ttl));
+    names.set("_s._tcp.app.test", Answer::Servers(vec![server("10.0.2.1:80", 0, 1)], ttl));
+    network.run_for(Duration::from_secs(10));
+    assert_eq!(upstreams.len(), 2);
 }
 
 #[test]
