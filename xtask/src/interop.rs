@@ -40,6 +40,7 @@ pub(crate) fn others() -> Vec<NamedStep> {
         in_long("QUIC by aioquic", &[tools::AIOQUIC], "quic.py"),
         in_long("a DNS forwarder by dnspython, dig and dnsperf", &[tools::DNSPYTHON], "forwarder.py"),
         in_long("Redis clients through a proxy", &[tools::REDIS_PY, tools::IOREDIS], "redis.py"),
+        in_long("rooms of two nodes and a partition", &[], "partition.py"),
         in_long("all WebSocket cases of kosoku", &[tools::KOSOKU], "websocket.py --all"),
         in_long("all WebSocket cases of kosoku over TLS", &[tools::KOSOKU], "websocket.py --all --tls"),
         in_long("TLS by testssl.sh", &[tools::SSLYZE], "tls.py --testssl"),

@@ -76,6 +76,8 @@ pub struct OutgoingMessage {
     pub bytes: Bytes,
     /// It gets a position, and is appended to the history.
     pub is_kept: bool,
+    /// The broker remembers the last such message of the room for so long, and reports it with [`BrokerEvent::Kick`].
+    pub remembered_for: Option<Duration>,
 }
 
 /// The members of this node in one room.
@@ -135,6 +137,20 @@ pub enum BrokerEvent {
         /// The history.
         history: Option<History>,
     },
+    /// The last kick that the broker remembers, of a room in a presence request that reads. It comes before the request's
+    /// [`Presence`](Self::Presence).
+    Kick {
+        /// The number of the request.
+        ticket: u64,
+        /// The room.
+        room: RoomName,
+        /// How long ago it was published.
+        age: Duration,
+        /// Its bytes.
+        bytes: Bytes,
+    },
+    /// A key of the room had a value that no node has written, and that no script can read. It counts as no value.
+    ForeignKey(RoomName),
     /// Members are recorded, or may not be.
     Presence {
         /// The number of the request.

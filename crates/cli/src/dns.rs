@@ -1,20 +1,21 @@
 //! `tidegate dns`: a forwarder of DNS queries over UDP and TCP, with a cache.
 
 use std::error::Error;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
 use tidegate::admin::Admin;
 use tidegate::dns::server::{DnsServer, Forwarder, RateLimits, ServerLimits, ServerMetrics};
-use tidegate::dns::{CacheConfig, NameServer, ResolverConfig, SharedCache, StubResolver};
+use tidegate::dns::{CacheConfig, ResolverConfig, SharedCache, StubResolver};
 use tidegate::engine::RunningListener;
 use tidegate::metrics::Kind;
 use tidegate::{Admission, Backend, IpNet, ServerHandle, StartError};
 
 use crate::admin::{AdminOptions, RunningAdmin};
 use crate::admission::parse_network;
+use crate::dns_upstream::{self, DnsUpstream};
 use crate::log::{self, log_to_stderr};
 use crate::server::{CUT_SHORT_STATUS, CurrentServer, signals, supervise};
 
@@ -25,10 +26,14 @@ pub(crate) struct DnsOptions {
     /// that is free for both
     #[arg(long, value_name = "ADDRESS", required = true, value_parser = parse_listen)]
     listen: Vec<SocketAddr>,
-    /// Server to ask, may be repeated: IP, IP:PORT or [IPV6]:PORT, at port 53 by default. The fastest one that answers is
+    /// Server to ask, may be repeated: IP, IP:PORT or [IPV6]:PORT, at port 53 by default; tls://IP[:PORT][#NAME] for DNS over
+    /// TLS, at port 853 by default, whose certificate has NAME, or else the IP address. The fastest one that answers is
     /// asked first
-    #[arg(long, value_name = "ADDRESS", required = true, value_parser = parse_upstream)]
-    upstream: Vec<SocketAddr>,
+    #[arg(long, value_name = "ADDRESS", required = true)]
+    upstream: Vec<DnsUpstream>,
+    /// Certificates (PEM) that vouch for tls servers [default: those that the system trusts]
+    #[arg(long, value_name = "FILE")]
+    upstream_ca: Option<PathBuf>,
     /// Network whose clients get answers, may be repeated: an address or CIDR, as 10.0.0.0/8 or 2001:db8::/32. Others get
     /// REFUSED, and their connections are reset: a resolver that is open to the world amplifies attacks [default: this
     /// machine, private and link-local networks]
@@ -97,7 +102,12 @@ pub(crate) fn run(options: &DnsOptions) -> Result<(), Box<dyn Error>> {
 }
 
 impl DnsOptions {
-    fn start(&self, metrics: &ServerMetrics, cache: &SharedCache) -> Result<ServerHandle, StartError> {
+    fn start(&self, metrics: &ServerMetrics, cache: &SharedCache) -> Result<ServerHandle, Box<dyn Error>> {
+        let is_secure = self.upstream.iter().any(DnsUpstream::is_secure);
+        let tls = if is_secure { Some(dns_upstream::tls(self.upstream_ca.as_deref())?) } else { None };
+        if let Some(tls) = &tls {
+            self.upstream.iter().try_for_each(|server| server.check(tls))?;
+        }
         let mut addresses = self.listen.iter().copied();
         let first = addresses.next().ok_or(StartError::NoListener)?;
         let server = addresses.fold(DnsServer::at(first), DnsServer::and_at);
@@ -115,10 +125,10 @@ impl DnsOptions {
         });
         let (upstreams, cache, metrics) = (self.upstream.clone(), cache.clone(), metrics.clone());
         let config = self.resolver();
-        server.start(move |_loop| {
-            let servers = upstreams.iter().copied().map(NameServer::at).collect();
+        Ok(server.start(move |_loop| {
+            let servers = upstreams.iter().map(|server| server.server(tls.as_ref())).collect();
             Forwarder::new(StubResolver::new(servers, config, cache.clone()), &metrics)
-        })
+        })?)
     }
 
     fn limits(&self) -> ServerLimits {
@@ -200,18 +210,6 @@ fn parse_listen(text: &str) -> Result<SocketAddr, String> {
     address.ok_or_else(|| "not IP:PORT, [IPV6]:PORT or localhost:PORT".into())
 }
 
-fn parse_upstream(text: &str) -> Result<SocketAddr, String> {
-    let address = text.parse::<SocketAddr>().ok();
-    let host = || text.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>().ok();
-    address
-        .or_else(|| host().map(|host| SocketAddr::new(host, PORT)))
-        .filter(|address| address.port() != 0 && !address.ip().is_unspecified())
-        .ok_or_else(|| "not IP, IP:PORT or [IPV6]:PORT: a name would need another server to be looked up".into())
-}
-
-/// The port of DNS servers.
-const PORT: u16 = 53;
-
 /// This machine, private and link-local networks.
 const NEAR: [&str; 9] = [
     "127.0.0.0/8",
@@ -246,22 +244,6 @@ mod tests {
         assert_eq!(limits_of(&[]), (4_096, 1_024, 4_096));
         assert_eq!(limits_of(&["--max-queries", "100"]), (100, 1_024, 4_096));
         assert_eq!(limits_of(&["--max-queries", "40000"]), (40_000, 10_000, 40_000));
-    }
-
-    #[test]
-    fn an_upstream_is_an_address_with_a_port_or_without_one() {
-        for (text, expected) in [
-            ("192.0.2.53", "192.0.2.53:53"),
-            ("192.0.2.53:5353", "192.0.2.53:5353"),
-            ("2001:db8::53", "[2001:db8::53]:53"),
-            ("[2001:db8::53]", "[2001:db8::53]:53"),
-            ("[2001:db8::53]:5353", "[2001:db8::53]:5353"),
-        ] {
-            assert_eq!(parse_upstream(text).map(|address| address.to_string()).as_deref(), Ok(expected));
-        }
-        for text in ["", "dns.example", "192.0.2.53:", "192.0.2.53:0", "192.0.2.53:x", "0.0.0.0", "[::]:53"] {
-            assert!(parse_upstream(text).is_err(), "{text}");
-        }
     }
 
     #[test]

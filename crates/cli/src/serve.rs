@@ -47,7 +47,11 @@ pub(crate) fn run(options: ServeOptions) -> Result<(), Box<dyn Error>> {
         return gateway::run(source, options.server.process);
     }
     let process = &options.server.process;
+    if process.telemetry.settings()?.is_some() {
+        return Err("--otlp needs --root or --config: requests of the demonstration have no spans".into());
+    }
     log_to_stderr(process.quiet, options.log_bytes);
+    process.set_resolver();
     // Before this process opens descriptors of its own.
     let inherited = Server::from_environment()?;
     // Registered before the server starts, so that no signal is missed once the start-up line is printed.

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::time::Duration;
 
 use tidegate_buffer::Ledger;
+use tidegate_codec::SessionCounts;
 
 use crate::activity::Activity;
 use crate::admission::Refusal;
@@ -85,6 +86,8 @@ pub struct Counts {
     pub datagram_errors: u64,
     /// Protocols of datagram sockets that panicked.
     pub endpoints_panicked: u64,
+    /// Of datagram sockets whose sessions carry streams: QUIC.
+    pub sessions: SessionCounts,
     /// Connections that were closed in good order.
     pub closed_done: u64,
     /// Connections that the application reset.
@@ -191,6 +194,7 @@ pub(crate) struct Counters {
     pub(crate) datagrams_forwarded: u64,
     pub(crate) datagram_errors: u64,
     pub(crate) endpoints_panicked: u64,
+    pub(crate) sessions: SessionCounts,
     closed: [u64; CAUSES],
 }
 
@@ -220,6 +224,7 @@ pub(crate) struct PublishedCounters {
     connections: AtomicU64,
     numbers: [AtomicU64; NUMBERS],
     datagram_numbers: [AtomicU64; DATAGRAM_NUMBERS],
+    session_numbers: [AtomicU64; SessionCounts::NUMBERS],
     closed: [AtomicU64; CAUSES],
     /// No copy: the loop counts a turn here, in one place of many.
     turn_times: [AtomicU64; TURN_BUCKETS],
@@ -287,6 +292,9 @@ impl PublishedCounters {
             counters.endpoints_panicked,
         ];
         for (shown, number) in self.datagram_numbers.iter().zip(numbers) {
+            shown.store(number, Relaxed);
+        }
+        for (shown, number) in self.session_numbers.iter().zip(counters.sessions.numbers()) {
             shown.store(number, Relaxed);
         }
     }
@@ -387,6 +395,7 @@ impl PublishedCounters {
             datagrams_forwarded,
             datagram_errors,
             endpoints_panicked,
+            sessions: SessionCounts::from_numbers(self.session_numbers.each_ref().map(|number| number.load(Relaxed))),
             ..self.read_closed()
         }
     }

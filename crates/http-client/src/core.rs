@@ -5,13 +5,13 @@ use std::rc::Rc;
 use http::Uri;
 #[cfg(feature = "compress")]
 use tidegate_compress::DecompressionLimits;
+use tidegate_engine::{Resolve, task};
 #[cfg(feature = "compress")]
 use tidegate_http_message::coding::supported_names;
-use tidegate_http_upstream::{Connector, Origin, Pool, Resolve};
-use tidegate_http1::Fields;
-#[cfg(feature = "cookies")]
-use tidegate_http1::ResponseHead;
+use tidegate_http_upstream::{Connector, Origin, Pool};
+use tidegate_http1::{Fields, ResponseHead};
 
+use super::alt_svc::Alternatives;
 #[cfg(feature = "cookies")]
 use super::cookies::CookieStore;
 use super::error::ClientError;
@@ -26,6 +26,10 @@ pub(super) struct ClientCore {
     pub(super) proxies: Proxies,
     /// Servers of `http` are known to speak HTTP/2.
     pub(super) has_prior_knowledge: bool,
+    /// Requests of `https` go by HTTP/3 alone.
+    pub(super) is_http3: bool,
+    /// HTTP/3 is used where servers have it.
+    pub(super) alternatives: Option<Alternatives>,
     pub(super) pool: Rc<Pool>,
     pub(super) redirects: Redirects,
     #[cfg(feature = "cookies")]
@@ -48,7 +52,32 @@ impl ClientCore {
         origin.via = if origin.at.is_none() { self.proxies.of(&origin).cloned() } else { None };
         let is_offered = if origin.is_secure { self.connector.offers_http2() } else { self.has_prior_knowledge };
         origin.may_be_http2 = is_offered && !needs_http1 && origin.forwarder().is_none();
+        origin.is_http3 = self.is_http3 && origin.is_secure && !needs_http1 && origin.via.is_none();
+        if let Some(alternatives) = self.alternatives_of(&origin).filter(|_| !needs_http1) {
+            origin.alternative = alternatives.port(&origin, task::now());
+        }
         Rc::new(origin)
+    }
+
+    /// The alternatives of which an origin may have one.
+    fn alternatives_of(&self, origin: &Origin) -> Option<&Alternatives> {
+        let may_have = origin.is_secure && origin.via.is_none() && origin.at.is_none();
+        self.alternatives.as_ref().filter(|_| may_have)
+    }
+
+    /// A response may say that its origin has HTTP/3.
+    pub(super) fn learn_alternatives(&self, origin: &Origin, head: &ResponseHead) {
+        if let Some(alternatives) = self.alternatives_of(origin) {
+            let fields = head.headers().filter(|(name, _)| name.eq_ignore_ascii_case(b"alt-svc"));
+            alternatives.learn(origin, fields.map(|(_, value)| value), task::now());
+        }
+    }
+
+    /// QUIC and TCP have raced, and there is a connection.
+    pub(super) fn on_race(&self, origin: &Origin, is_won_by_quic: bool) {
+        if let Some(alternatives) = self.alternatives.as_ref().filter(|_| origin.alternative.is_some()) {
+            alternatives.on_race(origin, is_won_by_quic, task::now());
+        }
     }
 
     /// Adds the fields that the settings of the client demand.

@@ -27,6 +27,8 @@ pub enum ClientError {
     Scheme,
     /// The URI is one of `https` or `wss`, and the client has no TLS configuration.
     NoTls,
+    /// HTTP/3 is wanted, and QUIC cannot use the TLS configuration, which has to allow version 1.3, or a limit.
+    NoHttp3,
     /// The name of the host cannot be that of a certificate.
     ServerName,
     /// The request cannot be sent: its method, target or host.
@@ -105,6 +107,9 @@ impl fmt::Display for ClientError {
             Self::NoTls => {
                 f.write_str("the URI is one of https or wss, and the client has no TLS: set ClientBuilder::tls")
             }
+            Self::NoHttp3 => {
+                f.write_str("QUIC cannot use the configuration of TLS, which has to allow version 1.3, or a limit")
+            }
             Self::ServerName => f.write_str("the host is no name that a certificate can have"),
             Self::Request(error) => write!(f, "the request cannot be sent: {error}"),
             Self::Field(error) => write!(f, "a field of the request cannot be sent: {error}"),
@@ -174,6 +179,7 @@ impl From<UpstreamError> for ClientError {
     fn from(error: UpstreamError) -> Self {
         match error {
             UpstreamError::NoTls => Self::NoTls,
+            UpstreamError::NoHttp3 => Self::NoHttp3,
             UpstreamError::ServerName => Self::ServerName,
             UpstreamError::Request(error) => Self::Request(error),
             UpstreamError::Field(error) => Self::Field(error),

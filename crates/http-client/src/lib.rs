@@ -15,6 +15,7 @@
 //!
 //! | file | holds |
 //! |---|---|
+//! | `alt_svc.rs` | `Alternatives`: the origins that are known to speak HTTP/3 |
 //! | `core.rs` | `ClientCore`: the settings, the connector and the pool that the clones of a client share |
 //! | `limits.rs` | `ClientLimits`, from the pool to the body |
 //! | `error.rs` | `ClientError` |
@@ -32,6 +33,7 @@
 
 #![forbid(unsafe_code)]
 
+mod alt_svc;
 #[cfg(feature = "cookies")]
 mod cookies;
 mod core;
@@ -56,8 +58,10 @@ use std::rc::Rc;
 use http::{Method, Uri};
 #[cfg(feature = "compress")]
 use tidegate_compress::DecompressionLimits;
+pub use tidegate_engine::{DefaultResolver, Resolve, Resolving, SystemResolver};
 use tidegate_http_upstream::{Connector, ConnectorConfig, Pool};
-pub use tidegate_http_upstream::{Resolve, Resolving, SystemResolver};
+#[cfg(feature = "http3")]
+pub use tidegate_http_upstream::{Http3Config, UdpSockets};
 use tidegate_http1::client::Config;
 #[cfg(feature = "tls")]
 use tidegate_tls::ClientConfig;
@@ -199,6 +203,9 @@ pub struct ClientBuilder {
     decompression: Option<DecompressionLimits>,
     http2: bool,
     has_prior_knowledge: bool,
+    #[cfg(feature = "http3")]
+    http3: Option<Http3Config>,
+    is_http3_known: bool,
     #[cfg(feature = "tls")]
     tls: Option<ClientConfig>,
 }
@@ -207,7 +214,7 @@ impl Default for ClientBuilder {
     fn default() -> Self {
         Self {
             limits: ClientLimits::default(),
-            resolver: Rc::new(SystemResolver),
+            resolver: Rc::new(DefaultResolver),
             proxies: Proxies::none(),
             redirects: Redirects { follows: true, allows_downgrade: false },
             #[cfg(feature = "cookies")]
@@ -216,6 +223,9 @@ impl Default for ClientBuilder {
             decompression: None,
             http2: true,
             has_prior_knowledge: false,
+            #[cfg(feature = "http3")]
+            http3: None,
+            is_http3_known: false,
             #[cfg(feature = "tls")]
             tls: None,
         }
@@ -229,7 +239,7 @@ impl ClientBuilder {
         self
     }
 
-    /// How names of hosts are resolved: by the system, unless set.
+    /// How names of hosts are resolved: by the [`DefaultResolver`], unless set.
     pub fn resolver(mut self, resolver: impl Resolve) -> Self {
         self.resolver = Rc::new(resolver);
         self
@@ -291,6 +301,41 @@ impl ClientBuilder {
         self
     }
 
+    /// Sends requests of `https` by HTTP/3 alone, which the servers are known to speak; by TCP, unless set. A request to a
+    /// server that does not speak it fails.
+    ///
+    /// A request that [upgrades](RequestBuilder::upgrade) its connection, and one through a proxy, goes by TCP in any case. The
+    /// limits of heads, bodies and idle connections are those of the client.
+    ///
+    /// ```no_run
+    /// use tidegate::http::Client;
+    /// use tidegate::http::client::Http3Config;
+    /// use tidegate::tls::{ClientConfig, Provider};
+    /// use tidegate::{Backend, EventLoop};
+    ///
+    /// let tls = ClientConfig::builder_with_root_file(&Provider::of_features()?, "ca.pem".as_ref())?.build()?;
+    /// EventLoop::on(Backend::Auto)?.block_on(async move {
+    ///     let client = Client::builder().tls(tls).http3_prior_knowledge(Http3Config::default()).build();
+    ///     println!("{}", client.get("https://sea.example/").send().await?.text().await?);
+    ///     Ok::<(), Box<dyn std::error::Error>>(())
+    /// })??;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[cfg(feature = "http3")]
+    pub fn http3_prior_knowledge(mut self, config: Http3Config) -> Self {
+        (self.http3, self.is_http3_known) = (Some(config), true);
+        self
+    }
+
+    /// Uses HTTP/3 where servers say in `Alt-Svc` that they have it (RFC 7838), at the host of the request. QUIC then races
+    /// TCP with a head start of 250 milliseconds. Where TCP wins, UDP is probably blocked: QUIC rests for 5 minutes, and twice as
+    /// long after each further loss, up to 5 hours.
+    #[cfg(feature = "http3")]
+    pub fn http3(mut self, config: Http3Config) -> Self {
+        (self.http3, self.is_http3_known) = (Some(config), false);
+        self
+    }
+
     /// How servers of `https` are verified, and which certificate the client presents.
     #[cfg(feature = "tls")]
     pub fn tls(mut self, tls: ClientConfig) -> Self {
@@ -306,7 +351,8 @@ impl ClientBuilder {
     pub fn build(self) -> Client {
         let limits = self.limits;
         let offers = self.http2 || self.has_prior_knowledge;
-        let connector = Connector::new(ConnectorConfig {
+        #[cfg_attr(not(feature = "http3"), expect(unused_mut, reason = "only HTTP/3 is added later"))]
+        let mut connector = Connector::new(ConnectorConfig {
             http1: Config::new(limits.http1()),
             streams: limits.http1(),
             http2: offers.then(|| limits.http2()),
@@ -316,7 +362,18 @@ impl ClientBuilder {
             #[cfg(feature = "tls")]
             tls: self.tls,
         });
+        #[cfg(not(feature = "http3"))]
+        let is_http3 = false;
+        #[cfg(feature = "http3")]
+        let is_http3 = self.is_http3_known;
+        #[cfg(feature = "http3")]
+        if let Some(config) = self.http3 {
+            // Requests report a configuration that cannot be used.
+            let _ = connector.set_http3(limits.http3(config));
+        }
         Client(Rc::new(ClientCore {
+            is_http3,
+            alternatives: (connector.has_http3() && !is_http3).then(alt_svc::Alternatives::default),
             pool: Pool::new(limits.pool()),
             limits,
             connector,

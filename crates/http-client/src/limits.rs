@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use tidegate_engine as engine;
+#[cfg(feature = "http3")]
+use tidegate_http_upstream::Http3Config;
 use tidegate_http_upstream::{ConnectLimits, PoolLimits};
 use tidegate_http1::client as http1;
 use tidegate_http2 as http2;
@@ -187,6 +189,15 @@ impl ClientLimits {
             ping_timeout: self.ping_timeout,
             ..http2::Limits::default()
         }
+    }
+
+    #[cfg(feature = "http3")]
+    pub(super) fn http3(&self, mut config: Http3Config) -> Http3Config {
+        config.limits.headers_max = self.headers_max;
+        config.limits.head_bytes_max = self.head_bytes_max.min(http2::HEAD_BYTES_CEILING);
+        config.limits.body_bytes_max = self.body_bytes_max;
+        config.transport.idle_timeout = Some(self.idle_timeout);
+        config
     }
 
     pub(super) fn connect(&self) -> ConnectLimits {

@@ -120,6 +120,7 @@ fn is_final(error: &ClientError) -> bool {
         ClientError::Uri
         | ClientError::Scheme
         | ClientError::NoTls
+        | ClientError::NoHttp3
         | ClientError::ServerName
         | ClientError::Request(_)
         | ClientError::Field(_)

@@ -63,6 +63,7 @@ async fn send(client: &ClientCore, mut request: Request) -> Result<Response, Cli
     let mut followed = 0;
     loop {
         let (exchange, head) = send_on(client, &origin, &mut request, deadline).await?;
+        client.learn_alternatives(&origin, &head);
         let uri = request.uri.clone();
         #[cfg_attr(not(feature = "compress"), expect(unused_mut, reason = "only decompression changes a response"))]
         let mut response = Response::new(head, uri, exchange, limits.collected_body_bytes_max);
@@ -106,11 +107,16 @@ async fn send_on(
                     && retries < client.limits.retries_max
                     && (retry == Retry::Always
                         || retry == Retry::IfIdempotent && is_reused && is_idempotent(request.method.as_str())
-                        || retry == Retry::ByHttp1 && origin.may_be_http2) =>
+                        || retry == Retry::ByHttp1 && origin.may_share()) =>
             {
                 retries += 1;
                 if retry == Retry::ByHttp1 {
-                    origin = Rc::new(Origin { may_be_http2: false, ..Origin::clone(&origin) });
+                    origin = Rc::new(Origin {
+                        may_be_http2: false,
+                        is_http3: false,
+                        alternative: None,
+                        ..Origin::clone(&origin)
+                    });
                 }
             }
             Err(Stop::Failed(failure)) => return Err(error_of(failure, deadline)),
@@ -129,15 +135,20 @@ async fn open(client: &ClientCore, origin: &Rc<Origin>) -> Result<(Rc<dyn Client
             Checkout::Stream(stream) => (stream, true),
             Checkout::Connect(mut lease) => match client.connector.connect(&origin.target(&*client.resolver)).await? {
                 Connected::Http1(connection) => {
+                    client.on_race(origin, false);
                     client.pool.chose_http1(&mut lease);
                     let connection: Box<dyn Connection> = connection;
                     return Ok((connection.begin(lease), false));
                 }
-                Connected::Http2(http2) => (client.pool.share(lease, http2), false),
+                Connected::Session(session) => {
+                    client.on_race(origin, session.is_http3());
+                    (client.pool.share(lease, session), false)
+                }
             },
         };
         // The connection may have ended since.
-        if let Some(exchange) = stream.begin().await {
+        let begun = task::timeout(limits.pool_timeout, stream.begin()).await;
+        if let Some(exchange) = begun.map_err(|_| ClientError::Timeout(Phase::Pool))? {
             return Ok((exchange, is_reused));
         }
     }

@@ -42,7 +42,8 @@ pub(super) trait Connection {
     fn set_owner(&mut self, _client: u64) {}
     /// The exchange is complete. Returns the connection for other requests, unless it has more in progress.
     fn finish(self: Box<Self>) -> Option<Box<dyn Connection>>;
-    fn is_http2(&self) -> bool;
+    /// Whether it is a stream of an HTTP/2 or HTTP/3 connection.
+    fn is_stream(&self) -> bool;
     /// Whether a connection of the pool has answered other requests before.
     fn has_answered(&self) -> bool {
         true
@@ -133,7 +134,7 @@ impl<C: ExchangeCodec> Connection for ChannelConnection<C> {
         Some(self)
     }
 
-    fn is_http2(&self) -> bool {
+    fn is_stream(&self) -> bool {
         false
     }
 
@@ -159,13 +160,13 @@ impl<C: ExchangeCodec> Drop for ChannelConnection<C> {
     }
 }
 
-/// Whether an upstream may speak HTTP/2.
+/// Whether an upstream may speak HTTP/2 or HTTP/3.
 pub(super) fn may_be_http2(shared: &Shared, upstream: &Upstream) -> bool {
-    upstream.is_http2 || (upstream.is_secure && shared.connector.offers_http2())
+    upstream.has_streams() || (upstream.is_secure && shared.connector.offers_http2())
 }
 
 /// Connects to an upstream, for a request of a client or one of the proxy's own. One that `needs_http1` does not get an
-/// HTTP/2 connection, unless the upstream is configured to speak nothing else.
+/// HTTP/2 or HTTP/3 connection, unless the upstream is configured to speak nothing else.
 pub(super) async fn connect(
     shared: &Shared,
     upstream: &Upstream,
@@ -179,7 +180,12 @@ pub(super) async fn connect(
         port: upstream.address.ip().map_or(0, |address| address.port()),
         addresses: Addresses::At(&upstream.address),
         is_secure: upstream.is_secure,
-        versions: if is_http2 { Versions::Http2 } else { Versions::Http1 },
+        versions: match () {
+            () if upstream.is_http3 => Versions::Http3,
+            () if is_http2 => Versions::Http2,
+            () => Versions::Http1,
+        },
+        alternative: None,
         via: None,
         is_forwarded: false,
         header: header.as_deref(),

@@ -1,10 +1,9 @@
 //! `Failure`: why an upstream did not answer, and the response that the client gets instead.
 
-#[cfg(feature = "tls")]
-use tidegate_codec::OverError;
 use tidegate_engine::{ChannelError, CloseReason, ConnectError};
 use tidegate_http::Response;
 use tidegate_http::gateway::EndCause;
+use tidegate_http_upstream::{HTTP3_REQUEST_REJECTED, http_error};
 use tidegate_http1::{ContentType, Error, Exceeded, Misuse, Status, Violation};
 use tidegate_http2::ErrorCode;
 
@@ -14,13 +13,13 @@ pub(super) enum Failure {
     /// No upstream is there, or none has room for another request.
     NoUpstream,
     Connect(ConnectError),
-    /// A request for a tunnel, at an upstream that is configured to speak HTTP/2. Nothing is wrong with the upstream.
+    /// A request for a tunnel, at an upstream that is configured to speak HTTP/2 or HTTP/3. Nothing is wrong with the upstream.
     NoTunnel,
-    /// A WebSocket, at an HTTP/2 upstream that does not allow extended CONNECT. Nothing is wrong with the upstream.
+    /// A WebSocket, at an HTTP/2 or HTTP/3 upstream that does not allow extended CONNECT. Nothing is wrong with the upstream.
     NoExtendedConnect,
     /// The connection ended before the head of the response.
     Closed(Option<ChannelError>),
-    /// The upstream has not processed the request: it refused its HTTP/2 stream, or had announced its end before.
+    /// The upstream has not processed the request: it refused its stream, or had announced its end before.
     Refused,
     /// The head of the response did not come in time.
     Late,
@@ -92,7 +91,7 @@ impl Failure {
     pub(super) fn of_recv(error: ChannelError) -> Self {
         if let ChannelError::Closed(reason) = &error
             && let CloseReason::StreamReset { code, by_peer: true } = **reason
-            && code == u64::from(ErrorCode::REFUSED_STREAM.0)
+            && (code == u64::from(ErrorCode::REFUSED_STREAM.0) || code == HTTP3_REQUEST_REJECTED)
         {
             return Self::Refused;
         }
@@ -149,7 +148,7 @@ impl Failure {
             Self::Closed(Some(ChannelError::Closed(reason))) => match &**reason {
                 CloseReason::Done | CloseReason::Broken(_) => true,
                 CloseReason::Protocol(fault) => matches!(
-                    error_of_http(&**fault),
+                    http_error(&**fault),
                     Some(Error::Peer(Violation::Unanswered | Violation::UnsolicitedResponse))
                 ),
                 _ => false,
@@ -169,7 +168,7 @@ impl Failure {
         match self {
             Self::NoUpstream => "no upstream is available, or none has room".into(),
             Self::Connect(error) => error.to_string(),
-            Self::NoTunnel => "the upstream speaks HTTP/2, on which there are no tunnels".into(),
+            Self::NoTunnel => "the upstream speaks HTTP/2 or HTTP/3, on which there are no tunnels".into(),
             Self::NoExtendedConnect => NO_EXTENDED_CONNECT.into(),
             Self::Closed(Some(error)) => error.to_string(),
             Self::Closed(None) => "the upstream closed the connection".into(),
@@ -202,19 +201,9 @@ impl Failure {
     }
 }
 
-const NO_EXTENDED_CONNECT: &str = "the upstream speaks HTTP/2 and does not announce SETTINGS_ENABLE_CONNECT_PROTOCOL, \
-    so there are no WebSockets";
-
-fn error_of_http<'a>(fault: &'a (dyn std::error::Error + 'static)) -> Option<&'a Error> {
-    let of_http = fault.downcast_ref::<Error>();
-    #[cfg(feature = "tls")]
-    let of_http = of_http.or_else(|| match fault.downcast_ref::<OverError<tidegate_tls::Error, Error>>() {
-        Some(OverError::Codec(error)) => Some(error),
-        _ => None,
-    });
-    of_http
-}
+const NO_EXTENDED_CONNECT: &str = "the upstream speaks HTTP/2 or HTTP/3, and does not announce \
+    SETTINGS_ENABLE_CONNECT_PROTOCOL, so there are no WebSockets";
 
 fn is_timeout(fault: &(dyn std::error::Error + 'static)) -> bool {
-    matches!(error_of_http(fault), Some(Error::Limit(Exceeded::HeadTime | Exceeded::BodyTime)))
+    matches!(http_error(fault), Some(Error::Limit(Exceeded::HeadTime | Exceeded::BodyTime)))
 }

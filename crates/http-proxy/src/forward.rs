@@ -25,7 +25,7 @@ use super::mirror::LoopMirror;
 use super::options::{HashKey, Options};
 use super::pipeline::Pipelines;
 use super::pool::Pool;
-use super::request_head::ForwardPlan;
+use super::request_head::{ForwardPlan, path_without_query};
 use super::sticky::StickyCookie;
 use super::upload::Upload;
 use super::upstream_response::{ClientSide, UpstreamResponse};
@@ -178,7 +178,7 @@ impl LoopUpstreams {
     ) -> Result<(), Box<Response>> {
         let mut attempts = Attempts::default();
         let mut last = None;
-        let mut is_retry = false;
+        let mut resends = 0;
         let mut place = context.interims.place();
         // Bounded by the upstreams, by the retries of one request, and by the requests before it.
         loop {
@@ -188,7 +188,7 @@ impl LoopUpstreams {
             };
             upload.restart(context.plan.expects);
             let client = context.preference.address;
-            let lease = Lease::new(self.shared.clone(), upstream.clone(), client, context.note.clone(), chosen_at);
+            let mut lease = Lease::new(self.shared.clone(), upstream.clone(), client, context.note.clone(), chosen_at);
             let pooled = match self.connection_for(place, &lease, &attempts) {
                 ConnectionChoice::Connection(connection) => Some(connection),
                 ConnectionChoice::Own => None,
@@ -199,8 +199,8 @@ impl LoopUpstreams {
                 }
             };
             admission.begin();
-            upstream.counts.on_attempt(std::mem::replace(&mut is_retry, true));
-            context.note.iter().for_each(|note| note.begin_attempt(&upstream.name));
+            lease.begin(context.request, || path_without_query(context.request.head(), context.options), resends);
+            resends += 1;
             let (failure, reuse) = match self.attempt(context, upload, lease, pooled, answer).await {
                 Ok(()) => return Ok(()),
                 Err(Stop::Client(response)) => {
@@ -331,15 +331,15 @@ impl LoopUpstreams {
         let RequestContext { request, plan, options, interims, .. } = *context;
         let failed = Stop::of_failure;
         let is_new = Reuse::default();
-        let is_translated = lease.upstream.is_http2 && plan.is_websocket_of_http1();
+        let is_translated = lease.upstream.has_streams() && plan.is_websocket_of_http1();
         let handshake_answer = if is_translated { answer_to(request.head()) } else { None };
-        let mut outgoing = plan.outgoing(request, &lease.upstream, options, false).map_err(Stop::Client)?;
-        // If the upstream speaks nothing but HTTP/2.
-        let is_extended = lease.upstream.is_http2 && (plan.handshake.is_some() || handshake_answer.is_some());
+        let mut outgoing = plan.outgoing(request, lease.addressee(), options, false).map_err(Stop::Client)?;
+        // If the upstream speaks neither HTTP/1.1 nor is asked which version it speaks.
+        let is_extended = lease.upstream.has_streams() && (plan.handshake.is_some() || handshake_answer.is_some());
         let needs_http1 = plan.needs_http1 && !is_extended;
         let (mut connection, is_pooled) = match pooled {
             Some(connection) => (connection, true),
-            None if needs_http1 && lease.upstream.is_http2 => {
+            None if needs_http1 && lease.upstream.has_streams() => {
                 return Err(failed(&lease, Failure::NoTunnel, is_new));
             }
             None => match Box::pin(self.connect(&lease.upstream, context, needs_http1)).await {
@@ -353,8 +353,8 @@ impl LoopUpstreams {
                 return Err(failed(&lease, Failure::NoExtendedConnect, is_new));
             }
         }
-        if connection.is_http2() && (plan.takes_trailers || is_extended) {
-            outgoing = plan.outgoing(request, &lease.upstream, options, true).map_err(Stop::Client)?;
+        if connection.is_stream() && (plan.takes_trailers || is_extended) {
+            outgoing = plan.outgoing(request, lease.addressee(), options, true).map_err(Stop::Client)?;
         }
         let reuse = Reuse { is_pooled, has_answered: is_pooled && connection.has_answered() };
         begin_upload(&mut *connection, upload, request, options);
@@ -427,11 +427,11 @@ impl LoopUpstreams {
                     }
                     return Ok((connection, false));
                 }
-                Connected::Http2(session) => self.pool.add(upstream, session),
+                Connected::Session(session) => self.pool.add(upstream, session),
             }
             drop(connecting);
         }
-        let error = io::Error::other("the upstream takes no stream of HTTP/2");
+        let error = io::Error::other("the upstream takes no stream");
         Err(ConnectError::Failed(upstream.address.clone(), error))
     }
 
@@ -501,12 +501,13 @@ impl LoopUpstreams {
         let pick = |candidates: &[Candidate]| self.balancer.borrow_mut().pick(candidates, key);
         candidates.extend(members.iter().map(|member| Candidate {
             hash: member.hash,
-            weight: (member.weight * member.health.share(slow_start, now)).max(1),
+            weight: (member.weight() * member.health.share(slow_start, now)).max(1),
             active: member.active.load(Relaxed),
             is_eligible: member.health.is_available(now)
                 && (attempts.are_none() || !attempts.leaves_out(member.id))
                 && member.has_room(client, limits),
         }));
+        prefer_first(candidates, &members);
         if let Some((cookie, id)) = sticky {
             let mut own = members.iter().zip(&*candidates).filter(|(_, candidate)| candidate.is_eligible);
             if let Some((member, _)) = own.find(|(member, _)| cookie.id_of(member.hash) == id) {
@@ -523,6 +524,7 @@ impl LoopUpstreams {
             candidate.is_eligible = may_serve && member.has_room(client, limits);
             is_full |= may_serve;
         }
+        prefer_first(candidates, &members);
         match pick(candidates) {
             Some(place) => UpstreamChoice::Upstream(members[place].clone(), at),
             None if is_full => UpstreamChoice::Full,
@@ -542,10 +544,24 @@ impl LoopUpstreams {
     }
 }
 
+/// Leaves the candidates of the lowest priority number that has eligible ones. Only services have several numbers.
+#[inline]
+fn prefer_first(candidates: &mut [Candidate], members: &[Arc<Upstream>]) {
+    let one = members.first().map_or(0, |member| member.priority());
+    if members.iter().all(|member| member.priority() == one) {
+        return;
+    }
+    let eligible = candidates.iter().zip(members).filter(|(candidate, _)| candidate.is_eligible);
+    let Some(first) = eligible.map(|(_, member)| member.priority()).min() else { return };
+    for (candidate, member) in candidates.iter_mut().zip(members) {
+        candidate.is_eligible &= member.priority() == first;
+    }
+}
+
 /// Prepares a connection for the rest of a request, or for the wait for its response.
 fn begin_upload(connection: &mut dyn Connection, upload: &mut Upload, request: &Request, options: &Options) {
     if !upload.is_done() {
-        if connection.is_http2() || is_idempotent(request.head().method_text()) {
+        if connection.is_stream() || is_idempotent(request.head().method_text()) {
             upload.keep();
         }
         connection.split();

@@ -40,6 +40,7 @@ pub(super) struct Reuse {
 impl Stop {
     /// The upstream failed; its health may suffer.
     pub(super) fn of_failure(lease: &Lease, failure: Failure, reuse: Reuse) -> Self {
+        lease.fail_span(failure.kind());
         // The upstream may have closed an idle connection while the request was on its way: that is no failure of it.
         if matches!(failure, Failure::Connect(_)) {
             lease.fail_to_connect();

@@ -229,7 +229,7 @@ impl Connection for Turn {
         None
     }
 
-    fn is_http2(&self) -> bool {
+    fn is_stream(&self) -> bool {
         false
     }
 

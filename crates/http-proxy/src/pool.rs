@@ -1,6 +1,6 @@
 //! `Pool`: the idle connections of one loop to its upstreams.
 //!
-//! An HTTP/2 connection is here as long as it takes requests, and has a stream for each. While one is being made,
+//! An HTTP/2 or HTTP/3 connection is here as long as it takes requests, and has a stream for each. While one is being made,
 //! further requests to its upstream wait for it.
 //!
 //! A connection that has carried pipelined requests has an *owner*, the client's connection whose requests they were, and
@@ -18,19 +18,18 @@ use std::rc::{Rc, Weak};
 use std::task::{Context, Poll, Waker};
 
 use tidegate_engine::task;
-use tidegate_http_upstream::{Http2Connection, OpenFailure};
+use tidegate_http_upstream::{OpenFailure, UpstreamSession};
 
 use super::connection::Connection;
 use super::loop_counts::CountedList;
-use super::session;
 use super::upstreams::Upstream;
 
 pub(super) struct Pool {
     /// By the id of the upstream; the one that was used last is at the end.
     idle: RefCell<Idle>,
-    /// HTTP/2 connections.
-    sessions: RefCell<HashMap<u64, CountedList<Rc<Http2Connection>>>>,
-    /// Upstreams to which an HTTP/2 connection may be in the making, with the tasks that wait for that.
+    /// HTTP/2 and HTTP/3 connections.
+    sessions: RefCell<HashMap<u64, CountedList<Rc<UpstreamSession>>>>,
+    /// Upstreams to which such a connection may be in the making, with the tasks that wait for that.
     connecting: RefCell<HashMap<u64, Vec<Waker>>>,
     /// Upstreams that have chosen HTTP/1.1: their connections are made side by side.
     http1: RefCell<HashSet<u64>>,
@@ -40,7 +39,7 @@ pub(super) struct Pool {
     keeper: RefCell<Option<Waker>>,
     has_keeper: Cell<bool>,
     per_upstream_max: usize,
-    /// Streams of an HTTP/2 connection.
+    /// Streams of one of them.
     streams_max: usize,
 }
 
@@ -79,17 +78,17 @@ impl Pool {
         }
     }
 
-    /// A stream of an HTTP/2 connection, unless none has room. Waits while such a connection is being made.
+    /// A stream of a connection that is shared, unless none has room. Waits while such a connection is being made.
     pub(super) async fn stream(&self, upstream: u64) -> Option<Box<dyn Connection>> {
         poll_fn(|cx| {
             let mut is_busy = false;
             let mut stream = None;
             if let Some(sessions) = self.sessions.borrow_mut().get_mut(&upstream) {
-                let is_kept = |session: &Rc<Http2Connection>| {
+                let is_kept = |session: &Rc<UpstreamSession>| {
                     if stream.is_some() {
                         return true;
                     }
-                    match session::open(session, self.streams_max) {
+                    match session.open(self.streams_max) {
                         Ok(opened) => stream = Some(opened),
                         Err(OpenFailure::Full) => {}
                         Err(OpenFailure::Busy) => is_busy = true,
@@ -128,8 +127,8 @@ impl Pool {
         Connecting { pool: self.clone(), upstream }
     }
 
-    /// Keeps an HTTP/2 connection.
-    pub(super) fn add(self: &Rc<Self>, upstream: &Upstream, session: Rc<Http2Connection>) {
+    /// Keeps an HTTP/2 or HTTP/3 connection.
+    pub(super) fn add(self: &Rc<Self>, upstream: &Upstream, session: Rc<UpstreamSession>) {
         self.http1.borrow_mut().remove(&upstream.id);
         if let Some(waker) = &*self.keeper.borrow()
             && session.poll_ended(waker).is_ready()
@@ -208,7 +207,7 @@ impl Pool {
     }
 }
 
-/// An HTTP/2 connection may be in the making.
+/// An HTTP/2 or HTTP/3 connection may be in the making.
 pub(super) struct Connecting {
     pool: Rc<Pool>,
     upstream: u64,

@@ -1,41 +1,39 @@
-//! `StreamConnection`: a stream of an HTTP/2 connection to an upstream, as the connection of one exchange.
+//! `StreamConnection`: a stream of an HTTP/2 or HTTP/3 connection to an upstream, as the connection of one exchange.
 
-use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tidegate_engine::ChannelError;
-use tidegate_http_upstream::{Http2Connection, OpenFailure, StreamPlace};
+use tidegate_engine::{Channel, ChannelError};
+use tidegate_http_upstream::{ExchangeCodec, FromStream, StreamPlace};
 use tidegate_http1::client::{Incoming, Outgoing};
-use tidegate_http2::ClientStream;
 
 use super::connection::{ChannelConnection, Connection};
 use super::error::SendFailure;
 use tidegate_l4::Tunnel;
 
-/// Opens a stream, of `streams_max` at most.
-pub(super) fn open(http2: &Rc<Http2Connection>, streams_max: usize) -> Result<Box<dyn Connection>, OpenFailure> {
-    let (channel, place) = http2.open(streams_max)?;
-    Ok(Box::new(StreamConnection { stream: ChannelConnection::new(channel), place }))
-}
-
 /// A stream. Dropping it resets it, within the upstream's tolerance.
-struct StreamConnection {
-    stream: ChannelConnection<ClientStream>,
+struct StreamConnection<C: ExchangeCodec> {
+    stream: ChannelConnection<C>,
     /// Dropped behind the stream: its connection closes when no stream is left.
     place: StreamPlace,
 }
 
-impl Drop for StreamConnection {
+impl FromStream for Box<dyn Connection> {
+    fn from_stream<C: ExchangeCodec>(channel: Channel<C>, place: StreamPlace) -> Self {
+        Box::new(StreamConnection { stream: ChannelConnection::new(channel), place })
+    }
+}
+
+impl<C: ExchangeCodec> Drop for StreamConnection<C> {
     fn drop(&mut self) {
         if let Some(channel) = self.stream.take_incomplete() {
-            let http2 = self.place.connection();
-            http2.discard(channel, http2.place());
+            let session = self.place.connection();
+            session.discard(channel, session.place());
         }
     }
 }
 
-impl Connection for StreamConnection {
+impl<C: ExchangeCodec> Connection for StreamConnection<C> {
     fn poll_recv(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Incoming>, ChannelError>> {
         let received = self.stream.poll_recv(cx);
         if let Poll::Ready(Ok(Some(Incoming::Head(_)))) = received {
@@ -64,7 +62,7 @@ impl Connection for StreamConnection {
         Some(self)
     }
 
-    fn is_http2(&self) -> bool {
+    fn is_stream(&self) -> bool {
         true
     }
 

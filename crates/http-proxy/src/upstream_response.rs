@@ -57,7 +57,7 @@ impl UpstreamResponse {
             self.lease.fail();
         }
         let is_connect = plan.is_connect(client.request.head());
-        let is_extended = plan.upgrade.is_some() && self.connection.is_http2();
+        let is_extended = plan.upgrade.is_some() && self.connection.is_stream();
         let is_success = (200..300).contains(&status.code());
         if status == Status::SWITCHING_PROTOCOLS || ((is_connect || is_extended) && is_success) {
             client.admission.complete();
@@ -109,7 +109,7 @@ impl UpstreamResponse {
             Handshake::add_answer(&mut fields, &answer);
         }
         let mut status = head.status();
-        if let Some(protocol) = plan.upgrade.as_ref().filter(|_| connection.is_http2()) {
+        if let Some(protocol) = plan.upgrade.as_ref().filter(|_| connection.is_stream()) {
             // A 2xx accepts there; towards the client's side the response is a switch (RFC 8441 §5).
             status = Status::SWITCHING_PROTOCOLS;
             fields::push(&mut fields, b"Upgrade", protocol.as_bytes());

@@ -86,11 +86,19 @@ impl<C: ExchangeCodec> ExchangeChannel<C> {
 
     /// Sends a part of the request; `None` if the exchange is over.
     pub fn send(&mut self, message: Outgoing) -> Option<Result<(), SendError<Outgoing, C::Error>>> {
+        let is_last = C::ENDS_WITH_REQUEST && ends_request(&message);
         let sent = match self {
             Self::Over => return None,
             Self::Whole(channel) => channel.send(message),
             Self::Split(_, writer) => writer.send(message),
         };
+        if is_last && sent.is_ok() {
+            match self {
+                Self::Over => {}
+                Self::Whole(channel) => channel.shutdown_write(),
+                Self::Split(_, writer) => writer.shutdown_write(),
+            }
+        }
         Some(sent.map(drop))
     }
 
@@ -141,5 +149,14 @@ impl<C: ExchangeCodec> ExchangeChannel<C> {
         if let Some(channel) = self.take() {
             channel.abort();
         }
+    }
+}
+
+/// Whether nothing of the request follows. Behind one that opens a tunnel bytes follow.
+fn ends_request(message: &Outgoing) -> bool {
+    match message {
+        Outgoing::Request(request) => !request.clone().into_parts().0.has_upgrade(),
+        Outgoing::Trailers(_) | Outgoing::End => true,
+        _ => false,
     }
 }

@@ -1,4 +1,4 @@
-//! `ExchangeCodec`: the pipeline of a connection or a stream that carries exchanges, with any filters below it.
+//! `ExchangeCodec`: the pipeline of a connection or of a stream that carries exchanges, with any filters below it.
 //!
 //! The codec knows nothing of pools: [`Release`](super::Release) decides where a channel goes after its exchange.
 
@@ -12,7 +12,7 @@ use tidegate_proxy_protocol::SendsHeader;
 
 use super::retry::Retry;
 
-/// A pipeline that carries exchanges: of an HTTP/1.1 connection, or of an HTTP/2 stream.
+/// A pipeline that carries exchanges: of an HTTP/1.1 connection, or of an HTTP/2 or HTTP/3 stream.
 pub trait ExchangeCodec: Pipeline<In = Incoming, Out = Outgoing> + Sized {
     /// The HTTP error, unless a filter has failed.
     fn http_error(error: &Self::Error) -> Option<&http1::Error>;
@@ -28,6 +28,9 @@ pub trait ExchangeCodec: Pipeline<In = Incoming, Out = Outgoing> + Sized {
 
     /// The HTTP/1.1 codec; `None` for a stream, which carries one exchange.
     fn http1(&self) -> Option<&Client>;
+
+    /// Whether the sending side of the channel ends behind a request: the end of the message is that of its stream.
+    const ENDS_WITH_REQUEST: bool = false;
 
     /// Whether request and response are complete.
     fn is_complete(&self) -> bool {
@@ -71,6 +74,30 @@ impl ClientFilter for tidegate_tls::Tls {
         self.alpn()
     }
 }
+
+/// The HTTP error for which a connection or a stream was closed, unless a filter has failed.
+#[must_use]
+pub fn http_error<'a>(fault: &'a (dyn std::error::Error + 'static)) -> Option<&'a http1::Error> {
+    let of_http = fault.downcast_ref::<http1::Error>();
+    #[cfg(feature = "tls")]
+    let of_http = of_http.or_else(|| error_over::<tidegate_tls::Error>(fault));
+    #[cfg(feature = "http3")]
+    let of_http = of_http.or_else(|| error_over::<tidegate_http3::StreamError>(fault));
+    of_http
+}
+
+#[cfg(feature = "tls")]
+fn error_over<'a, F: std::error::Error + 'static>(
+    fault: &'a (dyn std::error::Error + 'static),
+) -> Option<&'a http1::Error> {
+    match fault.downcast_ref::<OverError<F, http1::Error>>() {
+        Some(OverError::Codec(error)) => Some(error),
+        _ => None,
+    }
+}
+
+/// The code of a stream that an HTTP/3 server has not processed (RFC 9114 §8.1).
+pub const HTTP3_REQUEST_REJECTED: u64 = 0x10b;
 
 /// Whether the server closed the connection, or the network broke it, before any byte of a response.
 fn retry_on_connection<C: ExchangeCodec>(reason: &CloseReason) -> Retry {
@@ -221,6 +248,49 @@ impl ExchangeCodec for ClientStream {
 
     fn is_complete(&self) -> bool {
         self.status().is_finished
+    }
+}
+
+#[cfg(feature = "http3")]
+impl ExchangeCodec for tidegate_http3::ClientStream {
+    fn http_error(error: &Self::Error) -> Option<&http1::Error> {
+        match error {
+            OverError::Codec(error) => Some(error),
+            OverError::Filter(_) => None,
+        }
+    }
+
+    fn into_filters(self) -> Filters {
+        self.into_filters(|stream| Filters::default().with(stream.into_tunnel()))
+    }
+
+    /// Another protocol on a stream needs extended CONNECT (RFC 9220).
+    fn has_left_http(&self) -> bool {
+        false
+    }
+
+    /// A stream that was rejected, or that GOAWAY does not permit, was not processed (RFC 9114 §4.1.1, §5.2).
+    fn retry(reason: &CloseReason) -> Retry {
+        use tidegate_http3::ErrorCode as Http3Code;
+        match reason {
+            CloseReason::StreamReset { code, by_peer: true } => match Http3Code(*code) {
+                Http3Code::REQUEST_REJECTED => Retry::Always,
+                Http3Code::VERSION_FALLBACK => Retry::ByHttp1,
+                _ => Retry::Never,
+            },
+            CloseReason::Done | CloseReason::Broken(_) => Retry::IfIdempotent,
+            _ => Retry::Never,
+        }
+    }
+
+    fn http1(&self) -> Option<&Client> {
+        None
+    }
+
+    const ENDS_WITH_REQUEST: bool = true;
+
+    fn is_complete(&self) -> bool {
+        self.codec().status().is_finished
     }
 }
 

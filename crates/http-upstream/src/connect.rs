@@ -1,8 +1,9 @@
 //! `Connector`: makes connections to HTTP servers.
 
 use std::future::{Future, poll_fn};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 #[cfg(feature = "tls")]
@@ -21,7 +22,9 @@ use super::any_channel::AnyChannel;
 use super::codec::ClientCodec;
 use super::error::{Phase, ProxyError, UpstreamError, handshake_failed};
 use super::forward_proxy::{ForwardProxy, ProxyKind};
-use super::http2::Http2Connection;
+#[cfg(feature = "http3")]
+use super::http3::{Http3Config, Http3Connector};
+use super::session::{Http2Session, SessionVersion, UpstreamSession};
 use super::target::{Addresses, Target, Versions};
 use super::{socks, tunnel};
 
@@ -41,6 +44,9 @@ pub struct Connector {
     /// The same, offering HTTP/2.
     #[cfg(feature = "tls")]
     tls_http2: Option<ClientConfig>,
+    /// `None` if no connection speaks HTTP/3.
+    #[cfg(feature = "http3")]
+    http3: Option<Arc<Http3Connector>>,
 }
 
 /// The settings of a [`Connector`].
@@ -80,8 +86,8 @@ pub struct ConnectLimits {
 pub enum Connected<H> {
     /// HTTP/1.1.
     Http1(H),
-    /// HTTP/2.
-    Http2(std::rc::Rc<Http2Connection>),
+    /// HTTP/2 or HTTP/3.
+    Session(std::rc::Rc<UpstreamSession>),
 }
 
 /// A connection without the type of its codec, as the caller of a [`Connector`] keeps it.
@@ -109,7 +115,35 @@ impl Connector {
             tls: config.tls.map(without_http2),
             #[cfg(feature = "tls")]
             tls_http2,
+            #[cfg(feature = "http3")]
+            http3: None,
         }
+    }
+
+    /// Connections to targets of [`Versions::Http3`] are made, with the TLS configuration of this connector.
+    ///
+    /// # Errors
+    /// [`ConfigError`](tidegate_quic::ConfigError) if there is no TLS configuration, or QUIC cannot use it, or a limit.
+    #[cfg(feature = "http3")]
+    pub fn set_http3(&mut self, config: Http3Config) -> Result<(), tidegate_quic::ConfigError> {
+        let tls = self.tls.as_ref().ok_or(tidegate_quic::ConfigError::Tls)?;
+        let http3 = Http3Connector::new(config, tls, self.streams.clone(), self.limits.engine.clone())?;
+        self.http3 = Some(Arc::new(http3));
+        Ok(())
+    }
+
+    /// Whether connections to targets of [`Versions::Http3`] are made.
+    #[cfg(feature = "http3")]
+    #[must_use]
+    pub fn has_http3(&self) -> bool {
+        self.http3.is_some()
+    }
+
+    /// Whether connections to targets of [`Versions::Http3`] are made: there are none.
+    #[cfg(not(feature = "http3"))]
+    #[must_use]
+    pub fn has_http3(&self) -> bool {
+        false
     }
 
     /// Whether connections of `https` offer HTTP/2.
@@ -133,7 +167,7 @@ impl Connector {
     pub async fn connect<H: FromChannel>(&self, target: &Target<'_>) -> Result<Connected<H>, UpstreamError> {
         Ok(match self.connect_to_any(target).await? {
             Connected::Http1(channel) => Connected::Http1(channel.erase()),
-            Connected::Http2(connection) => Connected::Http2(connection),
+            Connected::Session(session) => Connected::Session(session),
         })
     }
 
@@ -142,12 +176,15 @@ impl Connector {
     #[inline(never)]
     fn connect_to_any<'a>(&'a self, target: &'a Target<'a>) -> Pin<Box<dyn Future<Output = AnyResult> + 'a>> {
         Box::pin(async move {
+            if target.via.is_none()
+                && let Some(port) = target.alternative.filter(|_| self.has_http3())
+            {
+                return self.race(target, port).await;
+            }
             match target.via {
+                None if target.versions == Versions::Http3 => self.connect_by_quic(target).await,
                 None => {
-                    let addresses = match target.addresses {
-                        Addresses::At(address) => vec![address.clone()],
-                        Addresses::By(_) => self.addresses(target, target.host, target.port).await?,
-                    };
+                    let addresses = self.addresses_of(target).await?;
                     self.connect_directly(target, &self.client_of(addresses)).await
                 }
                 Some(proxy) => {
@@ -156,6 +193,54 @@ impl Connector {
                 }
             }
         })
+    }
+
+    /// Connects by QUIC and by TCP. QUIC has a head start, which ends at once when it fails.
+    async fn race(&self, target: &Target<'_>, port: u16) -> AnyResult {
+        let by_quic = Target { port, versions: Versions::Http3, alternative: None, ..*target };
+        let by_tcp = Target { alternative: None, ..*target };
+        let (mut quic, mut tcp) = (Some(self.connect_to_any(&by_quic)), None);
+        let mut head_start = pin!(task::sleep(HEAD_START));
+        // The TCP error, while QUIC may still connect.
+        let mut lost = None;
+        poll_fn(|cx| {
+            if let Some(connecting) = &mut quic
+                && let Poll::Ready(result) = connecting.as_mut().poll(cx)
+            {
+                quic = None;
+                if result.is_ok() {
+                    return Poll::Ready(result);
+                }
+                if let Some(error) = lost.take() {
+                    return Poll::Ready(Err(error));
+                }
+            }
+            let waits = tcp.is_none() && quic.is_some() && head_start.as_mut().poll(cx).is_pending();
+            if waits || lost.is_some() {
+                return Poll::Pending;
+            }
+            match tcp.get_or_insert_with(|| self.connect_to_any(&by_tcp)).as_mut().poll(cx) {
+                Poll::Ready(Err(error)) if quic.is_some() => {
+                    lost = Some(error);
+                    Poll::Pending
+                }
+                polled => polled,
+            }
+        })
+        .await
+    }
+
+    #[cfg(feature = "http3")]
+    async fn connect_by_quic(&self, target: &Target<'_>) -> AnyResult {
+        let http3 = self.http3.as_ref().ok_or(UpstreamError::NoHttp3)?;
+        let addresses = self.addresses_of(target).await?;
+        let session = http3.connect(addresses, target.name(), self.limits.connect_timeout).await?;
+        Ok(Connected::Session(UpstreamSession::new(SessionVersion::Http3(session), self.resets)))
+    }
+
+    #[cfg(not(feature = "http3"))]
+    async fn connect_by_quic(&self, _: &Target<'_>) -> AnyResult {
+        Err(UpstreamError::NoHttp3)
     }
 
     async fn connect_directly(&self, target: &Target<'_>, connect: &engine::Client) -> AnyResult {
@@ -262,7 +347,8 @@ impl Connector {
         let connection = http2::Connection::client(config.clone());
         let session = channel.into_session(|codec| codec.into_filters().stack(connection)).map_err(handshake_failed)?;
         let scheme = if target.is_secure { "https" } else { "http" };
-        Ok(Connected::Http2(Http2Connection::new(session, self.streams.clone(), scheme, self.resets)))
+        let session = Http2Session { session, limits: self.streams.clone(), scheme };
+        Ok(Connected::Session(UpstreamSession::new(SessionVersion::Http2(session), self.resets)))
     }
 
     fn http(&self) -> http1::Client {
@@ -282,6 +368,14 @@ impl Connector {
     fn tls(&self, host: &str) -> Result<Tls, UpstreamError> {
         let tls = self.tls.as_ref().ok_or(UpstreamError::NoTls)?;
         tls.connect(host).map_err(|_| UpstreamError::ServerName)
+    }
+
+    /// The addresses of a server to try, in their order.
+    async fn addresses_of(&self, target: &Target<'_>) -> Result<Vec<Address>, UpstreamError> {
+        match target.addresses {
+            Addresses::At(address) => Ok(vec![address.clone()]),
+            Addresses::By(_) => self.addresses(target, target.host, target.port).await,
+        }
     }
 
     /// The addresses of a host to try, in their order.
@@ -338,5 +432,8 @@ fn without_http2(tls: ClientConfig) -> ClientConfig {
     let others: Vec<_> = tls.alpn().filter(|protocol| *protocol != b"h2").map(<[u8]>::to_vec).collect();
     if others.len() == tls.alpn().count() { tls } else { tls.with_alpn(others).unwrap_or(tls) }
 }
+
+/// How long QUIC connects alone.
+const HEAD_START: Duration = Duration::from_millis(250);
 
 const TIMEOUT: UpstreamError = UpstreamError::Timeout(Phase::Connect);

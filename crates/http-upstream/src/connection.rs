@@ -11,7 +11,8 @@ use super::connect::FromChannel;
 use super::exchange::{ChannelExchange, ClientExchange, Release};
 use super::origin::Origin;
 
-/// An idle HTTP/1.1 connection. An HTTP/2 connection is an [`Http2Connection`](super::Http2Connection) instead.
+/// An idle HTTP/1.1 connection. An HTTP/2 or HTTP/3 connection is an
+/// [`UpstreamSession`](super::UpstreamSession) instead.
 pub trait Connection {
     /// Ready when unusable; otherwise registers the waker.
     fn poll_ended(&mut self, cx: &mut Context<'_>) -> Poll<()>;

@@ -14,6 +14,8 @@ use tidegate_socks::Refusal;
 pub enum UpstreamError {
     /// The server is one of `https`, and there is no TLS configuration.
     NoTls,
+    /// The server is to be reached by HTTP/3, and the connector does not have that, or a proxy is in between.
+    NoHttp3,
     /// The name of the host cannot be that of a certificate.
     ServerName,
     /// A proxy cannot be asked for a tunnel to this host.
@@ -70,6 +72,7 @@ impl fmt::Display for UpstreamError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoTls => f.write_str("the server is one of https, and there is no configuration of TLS"),
+            Self::NoHttp3 => f.write_str("HTTP/3 needs the feature http3 and a configuration of TLS 1.3, and no proxy"),
             Self::ServerName => f.write_str("the host is no name that a certificate can have"),
             Self::Request(error) => write!(f, "the request cannot be sent: {error}"),
             Self::Field(error) => write!(f, "a field of the request cannot be sent: {error}"),

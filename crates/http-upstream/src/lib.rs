@@ -4,7 +4,7 @@
 //! |---|---|
 //! | make a connection: TCP, TLS and ALPN, SOCKS, CONNECT, PROXY header | [`Connector`], [`Target`] |
 //! | send one request on it | [`ChannelExchange`], or [`ExchangeChannel`] below it |
-//! | share an HTTP/2 connection | [`Http2Connection`], [`StreamPlace`] |
+//! | share an HTTP/2 or HTTP/3 connection | [`UpstreamSession`], [`StreamPlace`] |
 //! | keep connections by their origin | [`Pool`], [`Origin`] |
 //! | send a request again | [`Retry`], [`is_idempotent`] |
 //!
@@ -20,17 +20,17 @@
 //! | `tunnel.rs` | tunnels through HTTP proxies |
 //! | `socks.rs` | tunnels through SOCKS proxies |
 //! | `forward_proxy.rs` | `ForwardProxy`: the address, the protocol and the credentials of a proxy |
-//! | `resolve.rs` | `Resolve`: from names to addresses |
 //! | `codec.rs` | `ExchangeCodec`, `ClientCodec`: the pipelines that carry exchanges |
 //! | `channel.rs` | `ExchangeChannel`: the channel of an exchange, whole or split |
 //! | `exchange.rs` | `ClientExchange`: one request and its response; `Release`: where its channel goes at its end |
-//! | `http2.rs` | `Http2Connection`, and the places of its streams |
-//! | `resets.rs` | `Resets`: how many streams of an HTTP/2 connection are reset, and the streams whose reset waits |
+//! | `session.rs` | `UpstreamSession`: an HTTP/2 or HTTP/3 connection, and the places of its streams |
+//! | `http3.rs` | HTTP/3: QUIC connections, and the session of one |
+//! | `resets.rs` | `Resets`: how many streams of a connection are reset, and the streams whose reset waits |
 //! | `retry.rs` | `Retry`: whether a request may be sent again |
 //! | `origin.rs` | `Origin`: the target of a request, and the key of the pool |
 //! | `pool.rs` | `Pool`: connections by origin, and the requests that wait for them |
 //! | `connection.rs` | `Connection`: an HTTP/1.1 connection of the pool; `Lease`: its place there |
-//! | `shared.rs` | an HTTP/2 connection in the pool, and its places for streams |
+//! | `shared.rs` | an HTTP/2 or HTTP/3 connection in the pool, and its places for streams |
 //! | `error.rs` | `UpstreamError`: why there is no connection |
 
 #![forbid(unsafe_code)]
@@ -43,28 +43,30 @@ mod connection;
 mod error;
 mod exchange;
 mod forward_proxy;
-mod http2;
+#[cfg(feature = "http3")]
+mod http3;
 mod origin;
 mod pool;
 mod resets;
-mod resolve;
 mod retry;
+mod session;
 mod shared;
 mod socks;
 mod target;
 mod tunnel;
 
 pub use self::channel::ExchangeChannel;
-pub use self::codec::{ClientCodec, ClientFilter, ExchangeCodec};
+pub use self::codec::{ClientCodec, ClientFilter, ExchangeCodec, HTTP3_REQUEST_REJECTED, http_error};
 pub use self::connect::{ConnectLimits, Connected, Connector, ConnectorConfig, FromChannel};
 pub use self::connection::{Connection, Http1, Lease};
 pub use self::error::{Phase, ProxyError, UpstreamError};
 pub use self::exchange::{ChannelExchange, ClientExchange, ExchangeFailure, Release};
 pub use self::forward_proxy::{ForwardProxy, ProxyKind, basic_credentials};
-pub use self::http2::{Http2Connection, OpenFailure, StreamPlace};
+#[cfg(feature = "http3")]
+pub use self::http3::{Http3Config, UdpSockets};
 pub use self::origin::{Origin, default_port};
 pub use self::pool::{Checkout, Pool, PoolLimits};
-pub use self::resolve::{Resolve, Resolving, SystemResolver};
 pub use self::retry::{Retry, is_idempotent};
+pub use self::session::{FromStream, OpenFailure, StreamPlace, UpstreamSession};
 pub use self::shared::StreamLease;
 pub use self::target::{Addresses, Target, Versions};

@@ -2,10 +2,10 @@
 
 use std::rc::Rc;
 
+use tidegate_engine::Resolve;
 use tidegate_sys::Address;
 
 use super::forward_proxy::{ForwardProxy, ProxyKind};
-use super::resolve::Resolve;
 use super::target::{Addresses, Target, Versions, authority, without_zone};
 
 /// Requests of the same origin share connections.
@@ -25,6 +25,10 @@ pub struct Origin {
     pub via: Option<Rc<ForwardProxy>>,
     /// Its connections speak HTTP/2 if the server agrees. Those of requests that need HTTP/1.1 are apart.
     pub may_be_http2: bool,
+    /// Its connections speak HTTP/3 alone.
+    pub is_http3: bool,
+    /// The port at which it has HTTP/3 as well; see [`Target::alternative`].
+    pub alternative: Option<u16>,
 }
 
 impl Origin {
@@ -36,12 +40,23 @@ impl Origin {
             port: self.port,
             addresses: self.at.as_ref().map_or(Addresses::By(resolver), Addresses::At),
             is_secure: self.is_secure,
-            versions: if self.may_be_http2 { Versions::Http2 } else { Versions::Http1 },
+            versions: match () {
+                () if self.is_http3 => Versions::Http3,
+                () if self.may_be_http2 => Versions::Http2,
+                () => Versions::Http1,
+            },
+            alternative: self.alternative,
             via: self.via.as_deref(),
             is_forwarded: self.forwarder().is_some(),
             #[cfg(feature = "proxy-header")]
             header: None,
         }
+    }
+
+    /// Whether requests share a connection, if the server agrees.
+    #[must_use]
+    pub fn may_share(&self) -> bool {
+        self.may_be_http2 || self.is_http3 || self.alternative.is_some()
     }
 
     /// The proxy that requests are sent to as if it were the server.

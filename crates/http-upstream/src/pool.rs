@@ -5,7 +5,7 @@
 //! a request of an origin that has all its connections is passed over. Invariants:
 //! - `open` is the number of leases and of idle connections, and at most `connections_max`; the same for each origin.
 //! - A request waits only while no idle connection of its origin is there.
-//! - An origin has one HTTP/2 connection (`shared.rs`), and its requests wait for streams. While it is not known
+//! - An origin has one HTTP/2 or HTTP/3 connection (`shared.rs`), and its requests wait for streams. While it is not known
 //!   whether an origin speaks HTTP/2, one connection is made, and other requests wait for the result.
 //!
 //! One task of the pool watches the idle connections: their peers may close them.
@@ -22,8 +22,8 @@ use tidegate_engine::task;
 
 use super::connection::{Connection, Lease, LeaseOwner};
 use super::error::UpstreamError;
-use super::http2::Http2Connection;
 use super::origin::Origin;
+use super::session::UpstreamSession;
 use super::shared::{SharedConnection, StreamLease, StreamOwner};
 
 /// The connections of a client.
@@ -41,7 +41,7 @@ pub struct PoolLimits {
     pub connections_max: usize,
     /// Connections to one origin; at least 1.
     pub connections_per_origin_max: usize,
-    /// Requests at a time on one HTTP/2 connection; at least 1.
+    /// Requests at a time on one HTTP/2 or HTTP/3 connection; at least 1.
     pub streams_per_connection_max: usize,
     /// Requests that wait for a connection.
     pub waiting_max: usize,
@@ -82,7 +82,7 @@ impl OriginConnections {
     /// A connection is about to be made. Returns whether it shows which version the origin speaks.
     fn begin_connecting(&mut self, origin: &Origin) -> bool {
         self.open += 1;
-        self.is_probed = origin.may_be_http2 && !self.is_http1;
+        self.is_probed = origin.may_share() && !self.is_http1;
         self.is_probed
     }
 }
@@ -97,7 +97,7 @@ struct IdleConnection {
 #[expect(dead_code, reason = "it is taken to be dropped")]
 enum UnusedConnection {
     Http1(IdleConnection),
-    Http2(Rc<SharedConnection>),
+    Session(Rc<SharedConnection>),
 }
 
 /// A request that waits for a connection.
@@ -397,7 +397,7 @@ impl PoolState {
             let at = connections.shared.iter().position(is_it)?;
             let shared = connections.shared.remove(at);
             shared.is_listed.set(false);
-            UnusedConnection::Http2(shared)
+            UnusedConnection::Session(shared)
         };
         connections.open -= 1;
         self.open -= 1;
@@ -459,10 +459,10 @@ impl Pool {
         self.grant();
     }
 
-    /// The connection of a lease speaks HTTP/2: all requests of its origin share it.
-    pub fn share(self: &Rc<Self>, mut lease: Lease, http2: Rc<Http2Connection>) -> StreamLease {
+    /// The connection of a lease speaks HTTP/2 or HTTP/3: all requests of its origin share it.
+    pub fn share(self: &Rc<Self>, mut lease: Lease, session: Rc<UpstreamSession>) -> StreamLease {
         let origin = lease.origin().clone();
-        let shared = SharedConnection::new(http2, origin.clone());
+        let shared = SharedConnection::new(session, origin.clone());
         if let Some(connections) = self.state.borrow_mut().origins.get_mut(&origin) {
             connections.shared.push(shared.clone());
             if lease.end_probe() {

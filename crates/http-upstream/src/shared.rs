@@ -1,4 +1,4 @@
-//! `SharedConnection`: an HTTP/2 connection of the pool, which many exchanges share, and their places on it.
+//! `SharedConnection`: an HTTP/2 or HTTP/3 connection of the pool, which many exchanges share, and their places on it.
 //!
 //! - A [`StreamLease`] is the place of a stream, from before it is opened until its exchange is over. Requests beyond
 //!   the server's limit wait in the pool, in the order in which they came.
@@ -13,12 +13,12 @@ use std::rc::{Rc, Weak};
 use std::task::Poll;
 
 use tidegate_engine::{Channel, task};
-use tidegate_http2::ClientStream;
 
 use super::channel::ExchangeChannel;
+use super::codec::ExchangeCodec;
 use super::exchange::{ChannelExchange, ClientExchange, Release};
-use super::http2::{Http2Connection, OpenFailure, STREAMS_ASSUMED, StreamPlace};
 use super::origin::Origin;
+use super::session::{OpenFailure, STREAMS_ASSUMED, StreamChannel, StreamPlace, UpstreamSession};
 
 /// The pool of a shared connection.
 pub(super) trait StreamOwner {
@@ -29,9 +29,9 @@ pub(super) trait StreamOwner {
     fn on_stream_over(self: Rc<Self>, shared: &Rc<SharedConnection>);
 }
 
-/// An HTTP/2 connection in the pool, or one that has left it and still has exchanges.
+/// An HTTP/2 or HTTP/3 connection in the pool, or one that has left it and still has exchanges.
 pub(super) struct SharedConnection {
-    http2: Rc<Http2Connection>,
+    session: Rc<UpstreamSession>,
     pub(super) origin: Rc<Origin>,
     /// How many streams it takes at a time; `None` once it takes no further one.
     permits: Cell<Option<usize>>,
@@ -42,9 +42,9 @@ pub(super) struct SharedConnection {
 }
 
 impl SharedConnection {
-    pub(super) fn new(http2: Rc<Http2Connection>, origin: Rc<Origin>) -> Rc<Self> {
+    pub(super) fn new(session: Rc<UpstreamSession>, origin: Rc<Origin>) -> Rc<Self> {
         let permits = Cell::new(Some(STREAMS_ASSUMED));
-        Rc::new(Self { http2, origin, permits, is_listed: Cell::new(true), idle_since: Cell::new(0) })
+        Rc::new(Self { session, origin, permits, is_listed: Cell::new(true), idle_since: Cell::new(0) })
     }
 
     /// Whether it takes no further stream.
@@ -53,18 +53,18 @@ impl SharedConnection {
     }
 
     pub(super) fn is_idle(&self) -> bool {
-        self.http2.open_count() == 0
+        self.session.open_count() == 0
     }
 
     /// A place for one more stream, of `streams_max` at most.
     pub(super) fn lease(self: &Rc<Self>, owner: &Rc<dyn StreamOwner>, streams_max: usize) -> Option<StreamLease> {
         let permits = self.permits.get()?.min(streams_max);
-        (self.http2.open_count() < permits).then(|| self.first_lease(owner))
+        (self.session.open_count() < permits).then(|| self.first_lease(owner))
     }
 
     /// A place for the request for which the connection was made.
     pub(super) fn first_lease(self: &Rc<Self>, owner: &Rc<dyn StreamOwner>) -> StreamLease {
-        StreamLease { owner: owner.clone(), shared: self.clone(), place: Some(self.http2.place()) }
+        StreamLease { owner: owner.clone(), shared: self.clone(), place: Some(self.session.place()) }
     }
 
     /// Starts the task that waits for changes.
@@ -80,7 +80,7 @@ async fn watch(owner: Weak<dyn StreamOwner>, shared: Weak<SharedConnection>) {
         if !shared.is_listed.get() {
             return Poll::Ready(());
         }
-        match shared.http2.watch_permits(cx.waker()) {
+        match shared.session.watch_permits(cx.waker()) {
             Ok(permits) => {
                 shared.permits.set(permits);
                 owner.on_permits(&shared);
@@ -104,29 +104,31 @@ impl StreamLease {
     /// Opens the stream. `None` if the connection takes none: the request needs another place.
     pub async fn begin(self) -> Option<Rc<dyn ClientExchange>> {
         let mut polls_left = OPEN_POLLS_MAX;
-        let channel = poll_fn(|cx| match self.shared.http2.open_stream(false) {
-            Ok(channel) => Poll::Ready(Some(channel)),
-            // Within a dispatch; or the server has lowered its limit.
-            Err(OpenFailure::Busy | OpenFailure::Full) if polls_left > 0 => {
+        let channel = poll_fn(|cx| match self.shared.session.poll_open(cx) {
+            Poll::Ready(Ok(channel)) => Poll::Ready(Some(channel)),
+            Poll::Pending if polls_left > 0 => {
                 polls_left -= 1;
-                cx.waker().wake_by_ref();
                 Poll::Pending
             }
-            Err(OpenFailure::Busy | OpenFailure::Full) => Poll::Ready(None),
-            Err(OpenFailure::Ended) => {
+            Poll::Ready(Err(OpenFailure::Ended)) => {
                 self.shared.permits.set(None);
                 self.owner.clone().on_permits(&self.shared);
                 Poll::Ready(None)
             }
+            _ => Poll::Ready(None),
         })
         .await?;
-        Some(Rc::new(ChannelExchange::new(channel, self)))
+        Some(match channel {
+            StreamChannel::Http2(channel) => Rc::new(ChannelExchange::new(channel, self)),
+            #[cfg(feature = "http3")]
+            StreamChannel::Http3(channel) => Rc::new(ChannelExchange::new(channel, self)),
+        })
     }
 }
 
-impl Release<ClientStream> for StreamLease {
+impl<C: ExchangeCodec> Release<C> for StreamLease {
     /// The connection stays; a stream whose request was not sent to its end is reset.
-    fn complete(self, channel: Channel<ClientStream>, is_cut_off: bool) {
+    fn complete(self, channel: Channel<C>, is_cut_off: bool) {
         if is_cut_off {
             channel.abort();
         } else {
@@ -135,19 +137,19 @@ impl Release<ClientStream> for StreamLease {
     }
 
     /// The stream is reset, within the server's tolerance.
-    fn give_up(self, mut channel: ExchangeChannel<ClientStream>) {
+    fn give_up(self, mut channel: ExchangeChannel<C>) {
         if !channel.is_open() {
             return;
         }
         let (owner, shared) = (self.owner.clone(), self.shared.clone());
-        shared.http2.discard(channel, self);
+        shared.session.discard(channel, self);
         if let Some(permits) = shared.permits.get()
-            && shared.http2.is_spent(permits)
+            && shared.session.is_spent(permits)
         {
             shared.permits.set(None);
             owner.on_permits(&shared);
         }
-        shared.http2.end_if_discarded();
+        shared.session.end_if_discarded();
     }
 }
 

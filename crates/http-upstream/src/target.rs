@@ -1,9 +1,9 @@
 //! `Target`: the server of a connection, and the way to it.
 
+use tidegate_engine::Resolve;
 use tidegate_sys::Address;
 
 use super::forward_proxy::ForwardProxy;
-use super::resolve::Resolve;
 
 /// The server of a connection, and the way to it.
 #[derive(Clone, Copy)]
@@ -18,6 +18,10 @@ pub struct Target<'a> {
     pub is_secure: bool,
     /// The versions that the connection may speak.
     pub versions: Versions,
+    /// The UDP port at which the server has HTTP/3 as well: QUIC begins, and TCP follows if QUIC has failed or has no
+    /// connection after 250 milliseconds. The first connection counts. A connector without HTTP/3, and a connection through
+    /// a proxy, ignore it.
+    pub alternative: Option<u16>,
     /// The proxy that makes a tunnel to the server, or that requests go to in the place of the server.
     pub via: Option<&'a ForwardProxy>,
     /// Requests go to the proxy in the place of the server.
@@ -43,6 +47,8 @@ pub enum Versions {
     Http1,
     /// HTTP/2 by prior knowledge (RFC 9113 §3.3); with TLS, the version that the server chooses by ALPN.
     Http2,
+    /// HTTP/3 alone, which needs TLS and no proxy.
+    Http3,
 }
 
 impl Target<'_> {

@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use tidegate_engine::{NameResolver, Resolve};
+
 use super::balance::{Balance, Balancer, Candidate, hash_of};
 use super::health::{Ejection, Health, Millis, millis};
 
@@ -80,6 +82,7 @@ pub struct UpstreamsBuilder {
     limits: UpstreamLimits,
     check: Option<ConnectCheck>,
     resolve_interval: Option<Duration>,
+    resolver: NameResolver,
     sends_proxy_header: bool,
 }
 
@@ -89,6 +92,7 @@ pub(crate) struct ServerSet {
     pub(crate) limits: UpstreamLimits,
     pub(crate) check: Option<ConnectCheck>,
     pub(crate) resolve_interval: Duration,
+    pub(crate) resolver: NameResolver,
     pub(crate) sends_proxy_header: bool,
     ejection: Ejection,
     balancer: Mutex<Balancer>,
@@ -263,9 +267,16 @@ impl UpstreamsBuilder {
         self
     }
 
-    /// Until names are resolved again; 30 seconds.
+    /// Until names are resolved again, at the latest; 30 seconds. A resolver with TTLs is asked again when that of the
+    /// addresses is over, once a second at most.
     pub fn resolve_interval(mut self, interval: Duration) -> Self {
         self.resolve_interval = Some(interval);
+        self
+    }
+
+    /// Resolves names in the place of the process's [default](tidegate_engine::DefaultResolver).
+    pub fn resolver(mut self, resolver: impl Resolve + Send + Sync) -> Self {
+        self.resolver = NameResolver::new(resolver);
         self
     }
 
@@ -284,6 +295,7 @@ impl UpstreamsBuilder {
             limits: self.limits,
             check: self.check,
             resolve_interval: self.resolve_interval.unwrap_or(RESOLVE_INTERVAL),
+            resolver: self.resolver,
             sends_proxy_header: self.sends_proxy_header,
             ejection: self.ejection.unwrap_or_else(|| Ejection::default_for(is_udp)),
             balancer: Mutex::new(Balancer::new(self.balance)),

@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
+use std::time::Instant;
 
 use tidegate_codec::mux::OpenError;
 use tidegate_codec::{Direction, Pipeline, SessionNumber, StreamEndpoint};
@@ -153,10 +154,25 @@ impl<E: StreamEndpoint + AsMut<Endpoint> + 'static> Connection<E> {
         self.endpoint.with_later(move |endpoint, now| endpoint.as_mut().close_connection(number, code, reason, now));
     }
 
+    /// Wakes a task once the server may allow a further stream, for a caller of [`open_handler`](Self::open_handler), or
+    /// the connection is over.
+    pub fn register(&self, cx: &Context<'_>) {
+        // A socket that is closed wakes none, and neither does it open a stream.
+        let _closed = self.endpoint.with(|endpoint, _| endpoint.as_mut().register(self.number(), cx));
+    }
+
     /// The protocol that the handshake has agreed upon (ALPN).
     #[must_use]
     pub fn protocol(&self) -> Option<Vec<u8>> {
         self.endpoint.with(|endpoint, _| endpoint.as_mut().protocol(self.number())).ok().flatten()
+    }
+
+    /// Calls the protocol, and sends its datagrams at the end of this pass of the loop.
+    ///
+    /// # Errors
+    /// [`SessionError::Closed`] if the socket is closed, [`SessionError::Busy`] from within a handler.
+    pub fn with<T>(&self, act: impl FnOnce(&mut E, Instant) -> T) -> Result<T, SessionError> {
+        self.endpoint.with(act)
     }
 
     /// The number of the connection, for the methods of [`Endpoint`].

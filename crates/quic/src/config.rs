@@ -5,12 +5,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidegate_codec::SessionCounts as Counts;
 use tidegate_sys::Steering;
 use tidegate_tls as tls;
 
 use crate::codes::Codes;
 use crate::connection_ids::{Origin, STEERING};
-use crate::counters::{Counters, Counts};
+use crate::counters::CounterSet;
 use crate::endpoint::Endpoint;
 use crate::error::ConfigError;
 use crate::limits::TransportLimits;
@@ -66,7 +67,7 @@ pub(crate) struct Settings {
     pub(crate) codes: Codes,
     pub(crate) handshake_timeout: Duration,
     pub(crate) decide: Option<Arc<Decide>>,
-    pub(crate) counters: Arc<Counters>,
+    pub(crate) counters: Arc<CounterSet>,
     pub(crate) generation: u8,
 }
 

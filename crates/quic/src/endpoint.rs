@@ -4,21 +4,23 @@ use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
 use std::net::SocketAddr;
 use std::num::NonZeroU16;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
-use tidegate_buffer::{Datagram, LocalAddress, Payload, Transmit, Transmits};
+use tidegate_buffer::{Datagram, DatagramError, DatagramErrorReason, LocalAddress, Payload, Transmit, Transmits};
 use tidegate_codec::mux::{OpenError, ResetCause};
 use tidegate_codec::{
-    Direction, Handshake, ReadEnd, SessionEvent, SessionNumber, StreamEndpoint, StreamNumber, WriteRefused,
+    Direction, Handshake, ReadEnd, SessionCounts, SessionEvent, SessionNumber, StreamEndpoint, StreamNumber,
+    WriteRefused,
 };
 use tidegate_engine::EndpointLimits;
 
 use crate::config::{Admit, ClientConfig, Settings};
 use crate::connection::ConnectionState;
 use crate::connection_ids::Origin;
-use crate::counters::{add, remove};
+use crate::counters::{Counters, add, remove};
 use crate::error::ConnectionError;
 use crate::quinn::{self, ConnectionHandle, ConnectionId, DatagramEvent, Incoming, Machine, Machines, Sent};
 use crate::watches::Watches;
@@ -30,6 +32,7 @@ use crate::watches::Watches;
 pub struct Endpoint {
     machines: Machines,
     settings: Settings,
+    counters: Arc<Counters>,
     connections: Vec<Option<Box<ConnectionState>>>,
     /// Connections that are not over.
     open: usize,
@@ -54,6 +57,7 @@ impl Endpoint {
     pub(crate) fn new(settings: Settings, origin: Origin) -> Self {
         Self {
             machines: settings.shared.machines(origin),
+            counters: settings.counters.add_endpoint(),
             settings,
             connections: Vec::new(),
             open: 0,
@@ -86,6 +90,22 @@ impl Endpoint {
         if let Some(connection) = self.get_mut(session) {
             connection.machine.force_key_update();
         }
+    }
+
+    /// Sends a PING (RFC 9000 §19.2), and returns how many datagrams of the peer have come. If as many had come `before`, which
+    /// an earlier call has returned, the peer has not acknowledged that PING: the connection ends, with
+    /// [`ConnectionError::IdleTimeout`]. `None` if the connection is over.
+    pub fn ping(&mut self, session: SessionNumber, before: Option<u64>, now: Instant) -> Option<u64> {
+        let number = self.settings.codes.unneeded;
+        let connection = self.get_mut(session)?;
+        let received = connection.machine.stats().udp_rx.datagrams;
+        if before == Some(received) {
+            connection.end(now, number, "");
+            self.on_over(place(session), ConnectionError::IdleTimeout, true);
+            return None;
+        }
+        connection.machine.ping();
+        Some(received)
     }
 
     /// The address of this side has changed: a path of each connection is validated anew. For a client whose socket was
@@ -158,6 +178,9 @@ impl Endpoint {
             is_queued: false,
             ends_with: None,
             endless: Vec::new(),
+            open: 0,
+            received: now,
+            ping_at: None,
             ends_by: None,
             timer: None,
             handshake_deadline: Some(now + self.settings.handshake_timeout),
@@ -169,8 +192,8 @@ impl Endpoint {
             *place = Some(Box::new(connection));
         }
         (self.open, self.handshaking) = (self.open + 1, self.handshaking + 1);
-        add(&self.settings.counters.begun, 1);
-        add(&self.settings.counters.connections, 1);
+        add(&self.counters.begun, 1);
+        add(&self.counters.connections, 1);
         self.advance(handle.0);
         self.queue(handle.0);
         number
@@ -224,21 +247,21 @@ impl Endpoint {
 
     /// Takes the events of a connection that is not over. Returns the error that has ended it.
     fn take_events(&mut self, index: usize) -> Option<ConnectionError> {
-        let Self { connections, events, settings, watches, .. } = self;
+        let Self { connections, events, settings, counters, watches, .. } = self;
         let connection = connections.get_mut(index)?.as_deref_mut()?;
         let was_established = connection.is_established;
         let progress = connection.take_events(&settings.codes, events);
         let number = connection.number;
         if !was_established && progress.has_been_established {
             self.handshaking -= 1;
-            add(&settings.counters.handshakes, 1);
+            add(&counters.handshakes, 1);
             watches.on_established(number);
         } else if progress.may_open {
             watches.wake(number);
         }
         if connection.is_established && connection.peer != connection.machine.remote_address() {
             connection.peer = connection.machine.remote_address();
-            add(&settings.counters.migrations, 1);
+            add(&counters.migrations, 1);
             events.push_back(SessionEvent::Moved { session: number, peer: connection.peer });
         }
         progress.error
@@ -246,19 +269,19 @@ impl Endpoint {
 
     /// A connection has ended, and its last packets remain. The caller learns that if it `reports`.
     fn on_over(&mut self, index: usize, error: ConnectionError, reports: bool) {
-        let Self { connections, events, settings, watches, open, .. } = self;
+        let Self { connections, events, counters, watches, open, .. } = self;
         let Some(Some(connection)) = connections.get_mut(index) else { return };
         (connection.handshake_deadline, connection.ends_by) = (None, None);
         let number = connection.number;
-        add(&settings.counters.packets_lost, connection.machine.stats().path.lost_packets);
-        remove(&settings.counters.connections);
+        add(&counters.packets_lost, connection.machine.stats().path.lost_packets);
+        remove(&counters.connections);
         if error == ConnectionError::IdleTimeout {
-            add(&settings.counters.idle_timeouts, 1);
+            add(&counters.idle_timeouts, 1);
         }
         *open -= 1;
         watches.on_ended(number, &error);
         if !connection.is_established {
-            add(&settings.counters.handshakes_failed, 1);
+            add(&counters.handshakes_failed, 1);
         } else if reports {
             events.push_back(SessionEvent::Ended { session: number, reason: Box::new(error) });
         }
@@ -303,6 +326,16 @@ impl Endpoint {
         }
     }
 
+    /// Ends a handshake. Nothing is sent: the address of the peer may be forged.
+    fn abandon(&mut self, index: usize, error: ConnectionError) {
+        if let Some(connection) = self.at(index) {
+            connection.is_over = true;
+        }
+        self.on_over(index, error, true);
+        self.machines.handle_event(ConnectionHandle(index), quinn::drained());
+        self.forget(index);
+    }
+
     fn update_timer(&mut self, index: usize) {
         let Self { connections, timers, .. } = self;
         let Some(Some(connection)) = connections.get_mut(index) else { return };
@@ -329,7 +362,7 @@ impl Endpoint {
     }
 
     fn admit(&mut self, incoming: Incoming, admit: Admit, now: Instant) {
-        let settings = &self.settings;
+        let counters = &self.counters;
         let mut buffer = Vec::new();
         match admit {
             Admit::Accept => match self.machines.accept(incoming, now, &mut buffer, None) {
@@ -337,27 +370,27 @@ impl Endpoint {
                     self.insert(handle, machine, now);
                 }
                 Err(error) => {
-                    add(&settings.counters.handshakes_failed, 1);
+                    add(&counters.handshakes_failed, 1);
                     self.respond(error.response, buffer);
                 }
             },
             Admit::Retry => match self.machines.retry(incoming, &mut buffer) {
                 Ok(retry) => {
-                    add(&settings.counters.retries, 1);
+                    add(&counters.retries, 1);
                     self.respond(Some(retry), buffer);
                 }
                 Err(error) => {
-                    add(&settings.counters.ignored, 1);
+                    add(&counters.ignored, 1);
                     self.machines.ignore(error.into_incoming());
                 }
             },
             Admit::Refuse => {
-                add(&settings.counters.refused, 1);
+                add(&counters.refused, 1);
                 let refusal = self.machines.refuse(incoming, &mut buffer);
                 self.respond(Some(refusal), buffer);
             }
             Admit::Ignore => {
-                add(&settings.counters.ignored, 1);
+                add(&counters.ignored, 1);
                 self.machines.ignore(incoming);
             }
         }
@@ -396,11 +429,14 @@ impl Endpoint {
     /// Sends the packets of a connection. Returns whether the list still has room.
     fn send(&mut self, index: usize, now: Instant, transmits: &mut Transmits) -> bool {
         let run_max = usize::from(self.settings.limits.run_max.max(1));
-        let window_max = self.settings.limits.send_window;
+        let limits = &self.settings.limits;
+        let (silence, window_max, streams_max) = (limits.silence(), limits.send_window, limits.bidirectional_max);
         if self.at(index).is_some_and(|connection| connection.end_when_delivered(now)) {
             self.on_over(index, ConnectionError::Closed, false);
         }
         if let Some(connection) = self.at(index) {
+            connection.ping_if_silent(now, silence);
+            quinn::permit_streams(&mut connection.machine, streams_max);
             loop {
                 if transmits.room(RUN_BYTES) == 0 {
                     return false;
@@ -437,6 +473,7 @@ impl tidegate_codec::Endpoint for Endpoint {
         match self.machines.handle(now, source, local, ecn, bytes, &mut buffer) {
             Some(DatagramEvent::ConnectionEvent(handle, event)) => {
                 if let Some(connection) = self.at(handle.0) {
+                    connection.received = now;
                     connection.machine.handle_event(event);
                 }
                 self.advance(handle.0);
@@ -480,11 +517,7 @@ impl tidegate_codec::Endpoint for Endpoint {
             let Some(connection) = self.at(index) else { continue };
             connection.timer = None;
             if connection.handshake_deadline.is_some_and(|deadline| deadline <= now) {
-                // Nothing is sent: the address of the peer may be forged.
-                connection.is_over = true;
-                self.on_over(index, ConnectionError::HandshakeTimeout, true);
-                self.machines.handle_event(ConnectionHandle(index), quinn::drained());
-                self.forget(index);
+                self.abandon(index, ConnectionError::HandshakeTimeout);
                 continue;
             }
             if let Some(code) = connection.end_is_overdue(now) {
@@ -495,6 +528,24 @@ impl tidegate_codec::Endpoint for Endpoint {
             connection.machine.handle_timeout(now);
             self.advance(index);
             self.queue(index);
+        }
+    }
+
+    /// A server that is not there fails the handshakes of clients at once. Any sender can forge such a report, so it ends no
+    /// connection that is established.
+    fn failed(&mut self, error: DatagramError, _now: Instant) {
+        use DatagramErrorReason::{PortUnreachable, Unreachable};
+        if self.handshaking == 0 || !matches!(error.reason, PortUnreachable | Unreachable) {
+            return;
+        }
+        for index in 0..self.connections.len() {
+            let is_failed = |connection: &&mut ConnectionState| {
+                let is_begun = !connection.is_established && !connection.is_over;
+                is_begun && connection.machine.side().is_client() && error.destination == Some(connection.peer)
+            };
+            if self.at(index).as_ref().is_some_and(is_failed) {
+                self.abandon(index, ConnectionError::Unreachable);
+            }
         }
     }
 
@@ -552,11 +603,12 @@ impl StreamEndpoint for Endpoint {
 
     fn end_session(&mut self, session: SessionNumber, cause: Option<ResetCause>, now: Instant) {
         let code = self.settings.codes.of(cause.unwrap_or(ResetCause::Unneeded));
+        let timeout = self.settings.limits.end_timeout;
         let Some(connection) = self.get_mut(session) else { return };
         if cause.is_none() {
             // Its streams are over, and the peer may not have all of their bytes.
             connection.ends_with = Some(code);
-            connection.ends_by = Some(now + END_TIMEOUT);
+            connection.ends_by = Some(now + timeout);
             return;
         }
         connection.end(now, code, "");
@@ -569,6 +621,14 @@ impl StreamEndpoint for Endpoint {
 
     fn handshake(&self, session: SessionNumber) -> Option<Handshake> {
         Some(quinn::handshake(&self.get(session)?.machine))
+    }
+
+    fn counts(&self) -> SessionCounts {
+        self.counters.read()
+    }
+
+    fn session_protocols(&self) -> &'static [&'static str] {
+        &["QUIC"]
     }
 
     fn set_urgency(&mut self, stream: StreamNumber, urgency: u8) {
@@ -586,9 +646,7 @@ impl AsMut<Self> for Endpoint {
 
 impl Drop for Endpoint {
     fn drop(&mut self) {
-        for _ in 0..self.open {
-            remove(&self.settings.counters.connections);
-        }
+        self.settings.counters.remove_endpoint(&self.counters);
         // Tasks that wait for a connection find out that the socket is closed.
         self.watches.wake_all();
     }
@@ -618,9 +676,6 @@ fn transmit(sent: &Sent, mut buffer: Vec<u8>) -> Transmit {
 
 /// The urgency of a stream unless set (RFC 9218 §4.1).
 const URGENCY: i32 = 3;
-
-/// A connection that ends in good order waits for so long until the peer has all bytes.
-const END_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Above this part of the handshakes that may be under way, clients have to prove their address.
 const RETRY_PART: usize = 8;

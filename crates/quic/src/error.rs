@@ -42,6 +42,9 @@ pub enum ConnectionError {
     Closed,
     /// There are as many connections as there may be.
     Full,
+    /// The network reports that no socket has the server's port, or that its host cannot be reached, before the handshake
+    /// was complete.
+    Unreachable,
     /// The name of the server is neither a DNS name nor an IP address, or the address cannot be connected to.
     Address,
 }
@@ -67,6 +70,7 @@ impl fmt::Display for ConnectionError {
             Self::HandshakeTimeout => f.write_str("the handshake took too long"),
             Self::Closed => f.write_str("this side has closed the connection"),
             Self::Full => f.write_str("there are as many connections as there may be"),
+            Self::Unreachable => f.write_str("no server can be reached at the address"),
             Self::Address => f.write_str("the server's name or its address cannot be used"),
         }
     }

@@ -90,7 +90,7 @@ fn transport(limits: &TransportLimits) -> Result<TransportConfig, ConfigError> {
     let idle = idle.map_err(|_| ConfigError::Limit("idle_timeout"))?;
     let mut transport = TransportConfig::default();
     transport
-        .max_concurrent_bidi_streams(limits.bidirectional_max.into())
+        .max_concurrent_bidi_streams(limits.bidirectional_max.min(limits.bidirectional_initial).into())
         .max_concurrent_uni_streams(limits.unidirectional_max.into())
         .max_idle_timeout(idle)
         .keep_alive_interval(limits.keep_alive)
@@ -182,6 +182,16 @@ pub(crate) fn handshake(machine: &Machine) -> Handshake {
     let chain = session.peer_identity().and_then(|identity| identity.downcast::<Vec<CertificateDer<'_>>>().ok());
     let peer_certificate = chain.and_then(|chain| chain.first().map(|own| own.to_vec()));
     Handshake { protocol, server_name, peer_certificate }
+}
+
+/// While the peer has half of the bidirectional streams open that it may open, it may open four times as many, up to
+/// `streams_max`. Their number does not shrink: the machine keeps the records.
+pub(crate) fn permit_streams(machine: &mut Machine, streams_max: u32) {
+    let permitted = machine.max_concurrent_streams(Dir::Bi);
+    if permitted < streams_max.into() && machine.streams().remote_open_streams(Dir::Bi) * 2 >= permitted {
+        let permitted = (permitted * 4).clamp(1, streams_max.into());
+        machine.set_max_concurrent_streams(Dir::Bi, (permitted as u32).into());
+    }
 }
 
 /// Ends a connection in the name of the application.

@@ -97,8 +97,10 @@ impl SiteConfig {
     fn config_of_http3(&self) -> Arc<http3::Config> {
         let limits = http3::Limits {
             body_bytes_max: self.limits.body_bytes_max,
+            head_timeout: self.limits.head_timeout,
             body_timeout: self.limits.body_timeout,
             body_rate_min: self.limits.body_rate_min,
+            idle_timeout: self.limits.idle_timeout,
             ..http3::Limits::default()
         };
         let config = http3::Config::new(limits).extended_connect(self.extended_connect);

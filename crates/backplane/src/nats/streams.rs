@@ -27,18 +27,27 @@ pub(super) struct Streams {
     /// The epochs of the streams that are known to be there, by the number of messages.
     epochs: RefCell<HashMap<usize, u64>>,
     has_leases: RefCell<bool>,
+    has_kicks: RefCell<bool>,
 }
 
 impl Streams {
     pub(super) fn new(client: Client, names: Rc<Names>) -> Self {
         let api = client.jetstream();
-        Self { client, api, names, epochs: RefCell::default(), has_leases: RefCell::default() }
+        Self {
+            client,
+            api,
+            names,
+            epochs: RefCell::default(),
+            has_leases: RefCell::default(),
+            has_kicks: RefCell::default(),
+        }
     }
 
     /// A new connection may be one to a server without these streams.
     pub(super) fn forget(&self) {
         self.epochs.borrow_mut().clear();
         self.has_leases.replace(false);
+        self.has_kicks.replace(false);
     }
 
     /// Publishes messages in order. `None` if one of them may not be published.
@@ -52,6 +61,13 @@ impl Streams {
         let mut stored: Vec<ReplyFuture> = Vec::new();
         let mut is_sent = true;
         for message in messages {
+            if let Some(lasts) = message.remembered_for
+                && self.has_stream(&self.has_kicks, (self.names.kick_stream(), self.names.kick("*")), lasts).await
+            {
+                // It is there before the message arrives anywhere: a node that misses the message finds it.
+                let kick = NatsMessage::new(self.names.kick(&token), message.bytes.clone());
+                let _ = self.client.request_with(kick, PUBLISH_TIMEOUT).await;
+            }
             if let Some(bounds) = history.filter(|_| message.is_kept) {
                 let epoch = self.epoch(bounds.messages_max).await?;
                 let subject = self.names.store(bounds.messages_max, epoch, &token);
@@ -155,10 +171,11 @@ impl Streams {
         lease: Duration,
         rooms: Vec<PresenceUpdate>,
         reads: bool,
-    ) -> Option<Vec<Vec<Lease>>> {
+    ) -> Option<(Vec<Vec<Lease>>, Vec<RememberedKick>)> {
         let mut recorded = Vec::new();
         let mut tokens = Vec::new();
-        let has_leases = self.has_leases(lease).await;
+        let stream = (self.names.lease_stream(), self.names.leases("*"));
+        let has_leases = self.has_stream(&self.has_leases, stream, lease).await;
         for update in rooms {
             let token = token_of(&update.room);
             if has_leases {
@@ -174,28 +191,37 @@ impl Streams {
         for reply in recorded {
             is_acknowledged(&reply.await.ok()?.payload).then_some(())?;
         }
-        let mut leases = Vec::new();
-        for token in tokens.iter().filter(|_| reads && has_leases) {
-            leases.push(self.leases(token, node, lease).await?);
+        let (mut leases, mut kicks) = (Vec::new(), Vec::new());
+        for (place, token) in tokens.iter().enumerate().filter(|_| reads && has_leases) {
+            let (lists, now) = self.leases(token, node, lease).await?;
+            leases.push(lists);
+            kicks.extend(self.kick(token, now).await.map(|(age, bytes)| (place, age, bytes)));
         }
-        (reads && has_leases).then_some(leases)
+        (reads && has_leases).then_some((leases, kicks))
     }
 
-    async fn has_leases(&self, lease: Duration) -> bool {
-        if *self.has_leases.borrow() {
+    /// Makes sure that there is a stream in memory with the last message of each subject.
+    async fn has_stream(&self, is_known: &RefCell<bool>, (name, subjects): (String, String), lasts: Duration) -> bool {
+        if *is_known.borrow() {
             return true;
         }
-        let subjects = [self.names.leases("*")];
         let config = StreamConfig {
             max_msgs_per_subject: 1,
-            ..StreamConfig::new(self.names.lease_stream(), subjects).in_memory().with_max_age(lease)
+            ..StreamConfig::new(name, [subjects]).in_memory().with_max_age(lasts)
         };
         let is_there = self.create_or_read(&config).await.is_ok();
-        self.has_leases.replace(is_there);
+        is_known.replace(is_there);
         is_there
     }
 
-    async fn leases(&self, token: &str, node: NodeId, lease: Duration) -> Option<Vec<Lease>> {
+    /// The last kick of a room, and its age.
+    async fn kick(&self, token: &str, now: Option<Duration>) -> Option<(Duration, Bytes)> {
+        let kick = self.api.last_message(&self.names.kick_stream(), &self.names.kick(token)).await.ok()?;
+        Some((now?.saturating_sub(time_of(&kick)?), kick.payload))
+    }
+
+    /// The members of all nodes, and the server's time.
+    async fn leases(&self, token: &str, node: NodeId, lease: Duration) -> Option<(Vec<Lease>, Option<Duration>)> {
         let mut messages = self.api.history(self.names.lease_stream(), self.names.leases(token), 0);
         let mut records = Vec::new();
         while let Some(message) = messages.next().await.ok()? {
@@ -209,9 +235,12 @@ impl Streams {
             _ => lease,
         };
         let leases = records.into_iter().filter(|(.., list)| !list.is_empty());
-        Some(leases.map(|(node, at, list)| Lease { node, left: left(at), list }).collect())
+        Some((leases.map(|(node, at, list)| Lease { node, left: left(at), list }).collect(), now))
     }
 }
+
+/// The place of the room in its request, the age of the kick, and its bytes.
+pub(super) type RememberedKick = (usize, Duration, Bytes);
 
 /// The last messages of a history, within its bounds.
 struct BoundedEntries {

@@ -1,6 +1,7 @@
 //! `--http3`: UDP beside TCP at the same port, `Alt-Svc`, and requests of a client.
 
 use std::error::Error;
+use std::fs;
 use std::net::SocketAddr;
 use std::process::Command;
 use std::sync::Arc;
@@ -13,7 +14,10 @@ use tidegate::sys::DatagramOptions;
 use tidegate::tls::{ClientConfig, Provider};
 use tidegate::{Backend, EventLoop, http3};
 
-use crate::support::program::{Program, skip, tidegate};
+use rustix::process::Signal;
+
+use crate::support::peer::{Peer, assert_same, letters, post, post_chunked};
+use crate::support::program::{Directory, Program, skip, tidegate};
 
 /// Status, version and body of the response to a GET over HTTP/3.
 fn get(server: SocketAddr, path: &'static str) -> Result<(u16, Version, Vec<u8>), Box<dyn Error>> {
@@ -73,6 +77,67 @@ fn one_port_serves_three_versions() {
             }
         }
     }
+}
+
+/// A certificate of this machine's loopback address in a folder, as flags of a server, and the file that vouches for it.
+fn certificate(directory: &Directory) -> (Vec<String>, String) {
+    let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).expect("a certificate");
+    let (cert, key) = (directory.path("cert.pem"), directory.path("key.pem"));
+    fs::write(&cert, made.cert.pem()).expect("a file");
+    fs::write(&key, made.signing_key.serialize_pem()).expect("a file");
+    let flags = ["--http3", "--loops", "2", "--tls-cert", &cert, "--tls-key", &key];
+    (flags.map(str::to_owned).into(), cert)
+}
+
+#[test]
+fn a_proxy_reaches_its_upstream_by_http3() {
+    for backend in ["epoll", "auto"] {
+        let directory = Directory::new();
+        let (mut flags, ca) = certificate(&directory);
+        flags.extend(["--backend", backend].map(str::to_owned));
+        let flags: Vec<_> = flags.iter().map(String::as_str).collect();
+        let mut upstream = Program::serve(&flags);
+        let (address, url) = (upstream.ip().to_string(), format!("https+h3://{}", upstream.ip()));
+        let of_upstream = ["--loops", "2", "--backend", backend, "--upstream", &url, "--upstream-ca", &ca];
+        let proxy = Program::proxy(&of_upstream);
+        let mut peer = Peer::connect(&proxy);
+        assert_eq!(peer.get("/plaintext").text(), "Hello, World!");
+        assert_eq!(peer.get("/bytes/3000000").body.len(), 3_000_000);
+        assert_eq!(peer.ask("HEAD", "/bytes/3").field("content-length"), Some("3"));
+        assert_eq!(peer.get("/nothing").status, 404);
+        let body = letters(1_000_000);
+        assert_same(&peer.exchange(post("/echo", &body)).body, &body);
+        assert_same(&peer.exchange(post_chunked("/echo", &body, 7_000)).body, &body);
+        // HTTP/3 on both sides.
+        let both = Program::proxy(&[&of_upstream[..], &["--http3", "--tls-self-signed"]].concat());
+        let (status, version, received) = get(both.ip(), "/bytes/300000").expect("a response");
+        assert_eq!((status, version, received.len()), (200, Version::Http3, 300_000));
+        upstream.signal(Signal::TERM);
+        assert_eq!(upstream.until_ended().code(), Some(0));
+        assert_eq!(peer.get("/plaintext").status, 502);
+        let _again = Program::at(&address, &flags);
+        assert_eq!(peer.get("/plaintext").text(), "Hello, World!");
+    }
+}
+
+#[test]
+fn a_file_names_upstreams_of_http3() {
+    let directory = Directory::new();
+    let (flags, ca) = certificate(&directory);
+    let upstream = Program::serve(&flags.iter().map(String::as_str).collect::<Vec<_>>());
+    let file = directory.path("gateway.toml");
+    let text = format!(
+        "[[upstream]]\nname = \"app\"\nservers = [\"https+h3://{}\"]\nca = \"{ca}\"\n\
+         health-check = {{ path = \"/plaintext\" }}\n[[route]]\nupstream = \"app\"\n",
+        upstream.ip()
+    );
+    fs::write(&file, text).expect("a file");
+    let proxy = Program::proxy(&["--loops", "1", "--config", &file]);
+    assert_eq!(Peer::connect(&proxy).get("/plaintext").text(), "Hello, World!");
+    // A certificate that nothing vouches for.
+    let url = format!("https+h3://{}", upstream.ip());
+    let other = Program::proxy(&["--loops", "1", "--upstream", &url]);
+    assert_eq!(Peer::connect(&other).get("/plaintext").status, 502);
 }
 
 #[test]

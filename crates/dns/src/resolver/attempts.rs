@@ -32,14 +32,14 @@ impl Resolver {
         self.send(id, server, now);
     }
 
-    /// The best server that was asked the fewest times.
+    /// The best server that was asked the fewest times, and could be reached.
     fn choose(&mut self, id: LookupId, now: Instant) -> usize {
         let Some(lookup) = self.lookups.get(&id) else { return 0 };
         let asked = |server: usize| lookup.attempts.iter().filter(|attempt| attempt.server == server).count();
         let candidates = (0..self.upstreams.len()).filter(|server| !lookup.failed.contains(server));
         let best = candidates.min_by_key(|server| {
             let (is_down, timeouts, time) = self.upstreams[*server].rank(now);
-            (is_down, asked(*server), timeouts, time)
+            (lookup.unreachable.contains(server), is_down, asked(*server), timeouts, time)
         });
         let best = best.unwrap_or(0);
         for (index, upstream) in self.upstreams.iter_mut().enumerate() {

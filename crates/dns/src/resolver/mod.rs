@@ -152,6 +152,10 @@ struct LookupState {
     tried: u32,
     /// Servers that failed for this target.
     failed: Vec<usize>,
+    /// Servers that this lookup could not reach: their ports are closed, or their connections end.
+    unreachable: Vec<usize>,
+    /// Whether a server has responded, however.
+    has_response: bool,
     is_stream: bool,
     mismatches: u32,
     stale: Option<Arc<Answer>>,
@@ -313,6 +317,8 @@ impl Resolver {
             attempts: Vec::new(),
             tried: 0,
             failed: Vec::new(),
+            unreachable: Vec::new(),
+            has_response: false,
             is_stream: self.config.use_streams,
             mismatches: 0,
             stale,
@@ -409,8 +415,12 @@ impl Resolver {
     fn fail(&mut self, id: LookupId, error: LookupError, now: Instant) {
         let Some(lookup) = self.lookups.get(&id) else { return };
         let (name, record_type, stale) = (lookup.target.clone(), lookup.record_type, lookup.stale.clone());
+        let has_response = lookup.has_response;
         if !matches!(error, LookupError::Overloaded | LookupError::Question) {
-            self.cache.with(|cache| cache.insert_failure(&name, record_type, now));
+            self.cache.with(|cache| match has_response {
+                true => cache.insert_failure(&name, record_type, now),
+                false => cache.insert_unreachable(&name, record_type, now),
+            });
         }
         if stale.is_some() && lookup.waiters > 0 {
             self.counts.stale += lookup.waiters as u64;

@@ -57,6 +57,11 @@ impl Resolver {
             if !is_late && !std::mem::replace(&mut is_counted, true) {
                 self.upstreams[server].on_timeout(now);
             }
+            if let Some(lookup) = self.lookups.get_mut(&id)
+                && !lookup.unreachable.contains(&server)
+            {
+                lookup.unreachable.push(server);
+            }
             // A lookup that has gone on to another server waits for that one.
             let attempts = self.lookups.get(&id).map_or(&[][..], |lookup| &lookup.attempts);
             if attempts.iter().all(|attempt| attempt.is_late) {
@@ -85,6 +90,9 @@ impl Resolver {
             return self.on_mismatch(server, transport, Some(&message), now);
         }
         self.counts.responses += 1;
+        if let Some(lookup) = self.lookups.get_mut(&id) {
+            lookup.has_response = true;
+        }
         let Some(attempt) = self.take_attempt(id, key) else { return };
         self.upstreams[server].on_answer(now.saturating_duration_since(attempt.sent));
         if message.header().is_truncated && transport != Transport::Stream {
@@ -239,6 +247,7 @@ impl Resolver {
         lookup.target = target;
         lookup.tried = 0;
         lookup.failed.clear();
+        lookup.unreachable.clear();
         lookup.is_stream = self.config.use_streams;
         self.attempt(id, now);
     }

@@ -358,6 +358,59 @@ fn a_socket_that_fails_counts_once_and_not_again_for_late_attempts() {
 }
 
 #[test]
+fn a_server_that_cannot_be_reached_takes_no_turn_of_one_that_was_down_before() {
+    let servers = vec![Behaviour::default(); 2];
+    let mut world = World::with(ResolverConfig::default(), CacheConfig::default(), servers, 5);
+    world.add("a.example", 300, a(1));
+    world.add("other.example", 300, a(2));
+    // Both servers were away for a while, and the first one has answered since.
+    world.servers.iter_mut().for_each(|server| server.is_dead = true);
+    for lost in ["lost1.example", "lost2.example"] {
+        assert_eq!(world.lookup(lost).err(), Some(LookupError::Timeout));
+    }
+    world.servers[0].is_dead = false;
+    world.lookup("other.example").expect("an answer");
+    world.queries.clear();
+    let Lookup::Pending(id) = world.resolver.lookup(&name("a.example"), RecordType::A, world.now) else {
+        panic!("pending")
+    };
+    // Whenever the first one is asked, its port is closed.
+    for _ in 0..4 {
+        let query = world.resolver.poll_transmit().expect("a query");
+        let Transport::Datagram(socket) = query.transport else { panic!("a datagram") };
+        if query.server == 1 {
+            let view = MessageView::parse(&query.message).expect("valid");
+            let question = view.question().expect("it has one").to_question();
+            let header = view.header().response(ResponseCode::NOERROR);
+            let mut response = MessageWriter::new(header).question(&question).expect("first");
+            response.rdata(Section::Answer, &question.name, 300, &a(1)).expect("it fits");
+            world.resolver.handle_datagram(1, socket, &response.finish(), world.now);
+            break;
+        }
+        world.resolver.handle_socket_closed(0, socket, world.now);
+    }
+    let (finished, result) = world.resolver.poll_finished().expect("a result");
+    assert_eq!((finished, result.expect("an answer").addresses().count()), (id, 1));
+}
+
+#[test]
+fn servers_that_cannot_be_reached_are_asked_again_after_a_second_each_time() {
+    let mut world = world();
+    world.servers.iter_mut().for_each(|server| server.is_dead = true);
+    for _ in 0..5 {
+        let begun = world.now;
+        assert_eq!(world.lookup("a.example").err(), Some(LookupError::Timeout));
+        assert!(world.now > begun, "the servers are asked");
+        world.now += Duration::from_millis(999);
+        assert_eq!(world.lookup("a.example").err(), Some(LookupError::CachedFailure));
+        world.now += Duration::from_millis(2);
+    }
+    world.servers.iter_mut().for_each(|server| server.is_dead = false);
+    world.now += Duration::from_secs(60);
+    assert_eq!(world.lookup("a.example").expect("an answer").addresses().count(), 1);
+}
+
+#[test]
 fn lookups_end_under_losses_dead_servers_and_forgeries() {
     for seed in seeds(100) {
         let mut random = Random::new(seed);

@@ -111,8 +111,25 @@ impl<E: StreamEndpoint + 'static> SessionEndpoint<E> {
         endpoint: E,
         services: impl FnMut(EndpointSession<E>) -> SessionStreams + 'static,
     ) -> io::Result<Self> {
+        Self::open(Socket::bind_datagrams(address, options)?, options, limits, endpoint, services)
+    }
+
+    /// The same with a socket that was opened with `options`.
+    ///
+    /// # Errors
+    /// The driver's, if it does not take the socket.
+    ///
+    /// # Panics
+    /// As [`bind`](Self::bind).
+    pub fn open(
+        socket: Socket,
+        options: &DatagramOptions,
+        limits: SessionLimits,
+        endpoint: E,
+        services: impl FnMut(EndpointSession<E>) -> SessionStreams + 'static,
+    ) -> io::Result<Self> {
         let local = Local::current().expect(NO_LOOP);
-        Self::open_at(local, Socket::bind_datagrams(address, options)?, options, limits, endpoint, services)
+        Self::open_at(local, socket, options, limits, endpoint, services)
     }
 
     fn open_at(

@@ -7,6 +7,8 @@ mod deadlines;
 mod handle;
 mod http2;
 mod http2_hostile;
+mod http3;
+mod http3_stage;
 mod idle_bytes;
 mod liars;
 mod network;

@@ -4,6 +4,7 @@
 
 mod cancellations;
 mod connect_http2;
+mod dns;
 mod failures;
 mod forwarding;
 mod http2;
@@ -19,6 +20,7 @@ mod rules;
 mod smuggling;
 mod support;
 mod upstream_http2;
+mod upstream_http3;
 mod websocket_http2;
 mod websocket_upstream_http2;
 

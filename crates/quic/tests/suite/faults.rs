@@ -110,12 +110,59 @@ fn a_handshake_that_takes_too_long_is_given_up() {
     let network = stage.simulated().unwrap().clone();
     let (_, config) = configs(TransportLimits::default(), TransportLimits::default());
     let client = stage.client(&config);
+    // No report of a port that nothing has comes back.
+    network.partition(&network.host("10.0.0.1"), &network.host("10.0.0.2"));
     let begun = network.elapsed();
     let error = stage.task(async move { client.connect("10.0.0.1:4433".parse().unwrap(), NAME).await.map(drop) });
     assert_eq!(error, Err(ConnectionError::HandshakeTimeout));
     let took = network.elapsed() - begun;
     assert!((9..12).contains(&took.as_secs()), "{took:?}");
     assert_eq!((config.counts().connections, config.counts().handshakes_failed), (0, 1));
+}
+
+#[test]
+fn a_port_that_nothing_has_fails_a_handshake_at_once_and_no_connection() {
+    for mut stage in [Stage::epoll(), Stage::network(1)] {
+        let (server, config) = configs(TransportLimits::default(), TransportLimits::default());
+        let address = stage.server(&server, |_| echo());
+        let client = stage.client(&config);
+        let mut nowhere = address;
+        nowhere.set_port(9);
+        let (error, echoed) = stage.task(async move {
+            let connection = client.connect(address, NAME).await.unwrap();
+            let error = client.connect(nowhere, NAME).await.map(drop);
+            (error, exchange(&connection, b"ebb".to_vec()).await)
+        });
+        assert_eq!((error, &echoed[..]), (Err(ConnectionError::Unreachable), &b"ebb"[..]));
+        assert_eq!(config.counts().handshakes_failed, 1);
+    }
+}
+
+#[test]
+fn a_peer_that_answers_no_ping_is_gone() {
+    let mut stage = Stage::network(1);
+    let network = stage.simulated().unwrap().clone();
+    let (server, config) = configs(TransportLimits::default(), TransportLimits::default());
+    let address = stage.server(&server, |_| echo());
+    let client = stage.client(&config);
+    let connection = Rc::new(stage.task(async move { client.connect(address, NAME).await.unwrap() }));
+    let ping = |stage: &mut Stage, before| {
+        let connection = connection.clone();
+        stage.task(async move {
+            let received = connection.with(|endpoint, now| endpoint.ping(connection.number(), before, now)).unwrap();
+            task::sleep(Duration::from_secs(1)).await;
+            received
+        })
+    };
+    let first = ping(&mut stage, None);
+    let second = ping(&mut stage, first);
+    assert!(second > first, "{second:?}");
+    network.partition(&network.host("10.0.0.1"), &network.host("10.0.0.2"));
+    let third = ping(&mut stage, second);
+    assert!(third.is_some());
+    assert_eq!(ping(&mut stage, third), None);
+    let connection = connection.clone();
+    assert_eq!(stage.task(async move { connection.closed().await }), ConnectionError::IdleTimeout);
 }
 
 #[test]
