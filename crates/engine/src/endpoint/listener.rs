@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use tidegate_codec::{Endpoint, StreamEndpoint};
-use tidegate_sys::{Address, DatagramOptions, Side, Socket};
+use tidegate_sys::{Address, DatagramOptions, Side, Socket, Steering};
 
 use super::bind::{EndpointLimits, EndpointWaker};
 use super::channel::DatagramChannel;
@@ -229,12 +229,23 @@ impl EndpointListener {
         Ok(sockets)
     }
 
-    /// Steers the datagrams of all loops' sockets. Beside those of a predecessor the kernel chooses by the addresses: two
-    /// sockets would have the same number.
-    pub(crate) fn steer(&self, sockets: &[Socket], has_predecessor: bool) {
-        let (Some(steering), [first, _, ..]) = (&self.options.steering, sockets) else { return };
-        // Where the system refuses, loops forward to each other.
-        let _ = if has_predecessor { first.steer_by_hash() } else { first.steer(steering, sockets.len()) };
+    /// Steers the datagrams of all loops' sockets. Those of a new group come to this server alone, and are steered now. A
+    /// group that another server has is changed when this one runs.
+    ///
+    /// # Errors
+    /// [`StartError::System`] if the process has no descriptors left.
+    pub(crate) fn steer(&self, sockets: &[Socket], group: SocketGroup) -> Result<Option<GroupSteering>, StartError> {
+        let program = self.options.steering.filter(|_| sockets.len() > 1).map(|steering| (steering, sockets.len()));
+        let Some(first) = sockets.first() else { return Ok(None) };
+        if group == SocketGroup::New {
+            if let Some((steering, count)) = &program {
+                // Where the system refuses, loops forward to each other.
+                let _ = first.steer(steering, *count);
+            }
+            return Ok(None);
+        }
+        let socket = first.try_clone().map_err(StartError::System)?;
+        Ok(Some(GroupSteering { socket, program: program.filter(|_| group == SocketGroup::Taken) }))
     }
 
     /// The loops that forward datagrams to each other, if a datagram has the number of its loop.
@@ -243,11 +254,14 @@ impl EndpointListener {
         Some(SteeredLoops::new(steering, loops))
     }
 
-    /// Whether a socket of the server before that is bound to `bound` is at this address, or at another port of it where it
-    /// has port 0.
+    /// Whether a socket that is bound to `bound` is at this address.
     pub(crate) fn is_at(&self, bound: SocketAddr) -> bool {
-        let is_it = |wanted: SocketAddr| wanted == bound || (wanted.port() == 0 && wanted.ip() == bound.ip());
-        self.address.ip().is_some_and(is_it)
+        self.address.ip() == Some(bound)
+    }
+
+    /// Whether this address has port 0, and a socket that is bound to `bound` is at another port of it.
+    pub(crate) fn is_at_any_port_of(&self, bound: SocketAddr) -> bool {
+        self.address.ip().is_some_and(|wanted| wanted.port() == 0 && wanted.ip() == bound.ip())
     }
 
     /// Takes over a socket of the server before.
@@ -257,6 +271,36 @@ impl EndpointListener {
 
     pub(crate) fn name(&self) -> &str {
         &self.label
+    }
+}
+
+/// How the sockets of this server came into their group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SocketGroup {
+    /// It has no others.
+    New,
+    /// Another server has the same ones.
+    Taken,
+    /// Those of another server are beside them, or may be.
+    Beside,
+}
+
+/// A change of the program by which the kernel chooses among the sockets of a group.
+#[derive(Debug)]
+pub(crate) struct GroupSteering {
+    socket: Socket,
+    /// The rule, and the number of sockets. Without one the kernel chooses by a hash of the addresses: beside the sockets of
+    /// a predecessor, two would have the same number.
+    program: Option<(Steering, usize)>,
+}
+
+impl GroupSteering {
+    /// Where the system refuses, loops forward to each other.
+    pub(crate) fn apply(self) {
+        let _ = match &self.program {
+            Some((steering, sockets)) => self.socket.steer(steering, *sockets),
+            None => self.socket.steer_by_hash(),
+        };
     }
 }
 
@@ -276,5 +320,27 @@ pub(crate) type Bind = dyn Fn(usize, &mut EventLoop, Socket) -> io::Result<()> +
 impl fmt::Debug for ServedEndpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("ServedEndpoint").field(&self.listener).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_predecessors_program_is_detached_when_the_successor_runs_whatever_its_number_of_loops_is() {
+        let steering = Steering { only_if: None, xor_offset: None, offset: 0, mask: 7 };
+        for loops in [1, 2, 3] {
+            let options = DatagramOptions { steering: Some(steering), ..DatagramOptions::default() };
+            let listener = EndpointListener::bind("127.0.0.1:0").unwrap().options(options);
+            let old = listener.open(2, true).unwrap();
+            assert!(listener.steer(&old, SocketGroup::New).unwrap().is_none());
+            let new = listener.open_at(&old[0].address(Side::Local).unwrap(), loops, true).unwrap();
+            let later = listener.steer(&new, SocketGroup::Beside).unwrap().expect("there is something to do");
+            assert!(new[0].steer_by_hash().is_ok(), "the program stays until the successor runs");
+            old[0].steer(&steering, 2).unwrap();
+            later.apply();
+            assert!(new[0].steer_by_hash().is_err(), "{loops}: there is none");
+        }
     }
 }

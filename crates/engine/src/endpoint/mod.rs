@@ -31,7 +31,7 @@ use tidegate_sys::{Completion, Operation, Token, Transmission};
 
 pub use self::bind::{EndpointLimits, EndpointWaker};
 pub use self::channel::{DatagramChannel, RecvFrom};
-pub(crate) use self::listener::Bind;
+pub(crate) use self::listener::{Bind, GroupSteering, SocketGroup};
 pub use self::listener::{EndpointListener, ServedEndpoint};
 pub use self::session_handle::{EndpointSession, SessionEndpoint};
 pub use self::session_tables::SessionStreams;
@@ -111,9 +111,14 @@ impl<E: Endpoint> EndpointEntry<E> {
     }
 
     /// Datagrams that came to another loop, which has counted them.
-    fn on_forwarded(&mut self, core: &Core, post: Box<dyn Any + Send>) {
+    fn on_forwarded(&mut self, core: &mut Core, post: Box<dyn Any + Send>) {
         let now = core.time.now();
         if let Ok(forwarded) = post.downcast::<Forwarded>() {
+            // The driver receives nothing either as long as memory is used up.
+            if core.pool.ledger().is_exhausted() {
+                core.counters.datagrams_dropped += forwarded.count();
+                return;
+            }
             forwarded.into_datagrams(&core.pool).for_each(|datagram| self.endpoint.handle_datagram(datagram, now));
         }
     }

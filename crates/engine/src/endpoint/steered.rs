@@ -4,8 +4,9 @@
 //! last socket of the group takes the place of that one, and where the system refuses the program.
 //!
 //! A forwarded datagram is copied, since memory of a loop stays there. Its loop takes it in without another look at the
-//! number, so none goes in a circle. A loop that does not come to its mailbox gets no more than [`FORWARDED_MAX`]; further
-//! ones are dropped and counted.
+//! number, so none goes in a circle. A loop that does not come to its mailbox gets no more than [`FORWARDED_MAX`] and
+//! [`FORWARDED_BYTES_MAX`]; further ones are dropped and counted, as are those that come while the memory of their loop is
+//! used up.
 
 use std::net::SocketAddr;
 use std::num::NonZeroU16;
@@ -29,8 +30,27 @@ pub(crate) struct SteeredLoops {
 #[derive(Debug, Default)]
 struct Member {
     inbox: OnceLock<(Arc<Mailbox>, Token)>,
-    /// Datagrams on their way there.
+    /// Datagrams on their way there, and their bytes.
     in_transit: AtomicUsize,
+    in_transit_bytes: AtomicUsize,
+}
+
+impl Member {
+    /// Counts a datagram as on its way, unless too many are.
+    fn reserve(&self, bytes: usize) -> bool {
+        let count = self.in_transit.fetch_add(1, Relaxed);
+        let before = self.in_transit_bytes.fetch_add(bytes, Relaxed);
+        let has_room = count < FORWARDED_MAX && before < FORWARDED_BYTES_MAX;
+        if !has_room {
+            self.release(1, bytes);
+        }
+        has_room
+    }
+
+    fn release(&self, count: usize, bytes: usize) {
+        self.in_transit.fetch_sub(count, Relaxed);
+        self.in_transit_bytes.fetch_sub(bytes, Relaxed);
+    }
 }
 
 /// The place of a loop among them.
@@ -96,8 +116,7 @@ pub(super) struct Outgoing {
 impl Outgoing {
     pub(super) fn push(&mut self, to: SteeredPlace, datagram: &Datagram) {
         let Some(member) = to.loops.members.get(to.number) else { return };
-        if member.in_transit.fetch_add(1, Relaxed) >= FORWARDED_MAX {
-            member.in_transit.fetch_sub(1, Relaxed);
+        if !member.reserve(datagram.payload.len()) {
             self.dropped += 1;
             return;
         }
@@ -121,7 +140,7 @@ impl Outgoing {
     pub(super) fn send(self) -> (u64, u64) {
         let (mut forwarded, mut dropped) = (0, self.dropped);
         for batch in self.batches {
-            let (to, count) = (batch.to.clone(), batch.datagrams.len() as u64);
+            let (to, count) = (batch.to.clone(), batch.count());
             let Some((mailbox, token)) = to.loops.members.get(to.number).and_then(|member| member.inbox.get()) else {
                 continue;
             };
@@ -136,8 +155,8 @@ impl Outgoing {
 impl Forwarded {
     /// The datagrams in memory of the loop that they are for.
     pub(super) fn into_datagrams(mut self, pool: &Pool) -> impl Iterator<Item = Datagram> {
+        self.release();
         let datagrams = std::mem::take(&mut self.datagrams);
-        self.release(datagrams.len());
         let pool = pool.clone();
         datagrams.into_iter().map(move |sent| Datagram {
             local: sent.local,
@@ -149,18 +168,55 @@ impl Forwarded {
         })
     }
 
-    fn release(&self, count: usize) {
+    pub(super) fn count(&self) -> u64 {
+        self.datagrams.len() as u64
+    }
+
+    fn release(&self) {
         if let Some(member) = self.to.loops.members.get(self.to.number) {
-            member.in_transit.fetch_sub(count, Relaxed);
+            let bytes = self.datagrams.iter().map(|datagram| datagram.payload.len()).sum();
+            member.release(self.datagrams.len(), bytes);
         }
     }
 }
 
 impl Drop for Forwarded {
     fn drop(&mut self) {
-        self.release(self.datagrams.len());
+        self.release();
     }
 }
 
 /// Datagrams on their way to a loop.
 const FORWARDED_MAX: usize = 1024;
+
+/// Their bytes. The last one may exceed it.
+const FORWARDED_BYTES_MAX: usize = 1024 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn datagrams_under_way_to_a_loop_are_bounded_by_number_and_by_bytes() {
+        let steering = Steering { only_if: None, xor_offset: None, offset: 0, mask: 1 };
+        let (loops, pool) = (SteeredLoops::new(steering, 2), Pool::new());
+        let source = SocketAddr::from(([127, 0, 0, 1], 1));
+        for (length, fits) in [(60_000, FORWARDED_BYTES_MAX.div_ceil(60_000)), (10, FORWARDED_MAX)] {
+            let datagram = Datagram::new(pool.copy(&vec![7; length]), source);
+            let mut outgoing = Outgoing::default();
+            for _ in 0..fits + 3 {
+                outgoing.push(loops.place(1), &datagram);
+            }
+            assert_eq!((outgoing.batches[0].count(), outgoing.dropped), (fits as u64, 3));
+            // The other loop has room of its own.
+            outgoing.push(loops.place(0), &datagram);
+            assert_eq!(outgoing.dropped, 3);
+            let taken = outgoing.batches.swap_remove(0).into_datagrams(&pool);
+            assert_eq!(taken.map(|datagram| datagram.payload.len()).sum::<usize>(), length * fits);
+            drop(outgoing);
+            for member in &loops.members {
+                assert_eq!((member.in_transit.load(Relaxed), member.in_transit_bytes.load(Relaxed)), (0, 0));
+            }
+        }
+    }
+}

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::mem;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -18,6 +18,7 @@ use crate::backend::BackendPlan;
 use crate::counters::{Counts, ListenerCounts, PublishedCounters};
 use crate::event_loop::EventLoop;
 use crate::mailbox::{LoopMessage, Mailbox};
+use crate::server::datagram_sockets::KeptSockets;
 use crate::server::takeover::TakeoverListener;
 use crate::server::watchdog::Watchdog;
 use crate::start_error::StartError;
@@ -75,7 +76,7 @@ pub(crate) struct ServerState {
     /// A drain has begun.
     is_draining: AtomicBool,
     /// For a server that replaces this one; until a drain begins.
-    kept_listeners: Mutex<Vec<Socket>>,
+    kept_listeners: Mutex<KeptSockets>,
     /// Hands our listeners over, if a path was given for that.
     control: Mutex<Option<TakeoverListener>>,
     /// Watches the loops while they end, too: it is dropped after them.
@@ -358,11 +359,11 @@ impl ServerHandle {
         self.0.is_draining.load(Ordering::Relaxed)
     }
 
-    /// Its listeners, if it is replaceable and does not drain.
-    pub(super) fn kept_listeners(&self) -> io::Result<Vec<OwnedFd>> {
-        self.0.superseded.1.set();
+    /// Its listeners, if it is replaceable and does not drain, and the flag that says that another server has them.
+    pub(super) fn kept_listeners(&self) -> io::Result<(Vec<OwnedFd>, Successor)> {
         let kept = self.0.kept_listeners.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.iter().map(|socket| socket.descriptor()?.try_clone_to_owned()).collect()
+        let listeners = kept.with(|all| all.iter().map(BorrowedFd::try_clone_to_owned).collect())?;
+        Ok((listeners, self.0.superseded.1.clone()))
     }
 
     /// Where messages for a loop go.
@@ -427,7 +428,7 @@ impl ServerState {
     }
 
     /// Keeps these for a server that replaces this one.
-    pub(crate) fn keep_listeners(&self, listeners: Vec<Socket>) {
+    pub(crate) fn keep_listeners(&self, listeners: KeptSockets) {
         let before = mem::replace(&mut *self.kept_listeners.lock().unwrap_or_else(PoisonError::into_inner), listeners);
         drop(before);
     }
@@ -437,7 +438,7 @@ impl ServerState {
         // First, since it holds the listeners too: a queue that no loop accepts from has to refuse connections.
         let control = self.control().take();
         drop(control);
-        self.keep_listeners(Vec::new());
+        self.keep_listeners(KeptSockets::default());
         self.superseded.set_ended();
         let now = Instant::now();
         let by = now.checked_add(deadline).unwrap_or_else(|| now + Duration::from_secs(86_400));

@@ -206,6 +206,21 @@ pub(super) fn set_option(socket: BorrowedFd<'_>, level: i32, name: i32, value: i
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
+/// The datagrams that the kernel has dropped at a socket so far, modulo 2^32, if it says.
+pub(super) fn drops_so_far(socket: BorrowedFd<'_>) -> Option<u32> {
+    let mut counts = [0_u32; SOCKET_COUNTS];
+    let mut length = size_of_val(&counts) as libc::socklen_t;
+    let name = libc::SO_MEMINFO;
+    // SAFETY: the pointer and the length describe `counts`, of which the kernel writes at most so many bytes.
+    let result = unsafe {
+        libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, name, counts.as_mut_ptr().cast(), &raw mut length)
+    };
+    (result == 0 && length as usize == size_of_val(&counts)).then(|| counts[SOCKET_COUNTS - 1])
+}
+
+/// The counts of `SO_MEMINFO`. The last is that of drops.
+const SOCKET_COUNTS: usize = 9;
+
 /// Datagrams of one call.
 pub(super) const BATCH_MAX: usize = 64;
 

@@ -33,7 +33,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use tidegate_buffer::{Datagram, DatagramError, DatagramErrorReason, Pool, Scratch};
 
 use self::control::QueuedError;
-use self::messages::{BATCH_MAX, Messages};
+use self::messages::{BATCH_MAX, Messages, drops_so_far};
 pub use self::options::DatagramOptions;
 use self::sparse_space::SparseSpace;
 pub use self::steering::Steering;
@@ -72,7 +72,7 @@ struct DatagramState {
     peer: Option<SocketAddr>,
     /// The kernel splits runs that are sent from this socket.
     splits_runs: bool,
-    /// The kernel's count of drops, modulo 2^32, and ours.
+    /// The kernel's count of drops, modulo 2^32, and ours. A socket that was taken over begins with those before.
     kernel_drops: u32,
     drops: u64,
 }
@@ -118,7 +118,7 @@ impl DatagramIo {
             is_v6,
             peer,
             splits_runs: true,
-            kernel_drops: 0,
+            kernel_drops: drops_so_far(socket).unwrap_or(0),
             drops: 0,
         };
         self.sockets.insert(slot, state);
@@ -131,7 +131,7 @@ impl DatagramIo {
         self.sockets.is_empty()
     }
 
-    /// The datagrams that the kernel has dropped since the socket exists, since its receive buffer was full.
+    /// The datagrams that the kernel has dropped since the socket was added, since its receive buffer was full.
     pub(crate) fn drops(&self, slot: u32) -> u64 {
         self.sockets.get(&slot).map_or(0, |state| state.drops)
     }
@@ -148,13 +148,17 @@ impl DatagramIo {
     pub(crate) fn receive(&mut self, slot: u32, socket: impl AsFd) -> Received {
         let socket = socket.as_fd();
         let Some(state) = self.sockets.get_mut(&slot) else { return Received::Nothing };
-        let (size, wanted) = (state.buffer_bytes, state.batch);
+        let (size, mut wanted) = (state.buffer_bytes, state.batch);
         let received = if state.takes_sparse_space() && self.has_sparse_space(size) {
+            // Places that were made for longer datagrams of another socket may be fewer.
+            wanted = wanted.min(self.sparse.as_ref().map_or(wanted, SparseSpace::places_count));
             self.receive_sparsely(socket, size, wanted)
         } else {
+            wanted = wanted.min((BATCH_BYTES_MAX / size).max(BATCH_MIN));
             self.receive_directly(socket, size, wanted)
         };
         match received {
+            // A full batch: there may be more, and the system does not report them again.
             Ok(count) => Received::Batch(self.batch(slot, count, size), count == wanted),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Received::Nothing,
             Err(error) => {
@@ -220,8 +224,7 @@ impl DatagramIo {
             // A connected socket has one peer. A datagram without a source is of no use.
             let Some(source) = incoming.source.or(state.peer) else { continue };
             if let Some(drops) = incoming.facts.drops {
-                state.drops += u64::from(drops.wrapping_sub(state.kernel_drops));
-                state.kernel_drops = drops;
+                state.note_drops(drops);
             }
             let is_run = |step: &std::num::NonZeroU16| usize::from(step.get()) < length;
             batch.push(Datagram {
@@ -265,6 +268,16 @@ impl DatagramState {
     /// Whether the next batch would need too much memory if each of its datagrams were as long as they may be.
     fn takes_sparse_space(&self) -> bool {
         self.batch > BATCH_MIN && self.batch * self.buffer_bytes > BATCH_BYTES_MAX
+    }
+
+    /// Counts drops: `drops` is the kernel's count when a datagram came.
+    fn note_drops(&mut self, drops: u32) {
+        let more = drops.wrapping_sub(self.kernel_drops);
+        // A datagram that came before the socket was added has a lower count.
+        if more <= u32::MAX / 2 {
+            self.drops += u64::from(more);
+            self.kernel_drops = drops;
+        }
     }
 
     /// Sizes the next batch by the number of datagrams in the last one, and by their bytes.
@@ -344,3 +357,51 @@ const SCRATCH_EXCESS: usize = 16;
 
 /// Entries of the error queue that are read at a time.
 const ERRORS_MAX: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+
+    use super::*;
+
+    #[test]
+    fn a_batch_that_fills_the_places_there_are_says_that_there_may_be_more() {
+        let pool = Pool::new();
+        let mut io = DatagramIo::new(&pool);
+        let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+        socket.set_nonblocking(true).expect("an option");
+        io.add(1, &socket, &DatagramOptions { payload_bytes_max: 65_535, ..Default::default() }).expect("a socket");
+        // As another socket of the driver has it, whose runs are far longer.
+        io.sparse = Some(SparseSpace::new(&pool, 64 * 65_535).expect("addresses"));
+        io.sockets.get_mut(&1).expect("it was added").batch = 16;
+        let peer = UdpSocket::bind("127.0.0.1:0").expect("a peer");
+        for number in 0..6_u8 {
+            peer.send_to(&[number], socket.local_addr().expect("an address")).expect("room");
+        }
+        let (mut came, mut is_first) = (0, true);
+        while came < 6 {
+            match io.receive(1, &socket) {
+                Received::Batch(batch, has_more) => {
+                    came += batch.len();
+                    assert!(!is_first || has_more == (batch.len() == 4), "{} {has_more}", batch.len());
+                    is_first = false;
+                }
+                Received::Nothing => {}
+                Received::Errors(errors) => panic!("{errors:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn drops_before_a_socket_was_added_do_not_count() {
+        let mut io = DatagramIo::new(&Pool::new());
+        let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+        io.add(1, &socket, &DatagramOptions::default()).expect("a socket");
+        let state = io.sockets.get_mut(&1).expect("it was added");
+        state.kernel_drops = u32::MAX - 1;
+        for (kernel, ours) in [(u32::MAX - 3, 0), (u32::MAX - 1, 0), (u32::MAX, 1), (2, 4), (2, 4)] {
+            state.note_drops(kernel);
+            assert_eq!(state.drops, ours, "{kernel}");
+        }
+    }
+}

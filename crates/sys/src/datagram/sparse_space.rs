@@ -54,6 +54,11 @@ impl SparseSpace {
         stride_for(bytes) <= self.stride
     }
 
+    /// How many places it has.
+    pub(super) fn places_count(&self) -> usize {
+        self.places
+    }
+
     /// From one place to the next, in bytes.
     pub(super) fn stride(&self) -> usize {
         self.stride

@@ -4,11 +4,11 @@ use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tidegate_buffer::{Datagram, Transmit, Transmits};
 use tidegate_codec::Endpoint;
-use tidegate_engine::{Backend, EndpointListener, EventLoop, ServedEndpoint, Server, ServerHandle};
+use tidegate_engine::{Backend, DatagramChannel, EndpointListener, EventLoop, ServedEndpoint, Server, ServerHandle};
 use tidegate_sys::{DatagramOptions, Socket, Steering};
 
 use crate::server::support::{PATIENCE, SocketPath, sum, until};
@@ -200,4 +200,104 @@ fn no_datagram_is_lost_while_one_server_replaces_the_other() {
     crowd.go_on();
     crowd.end();
     server.drain(PATIENCE);
+}
+
+#[test]
+fn a_datagram_comes_to_the_loop_that_it_names_after_any_number_of_successors() {
+    let path = SocketPath::new("takeover-steered");
+    let start = |loops| {
+        let options = DatagramOptions { steering: Some(BY_FIRST_BYTE), ..DatagramOptions::default() };
+        Server::new().loops(loops).takeover(&path.0).endpoint(numbered(options)).run().expect("it can be used")
+    };
+    let mut server = start(4);
+    let address = address_of(&server);
+    for loops in [2, 3, 1, 4] {
+        let next = start(loops);
+        server.drain(PATIENCE);
+        server = next;
+        for byte in 0..64_u8 {
+            let (number, named) = (loop_of(address, byte), usize::from(byte & 7));
+            assert!(named >= loops || usize::from(number) == named, "{loops} loops, {byte}: {number}");
+        }
+        assert_eq!(sum(&server, |counts| counts.datagrams_forwarded), 0, "the kernel steers");
+    }
+    server.drain(PATIENCE);
+}
+
+/// Sends datagrams back until one says that it is the last.
+async fn echo_until_last(mut channel: DatagramChannel) {
+    while let Ok(datagram) = channel.recv_from().await {
+        if *datagram.payload == *b"last"
+            || channel.send(Transmit::response(&datagram, datagram.payload.clone())).is_err()
+        {
+            return;
+        }
+    }
+}
+
+#[test]
+fn a_channel_that_its_task_has_dropped_gets_no_datagrams_though_a_successor_may_come() {
+    for backend in backends() {
+        let path = SocketPath::new("takeover-dropped");
+        let echo = EndpointListener::bind("127.0.0.1:0").unwrap().serve_channel(|_, channel| echo_until_last(channel));
+        let server = Server::new().loops(2).backend(backend).takeover(&path.0).replaceable().endpoint(echo);
+        let server = server.run().unwrap();
+        let address = address_of(&server);
+        until(|| sum(&server, |counts| counts.endpoints) == 2);
+        client(address).send(b"last").unwrap();
+        until(|| sum(&server, |counts| counts.endpoints) == 1);
+        // The kernel distributes these over all sockets that are open.
+        for _ in 0..32 {
+            let client = client(address);
+            client.send(b"is there one?").unwrap();
+            assert_eq!(receive(&client), b"is there one?");
+        }
+        server.drain(Duration::ZERO);
+    }
+}
+
+#[test]
+fn a_successor_that_does_not_start_changes_nothing_for_the_other_server() {
+    let options = DatagramOptions { steering: Some(BY_FIRST_BYTE), ..DatagramOptions::default() };
+    let steered = || numbered(options.clone());
+    let channel =
+        || EndpointListener::bind("127.0.0.1:0").unwrap().serve_channel(|_, channel| echo_until_last(channel));
+    let used = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let at_used = EndpointListener::bind(&used.local_addr().unwrap().to_string()).unwrap();
+    let at_used = at_used.serve(|_| Numbered { number: 0, responses: Vec::new() });
+    let server = Server::new().loops(4).replaceable().endpoint(steered()).endpoint(channel()).run().unwrap();
+    let addresses: Vec<SocketAddr> =
+        server.listeners().iter().map(|listener| listener.addresses()[0].ip().unwrap()).collect();
+    let failing = Server::new().loops(2).endpoint(steered()).endpoint(channel()).endpoint(at_used);
+    failing.replaces(&server).unwrap().run().expect_err("the address is in use");
+    for byte in 0..64_u8 {
+        let number = loop_of(addresses[0], byte);
+        assert!(byte & 7 > 3 || number == byte & 7, "{byte}: {number}");
+    }
+    assert_eq!(sum(&server, |counts| counts.datagrams_forwarded), 0, "the kernel steers as before");
+    // No one else receives: it does while it drains.
+    server.begin_drain(PATIENCE);
+    for _ in 0..64 {
+        let client = client(addresses[1]);
+        client.send(b"still there?").unwrap();
+        assert_eq!(receive(&client), b"still there?");
+    }
+    server.drain(Duration::ZERO);
+}
+
+#[test]
+fn an_endpoint_at_any_port_takes_no_sockets_of_one_that_names_the_port() {
+    let at = |address: &str, number: u8| {
+        let listener = EndpointListener::bind(address).unwrap();
+        listener.serve(move |_| Numbered { number, responses: Vec::new() })
+    };
+    let old = Server::new().loops(1).replaceable().endpoint(at("127.0.0.1:0", 1)).run().unwrap();
+    let address = address_of(&old);
+    // The one with port 0 is listed first.
+    let new = Server::new().loops(1).endpoint(at("127.0.0.1:0", 2)).endpoint(at(&address.to_string(), 3));
+    let new = new.replaces(&old).unwrap().run().unwrap();
+    old.drain(Duration::ZERO);
+    assert_eq!(loop_of(address, 9), 3);
+    assert_eq!(loop_of(address_of(&new), 9), 2);
+    new.drain(Duration::ZERO);
 }

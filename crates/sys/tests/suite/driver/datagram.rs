@@ -350,11 +350,19 @@ pub(crate) fn the_kernels_drops_are_counted(driver: Which) {
     for _ in 0..200 {
         peer.send_to(&[7; 1_000], endpoint.address).unwrap();
     }
-    endpoint.fence();
-    let received = endpoint.datagrams.len() as u64;
-    assert!(received < 200);
-    // The fence may be a drop as well, until it is sent again: it is not, so it came.
-    assert_eq!(endpoint.driver.datagram_drops(endpoint.token), 200 - received);
+    // The kernel reports its count with a datagram that came after the drops: one more is sent until it has come.
+    let (mut sent, deadline) = (200, Instant::now() + PATIENCE);
+    loop {
+        peer.send_to(b"one more", endpoint.address).unwrap();
+        sent += 1;
+        endpoint.turn(Duration::from_millis(100));
+        let drops = endpoint.driver.datagram_drops(endpoint.token);
+        let received = endpoint.datagrams.len() as u64;
+        if drops > 0 && drops + received == sent {
+            break;
+        }
+        assert!(Instant::now() < deadline, "{drops} dropped and {received} received of {sent}");
+    }
 }
 
 pub(crate) fn a_connected_socket_receives_from_its_peer_alone(driver: Which) {
@@ -493,14 +501,14 @@ pub(crate) fn short_datagrams_come_in_large_batches_where_long_ones_may_come(dri
             assert!(!datagram.truncated && *datagram.payload == *vec![number as u8; length], "{number}");
         }
     }
-    // Nor is any of many long ones.
+    // And each of many long ones is. The kernel's buffer has room for two.
     for round in 0..20_u8 {
-        for number in 0..3_u8 {
+        for number in 0..2_u8 {
             peer.send_to(&vec![round + number; 40_000], endpoint.address).unwrap();
         }
-        endpoint.run_until(|endpoint| endpoint.datagrams.len() == 3);
+        endpoint.run_until(|endpoint| endpoint.datagrams.len() == 2);
         let is_whole = |(number, datagram): (u8, Datagram)| *datagram.payload == *vec![round + number; 40_000];
-        assert!((0..3).zip(endpoint.datagrams.drain(..)).all(is_whole));
+        assert!((0..2).zip(endpoint.datagrams.drain(..)).all(is_whole));
     }
     let grown = endpoint.pool.ledger().used() - used;
     assert!(grown < 2 * 1024 * 1024, "{grown} bytes");
