@@ -447,7 +447,7 @@ mod tests {
         let keys = ["one"; 20];
         let mut streams = [(); 4].map(|()| TcpStream::connect(address).expect("a connection"));
         let [idle, ended, ending, reading] = &mut streams;
-        for stream in [&*idle, ended, ending, reading] {
+        for stream in [&*idle, &*ended, &*ending, &*reading] {
             stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a timeout");
         }
         write!(reading, "set one 0 0 {} noreply\r\n{value}\r\n", value.len()).expect("it is sent");
@@ -455,7 +455,7 @@ mod tests {
         ended.shutdown(Shutdown::Write).expect("an end");
         ended.read_to_string(&mut rest).expect("the server closes");
         // The values exceed the buffers of both sides: their first byte shows that the retrieval has begun.
-        for stream in [&mut *reading, ending] {
+        for stream in [&mut *reading, &mut *ending] {
             write!(stream, "get {}\r\n", keys.join(" ")).expect("it is sent");
             stream.read_exact(&mut [0]).expect("a byte");
         }
