@@ -1,7 +1,7 @@
 //! `tidegate dns`: a forwarder of DNS queries over UDP and TCP, with a cache.
 
 use std::error::Error;
-use std::net::{SocketAddr};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use tidegate_engine::{NameResolver, Resolve};
 #[cfg(feature = "http3")]
 use tidegate_http_upstream::Http3Config;
-use tidegate_engine::{NameResolver, Resolve};
 use tidegate_http_upstream::{ConnectLimits, Connector, ConnectorConfig};
 use tidegate_http1::client;
 use tidegate_http2 as http2;

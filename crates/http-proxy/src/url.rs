@@ -96,7 +96,11 @@ impl FromStr for UpstreamUrl {
         if is_service {
             let is_service = is_name(authority) && authority.parse::<IpAddr>().is_err();
             let place = Place::Service(authority.to_ascii_lowercase());
-            return if is_service { Ok(Self { is_secure, is_http2, is_http3, place }) } else { Err(InvalidUrl::Service) };
+            return if is_service {
+                Ok(Self { is_secure, is_http2, is_http3, place })
+            } else {
+                Err(InvalidUrl::Service)
+            };
         }
         let default_port = if is_secure { 443 } else { 80 };
         let (host, port) = match authority.rfind(':') {
