@@ -468,6 +468,7 @@ mod tests {
         reading.read_to_string(&mut rest).expect("the server closes");
         let expected = format!("{}END\r\n", format!("VALUE one 0 {}\r\n{value}\r\n", value.len()).repeat(keys.len()));
         assert!(rest == expected[1..].repeat(2), "{} bytes of {}", rest.len(), 2 * expected.len() - 2);
+        drop(streams);
         server.wait();
     }
 

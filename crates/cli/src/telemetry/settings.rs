@@ -42,7 +42,7 @@ pub(crate) struct TelemetrySettings {
     pub(crate) headers: ExportHeaders,
     /// The file of the certificates that vouch for the collector.
     pub(crate) ca: Option<PathBuf>,
-    /// What the file has, so that other certificates make other settings. An error is reported where they are used.
+    /// The bytes of that file, so that other certificates make other settings. An error is reported where they are used.
     ca_pem: Option<Vec<u8>>,
     /// Peers whose decision to record counts without a limit; `None` for the proxies in front.
     pub(crate) trusted: Option<Vec<IpNet>>,
