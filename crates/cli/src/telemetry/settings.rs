@@ -43,7 +43,7 @@ pub(crate) struct TelemetrySettings {
     /// The file of the certificates that vouch for the collector.
     pub(crate) ca: Option<PathBuf>,
     /// The bytes of that file, so that other certificates make other settings. An error is reported where they are used.
-    ca_pem: Option<Vec<u8>>,
+    pub(super) ca_pem: Option<Vec<u8>>,
     /// Peers whose decision to record counts without a limit; `None` for the proxies in front.
     pub(crate) trusted: Option<Vec<IpNet>>,
     /// Requests that other peers have recorded, in a second.
