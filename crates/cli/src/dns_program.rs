@@ -1,12 +1,10 @@
 //! `DnsProgram`: sets the records of DNS-01 by a program of the user.
 
 use std::io;
-use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process_group};
 use tidegate::acme::DnsProvider;
 
 /// A program that is called with `set` or `remove`, the name of the record, and its value. Its output goes to standard
@@ -16,8 +14,7 @@ pub(crate) struct DnsProgram(pub(crate) PathBuf);
 impl DnsProgram {
     fn run(&self, action: &str, name: &str, value: &str) -> io::Result<()> {
         let mut command = Command::new(&self.0);
-        // A group of its own, which ends as a whole: a script has children.
-        command.args([action, name, value]).stdin(Stdio::null()).stdout(io::stderr()).process_group(0);
+        command.args([action, name, value]).stdin(Stdio::null()).stdout(io::stderr());
         let failed = |text: String| io::Error::other(format!("{} {action}: {text}", self.0.display()));
         let child = command.spawn().map_err(|error| failed(error.to_string()))?;
         match wait(child, TIME_MAX)? {
@@ -38,7 +35,7 @@ impl DnsProvider for DnsProgram {
     }
 }
 
-/// Waits for the end of a process, and kills the group of one that takes too long.
+/// Waits for the end of a process, and kills one that takes too long.
 fn wait(mut child: Child, time_max: Duration) -> io::Result<Option<std::process::ExitStatus>> {
     let begun = Instant::now();
     while begun.elapsed() < time_max {
@@ -47,9 +44,7 @@ fn wait(mut child: Child, time_max: Duration) -> io::Result<Option<std::process:
         }
         std::thread::sleep(CHECK_INTERVAL);
     }
-    if kill_process_group(Pid::from_child(&child), Signal::KILL).is_err() {
-        child.kill()?;
-    }
+    child.kill()?;
     child.wait()?;
     Ok(None)
 }
@@ -60,8 +55,6 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 #[cfg(test)]
 mod tests {
-    use std::io::{BufRead as _, BufReader, Read as _};
-
     use super::*;
 
     #[test]
@@ -74,21 +67,7 @@ mod tests {
 
     #[test]
     fn a_program_that_takes_too_long_is_killed() {
-        let child = Command::new("sleep").arg("600").process_group(0).spawn().unwrap();
+        let child = Command::new("sleep").arg("600").spawn().unwrap();
         assert!(wait(child, Duration::ZERO).unwrap().is_none());
-    }
-
-    #[test]
-    fn the_children_of_a_program_that_takes_too_long_are_killed() {
-        let mut command = Command::new("sh");
-        command.args(["-c", "sleep 600 & echo started; wait"]).stdout(Stdio::piped()).process_group(0);
-        let mut child = command.spawn().unwrap();
-        let mut output = BufReader::new(child.stdout.take().unwrap());
-        let mut line = String::new();
-        output.read_line(&mut line).unwrap();
-        assert_eq!(line, "started\n");
-        assert!(wait(child, Duration::ZERO).unwrap().is_none());
-        // Each child has the output open: it ends with the last of them.
-        assert_eq!(output.read_to_string(&mut line).unwrap(), 0);
     }
 }

@@ -63,7 +63,7 @@ impl Keys for TelemetrySettings {
             "ca",
             Kind::Path,
             "Certificates (PEM) that vouch for an https collector; those that the system trusts, unless set.",
-            |to, value, reader| to.trust(reader.path(value).value),
+            |to, value, reader| to.ca = Some(reader.path(value).value),
         )
         .known_as(&["root"]),
     ];

@@ -40,10 +40,7 @@ pub(crate) struct TelemetrySettings {
     pub(crate) percent: f64,
     pub(crate) service: String,
     pub(crate) headers: ExportHeaders,
-    /// The file of the certificates that vouch for the collector.
     pub(crate) ca: Option<PathBuf>,
-    /// The bytes of that file, so that other certificates make other settings. An error is reported where they are used.
-    pub(super) ca_pem: Option<Vec<u8>>,
     /// Peers whose decision to record counts without a limit; `None` for the proxies in front.
     pub(crate) trusted: Option<Vec<IpNet>>,
     /// Requests that other peers have recorded, in a second.
@@ -62,25 +59,14 @@ impl TelemetryOptions {
             Some(path) => ExportHeaders::read(path).map_err(|error| format!("--otlp-headers: {error}"))?,
             None => ExportHeaders::default(),
         };
-        let mut settings = TelemetrySettings {
+        Ok(Some(TelemetrySettings {
             endpoint: endpoint(url).map_err(|error| format!("--otlp: {error}"))?,
             percent: self.otlp_percent,
             service: self.otlp_service.clone(),
             headers,
+            ca: self.otlp_ca.clone(),
             ..TelemetrySettings::default()
-        };
-        if let Some(path) = &self.otlp_ca {
-            settings.trust(path.clone());
-        }
-        Ok(Some(settings))
-    }
-}
-
-impl TelemetrySettings {
-    /// The certificates of a file vouch for the collector.
-    pub(crate) fn trust(&mut self, path: PathBuf) {
-        self.ca_pem = fs::read(&path).ok();
-        self.ca = Some(path);
+        }))
     }
 }
 
@@ -92,7 +78,6 @@ impl Default for TelemetrySettings {
             service: SERVICE.to_owned(),
             headers: ExportHeaders::default(),
             ca: None,
-            ca_pem: None,
             trusted: None,
             requested_per_second: REQUESTED_PER_SECOND,
         }
@@ -175,21 +160,6 @@ mod tests {
         ] {
             assert_eq!(endpoint(url).ok().as_deref(), expected, "{url}");
         }
-    }
-
-    #[test]
-    fn other_certificates_in_the_same_file_are_other_settings() {
-        let path = std::env::temp_dir().join(format!("tidegate-collector-ca-{}.pem", std::process::id()));
-        let settings = |pem: &str| {
-            fs::write(&path, pem).expect("a file");
-            let mut settings = TelemetrySettings::default();
-            settings.trust(path.clone());
-            settings
-        };
-        let (old, same, rotated) = (settings("old"), settings("old"), settings("rotated"));
-        fs::remove_file(&path).expect("it is there");
-        assert_eq!(old, same);
-        assert_ne!(old, rotated);
     }
 
     #[test]
