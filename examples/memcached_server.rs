@@ -197,6 +197,8 @@ struct Service {
     items: Rc<RefCell<Items>>,
     /// A retrieval whose values fill the connection's queue: the rest follows once the peer has read them.
     retrieval: Option<(Retrieval, usize)>,
+    /// The connection closes once the retrieval is complete.
+    is_ending: bool,
 }
 
 type Cx<'a> = Context<'a, ServerCodec>;
@@ -288,10 +290,23 @@ impl Handler<ServerCodec> for Service {
 
     fn event(&mut self, event: Event<()>, cx: &mut Cx<'_>) -> Outcome<ServerCodec> {
         match (event, self.retrieval.take()) {
-            (Event::Writable, Some((retrieval, next))) => outcome(self.retrieve(retrieval, next, cx)),
-            (_, waiting) => {
+            (Event::Writable, Some((retrieval, next))) => {
+                let sent = self.retrieve(retrieval, next, cx);
+                if sent.is_ok() && self.is_ending && self.retrieval.is_none() {
+                    return Outcome::Close;
+                }
+                outcome(sent)
+            }
+            (event, None) => event.by_default(cx),
+            (event, waiting) => {
                 self.retrieval = waiting;
-                Outcome::Continue
+                match event.by_default(cx) {
+                    Outcome::Close => {
+                        self.is_ending = true;
+                        Outcome::Continue
+                    }
+                    other => other,
+                }
             }
         }
     }
@@ -310,7 +325,8 @@ fn now() -> i64 {
 fn start(address: &str) -> Result<ServerHandle, tidegate::StartError> {
     Server::bind(address)?.loops(1).start_each(|_| {
         let items = Rc::new(RefCell::new(Items::new(ITEMS_BYTES_MAX)));
-        move |_: &tidegate::Address| (ServerCodec::default(), Service { items: items.clone(), retrieval: None })
+        let service = move || Service { items: items.clone(), retrieval: None, is_ending: false };
+        move |_: &tidegate::Address| (ServerCodec::default(), service())
     })
 }
 
@@ -418,6 +434,42 @@ mod tests {
         let expected = format!("{values}END\r\nVERSION {}\r\n", env!("CARGO_PKG_VERSION"));
         assert!(responses == expected, "{} bytes of {}", responses.len(), expected.len());
         server.drain(Duration::from_secs(5));
+    }
+
+    #[test]
+    fn a_drain_and_an_end_of_the_peer_close_connections_once_their_retrievals_are_complete() {
+        use std::io::{Read as _, Write as _};
+        use std::net::{Shutdown, TcpStream};
+
+        let server = start("127.0.0.1:0").expect("a server");
+        let address = server.address().ip().expect("an IP address");
+        let value = "x".repeat(900_000);
+        let keys = ["one"; 20];
+        let mut streams = [(); 4].map(|()| TcpStream::connect(address).expect("a connection"));
+        let [idle, ended, ending, reading] = &mut streams;
+        for stream in [&*idle, &*ended, &*ending, &*reading] {
+            stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a timeout");
+        }
+        write!(reading, "set one 0 0 {} noreply\r\n{value}\r\n", value.len()).expect("it is sent");
+        let mut rest = String::new();
+        ended.shutdown(Shutdown::Write).expect("an end");
+        ended.read_to_string(&mut rest).expect("the server closes");
+        // The values exceed the buffers of both sides: their first byte shows that the retrieval has begun.
+        for stream in [&mut *reading, &mut *ending] {
+            write!(stream, "get {}\r\n", keys.join(" ")).expect("it is sent");
+            stream.read_exact(&mut [0]).expect("a byte");
+        }
+        write!(idle, "verbosity 1\r\n").expect("it is sent");
+        idle.read_exact(&mut [0; 4]).expect("a response");
+        ending.shutdown(Shutdown::Write).expect("an end");
+        ending.read_to_string(&mut rest).expect("the server closes");
+        server.begin_drain(Duration::from_secs(600));
+        idle.read_to_string(&mut rest).expect("the server closes");
+        reading.read_to_string(&mut rest).expect("the server closes");
+        let expected = format!("{}END\r\n", format!("VALUE one 0 {}\r\n{value}\r\n", value.len()).repeat(keys.len()));
+        assert!(rest == expected[1..].repeat(2), "{} bytes of {}", rest.len(), 2 * expected.len() - 2);
+        drop(streams);
+        server.wait();
     }
 
     #[test]

@@ -14,6 +14,7 @@ use tidegate_engine::{blocking, task};
 
 use crate::chain::IssuedChain;
 use crate::challenges::{Answering, Challenges, is_token};
+use crate::dns::on_own_thread;
 use crate::error::{InvalidChain, IssueError};
 use crate::http_client::AuthorityClient;
 use crate::records::{Records, SavedOrder};
@@ -192,7 +193,7 @@ impl Attempt<'_> {
             ChallengeKind::Dns01 => {
                 let (challenges, value) = (self.challenges.clone(), authorization.dns_value());
                 let provider = self.settings.dns.clone().ok_or(IssueError::NoChallenge)?;
-                blocking(move || challenges.answer_dns(provider, &name, value)).await?
+                on_own_thread(move || challenges.answer_dns(provider, &name, value)).await.map_err(IssueError::Dns)?
             }
             ChallengeKind::TlsAlpn01 => {
                 let (challenges, digest) = (self.challenges.clone(), authorization.digest().as_ref().to_vec());

@@ -92,8 +92,11 @@ impl Challenges {
         value: String,
     ) -> Result<Answering, IssueError> {
         let name = record_name(name);
+        let key = AnswerKey::Record { provider: provider.clone(), name: name.clone(), value: value.clone() };
+        // A failure may come after the record was set, at a part of the name servers: it is removed then as well.
+        let answering = Answering { challenges: self.clone(), key };
         provider.set(&name, &value).map_err(IssueError::Dns)?;
-        Ok(Answering { challenges: self.clone(), key: AnswerKey::Record { provider, name, value } })
+        Ok(answering)
     }
 }
 

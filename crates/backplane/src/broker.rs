@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tidegate_engine::{NodeId, Position};
@@ -144,8 +144,10 @@ pub enum BrokerEvent {
         ticket: u64,
         /// The room.
         room: RoomName,
-        /// How long ago it was published.
+        /// How long ago it was published, at `read_at`.
         age: Duration,
+        /// This node's time when the broker measured the age.
+        read_at: Instant,
         /// Its bytes.
         bytes: Bytes,
     },
@@ -159,6 +161,15 @@ pub enum BrokerEvent {
         leases: Option<Vec<Vec<Lease>>>,
     },
 }
+
+/// When the broker measured the age of a kick, in this node's time: at the reply, unless that was late. A connection that
+/// entered during the delay of a late reply would count as one that the kick concerns.
+pub(crate) fn read_at(sent_at: Instant, received_at: Instant) -> Instant {
+    received_at.min(sent_at + KICK_DELAY_MAX)
+}
+
+/// A reply that takes longer than this is late.
+const KICK_DELAY_MAX: Duration = Duration::from_millis(100);
 
 /// The history of a room.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

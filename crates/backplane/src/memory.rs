@@ -122,9 +122,10 @@ impl Broker for MemoryClient {
             BrokerRequest::Presence { ticket, node, lease, rooms, reads } => {
                 let names: Vec<_> = rooms.iter().filter(|_| reads).map(|update| update.room.clone()).collect();
                 let leases = rooms.into_iter().map(|update| state.presence(node, lease, update)).collect();
+                let read_at = task::now();
                 for room in names {
                     if let Some((age, bytes)) = state.rooms.get(&room).and_then(MemoryRoom::last_kick) {
-                        state.push(self.number, BrokerEvent::Kick { ticket, room, age, bytes });
+                        state.push(self.number, BrokerEvent::Kick { ticket, room, age, read_at, bytes });
                     }
                 }
                 BrokerEvent::Presence { ticket, leases: reads.then_some(leases) }

@@ -1,7 +1,7 @@
 //! Certificates that are issued and renewed.
 
 use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use tidegate::acme::{Acme, ChallengeKind, DnsProvider, InvalidAcme};
@@ -96,6 +96,67 @@ fn a_record_that_cannot_be_set_is_the_reason_of_the_failure() {
     let _running = acme.start().expect("a thread");
     let reason = wait_for_failure(&acme);
     assert_eq!(reason, "the record of DNS-01 cannot be set: the zone is read-only");
+}
+
+/// Name servers of which a part takes the record before the call fails. It reports its calls.
+struct HalfZone(mpsc::Sender<(&'static str, String, Option<String>)>);
+
+impl HalfZone {
+    fn report(&self, call: &'static str, value: &str) {
+        let thread = std::thread::current().name().map(str::to_owned);
+        // The test is over.
+        let _ = self.0.send((call, value.to_owned(), thread));
+    }
+}
+
+impl DnsProvider for HalfZone {
+    fn set(&self, _: &str, value: &str) -> io::Result<()> {
+        self.report("set", value);
+        Err(io::Error::other("one server of two does not answer"))
+    }
+
+    fn remove(&self, _: &str, value: &str) -> io::Result<()> {
+        self.report("remove", value);
+        Ok(())
+    }
+}
+
+#[test]
+fn a_record_whose_setting_fails_is_removed_and_each_call_has_its_own_thread() {
+    let (authority, folder) = (Authority::start(), Folder::new());
+    authority.lock().offers = vec!["dns-01"];
+    let (calls, called) = mpsc::channel();
+    let builder = builder(&authority, &folder).challenges([ChallengeKind::Dns01]);
+    let acme = builder.dns(HalfZone(calls)).build().expect("settings");
+    let _running = acme.start().expect("a thread");
+    let next = || called.recv_timeout(Duration::from_secs(60)).expect("a call");
+    let (call, value, thread) = next();
+    assert_eq!((call, thread.as_deref()), ("set", Some("acme-dns")));
+    while next().0 != "remove" {}
+    assert!(!value.is_empty());
+}
+
+/// A provider that panics.
+struct PanickingZone;
+
+impl DnsProvider for PanickingZone {
+    fn set(&self, _: &str, _: &str) -> io::Result<()> {
+        panic!("a bug of the provider")
+    }
+
+    fn remove(&self, _: &str, _: &str) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_provider_that_panics_fails_the_attempt() {
+    let (authority, folder) = (Authority::start(), Folder::new());
+    authority.lock().offers = vec!["dns-01"];
+    let builder = builder(&authority, &folder).challenges([ChallengeKind::Dns01]);
+    let acme = builder.dns(PanickingZone).build().expect("settings");
+    let _running = acme.start().expect("a thread");
+    assert_eq!(wait_for_failure(&acme), "the record of DNS-01 cannot be set: the provider of DNS-01 panics");
 }
 
 #[test]

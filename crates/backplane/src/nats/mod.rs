@@ -30,7 +30,7 @@ use tidegate_engine::task;
 use tidegate_nats::{Client, ClientBuilder, Message, Subscriber, SubscriberEvent};
 
 use self::names::{Names, token_of};
-use self::streams::Streams;
+use self::streams::{RememberedKick, Streams};
 use crate::broker::{Broker, BrokerEvent, BrokerRequest, RoomName};
 
 /// A node's connection to NATS.
@@ -168,9 +168,10 @@ impl Broker for NatsBroker {
                 let names: Vec<_> = rooms.iter().map(|update| update.room.clone()).collect();
                 let lists = streams.presence(node, lease, rooms, reads).await.filter(|_| reads);
                 let (leases, kicks) = lists.map_or((None, Vec::new()), |(leases, kicks)| (Some(leases), kicks));
-                let kick = move |(place, age, bytes): (usize, Duration, Bytes)| {
+                let kick = move |kick: RememberedKick| {
+                    let RememberedKick { place, age, read_at, bytes } = kick;
                     let room = names.get(place)?.clone();
-                    Some(BrokerEvent::Kick { ticket, room, age, bytes })
+                    Some(BrokerEvent::Kick { ticket, room, age, read_at, bytes })
                 };
                 kicks.into_iter().filter_map(kick).chain([BrokerEvent::Presence { ticket, leases }])
             }),

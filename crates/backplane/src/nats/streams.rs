@@ -7,17 +7,17 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use tidegate_engine::{NodeId, Position};
+use tidegate_engine::{NodeId, Position, task};
 use tidegate_nats::{
     ApiError, Client, ClientError, Headers, JetStream, JetStreamError, OutgoingMessage as NatsMessage, ReplyFuture,
     Republish, StoredMessage, StreamConfig, StreamInfo,
 };
 
 use super::names::{Names, epoch_in, token_of};
-use crate::broker::{History, HistoryBounds, HistoryEntry, Lease, OutgoingMessage, PresenceUpdate};
+use crate::broker::{History, HistoryBounds, HistoryEntry, Lease, OutgoingMessage, PresenceUpdate, read_at};
 
 /// The streams of a prefix.
 pub(super) struct Streams {
@@ -66,7 +66,8 @@ impl Streams {
             {
                 // It is there before the message arrives anywhere: a node that misses the message finds it.
                 let kick = NatsMessage::new(self.names.kick(&token), message.bytes.clone());
-                let _ = self.client.request_with(kick, PUBLISH_TIMEOUT).await;
+                let reply = self.client.request_with(kick, PUBLISH_TIMEOUT).await;
+                is_sent &= reply.is_ok_and(|reply| is_acknowledged(&reply.payload));
             }
             if let Some(bounds) = history.filter(|_| message.is_kept) {
                 let epoch = self.epoch(bounds.messages_max).await?;
@@ -176,6 +177,7 @@ impl Streams {
         let mut tokens = Vec::new();
         let stream = (self.names.lease_stream(), self.names.leases("*"));
         let has_leases = self.has_stream(&self.has_leases, stream, lease).await;
+        let sent_at = task::now();
         for update in rooms {
             let token = token_of(&update.room);
             if has_leases {
@@ -191,11 +193,13 @@ impl Streams {
         for reply in recorded {
             is_acknowledged(&reply.await.ok()?.payload).then_some(())?;
         }
+        let read_at = read_at(sent_at, task::now());
         let (mut leases, mut kicks) = (Vec::new(), Vec::new());
         for (place, token) in tokens.iter().enumerate().filter(|_| reads && has_leases) {
             let (lists, now) = self.leases(token, node, lease).await?;
             leases.push(lists);
-            kicks.extend(self.kick(token, now).await.map(|(age, bytes)| (place, age, bytes)));
+            let kick = self.kick(token, now, sent_at).await;
+            kicks.extend(kick.map(|(age, bytes)| RememberedKick { place, age, read_at, bytes }));
         }
         (reads && has_leases).then_some((leases, kicks))
     }
@@ -214,10 +218,11 @@ impl Streams {
         is_there
     }
 
-    /// The last kick of a room, and its age.
-    async fn kick(&self, token: &str, now: Option<Duration>) -> Option<(Duration, Bytes)> {
+    /// The last kick of a room, and its age at the server's time `now`, which is that of a record sent at `sent_at`.
+    async fn kick(&self, token: &str, now: Option<Duration>, sent_at: Instant) -> Option<(Duration, Bytes)> {
         let kick = self.api.last_message(&self.names.kick_stream(), &self.names.kick(token)).await.ok()?;
-        Some((now?.saturating_sub(time_of(&kick)?), kick.payload))
+        let age = age_of(time_of(&kick)?, now?, task::now().saturating_duration_since(sent_at))?;
+        Some((age, kick.payload))
     }
 
     /// The members of all nodes, and the server's time.
@@ -239,8 +244,20 @@ impl Streams {
     }
 }
 
-/// The place of the room in its request, the age of the kick, and its bytes.
-pub(super) type RememberedKick = (usize, Duration, Bytes);
+/// A kick that the server has, of a room in a request.
+pub(super) struct RememberedKick {
+    /// The place of the room in the request.
+    pub(super) place: usize,
+    pub(super) age: Duration,
+    pub(super) read_at: Instant,
+    pub(super) bytes: Bytes,
+}
+
+/// The age of a kick by the server's clock, if that clock was not set back since. A kick may be newer than `now` by the time
+/// that it took to read it.
+fn age_of(kicked_at: Duration, now: Duration, elapsed: Duration) -> Option<Duration> {
+    (kicked_at <= now + elapsed + CLOCK_MARGIN).then(|| now.saturating_sub(kicked_at))
+}
 
 /// The last messages of a history, within its bounds.
 struct BoundedEntries {
@@ -326,6 +343,8 @@ fn time_from(text: &str) -> Option<Duration> {
     Some(Duration::new(days * 86_400 + hour * 3600 + minute * 60 + second, nanos))
 }
 
+/// How much the server's clock may go faster than this node's while a kick is read.
+const CLOCK_MARGIN: Duration = Duration::from_secs(1);
 /// How long a stream may take to store a message.
 const PUBLISH_TIMEOUT: Duration = Duration::from_secs(5);
 /// A message lasts so long in a stream: a week.
@@ -364,6 +383,21 @@ mod tests {
             ((3, 8), 5, &[5, 9, 11], 5, &[9, 11]),
         ] {
             assert_eq!(entries(bounds, first, sequences), (Some(after), kept.to_vec()), "{bounds:?} {sequences:?}");
+        }
+    }
+
+    #[test]
+    fn a_kick_of_a_clock_that_was_set_back_has_no_age() {
+        let seconds = Duration::from_secs;
+        for (kicked_at, now, elapsed, age) in [
+            (100, 107, 0, Some(7)),
+            (100, 100, 0, Some(0)),
+            // It was published while the lists were read.
+            (104, 100, 3, Some(0)),
+            (105, 100, 3, None),
+            (3700, 100, 0, None),
+        ] {
+            assert_eq!(age_of(seconds(kicked_at), seconds(now), seconds(elapsed)), age.map(seconds), "{kicked_at}");
         }
     }
 

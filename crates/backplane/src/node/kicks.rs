@@ -51,13 +51,13 @@ impl RoomKicks {
         self.last.as_deref().is_some_and(|last| (last.origin, last.number) == (envelope.origin, envelope.number))
     }
 
-    /// Whether a kick of this age concerns members that have not been closed by it.
-    fn is_missed(&self, envelope: &Envelope, age: Duration, sent_at: Instant, now: Instant) -> bool {
+    /// Whether a kick of this age at that time concerns members that have not been closed by it.
+    fn is_missed(&self, envelope: &Envelope, age: Duration, read_at: Instant) -> bool {
         let is_newer = |last: &SeenKick| {
             (last.origin, last.number) != (envelope.origin, envelope.number)
-                && age < sent_at.saturating_duration_since(last.at)
+                && age < read_at.saturating_duration_since(last.at)
         };
-        self.entered_at.is_some_and(|entered_at| age <= now.saturating_duration_since(entered_at))
+        self.entered_at.is_some_and(|entered_at| age <= read_at.saturating_duration_since(entered_at))
             && self.last.as_deref().is_none_or(is_newer)
     }
 }
@@ -78,15 +78,22 @@ impl Node {
     }
 
     /// A kick that the broker remembers.
-    pub(super) fn remembered_kick(&mut self, ticket: u64, name: &RoomName, age: Duration, bytes: &Bytes, now: Instant) {
-        let Some(Ticket::Presence(_, sent_at)) = self.tickets.get(&ticket) else { return };
+    pub(super) fn remembered_kick(
+        &mut self,
+        ticket: u64,
+        name: &RoomName,
+        (age, read_at): (Duration, Instant),
+        bytes: &Bytes,
+        now: Instant,
+    ) {
+        let Some(Ticket::Presence(..)) = self.tickets.get(&ticket) else { return };
         let envelope = Envelope::parse(bytes).ok().filter(Envelope::is_kick);
         let Some(envelope) = envelope else {
             self.counts.foreign += 1;
             return;
         };
         let Some(room) = self.rooms.get(name).filter(|room| room.feed.is_some()) else { return };
-        if envelope.origin != self.id && room.kicks.is_missed(&envelope, age, *sent_at, now) {
+        if envelope.origin != self.id && room.kicks.is_missed(&envelope, age, read_at) {
             self.counts.late_kicks += 1;
             self.execute_kick(name, envelope, now);
         }

@@ -239,7 +239,9 @@ impl Node {
                     self.history_read(&name, ticket, history, now);
                 }
             }
-            BrokerEvent::Kick { ticket, room, age, bytes } => self.remembered_kick(ticket, &room, age, &bytes, now),
+            BrokerEvent::Kick { ticket, room, age, read_at, bytes } => {
+                self.remembered_kick(ticket, &room, (age, read_at), &bytes, now);
+            }
             BrokerEvent::ForeignKey(_) => self.counts.foreign_keys += 1,
             BrokerEvent::Presence { ticket, leases } => {
                 if let Some(Ticket::Presence(names, sent_at)) = self.tickets.remove(&ticket) {

@@ -9,16 +9,16 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tidegate_engine::{NodeId, Position, task};
-use tidegate_redis::{Client, ClientBuilder, ClientError, OwnedValue, Subscriber, SubscriberEvent};
+use tidegate_redis::{Client, ClientBuilder, ClientError, OwnedValue, ReplyFuture, Subscriber, SubscriberEvent};
 
 use self::scripts::{PRESENCE, PUBLISH, READ};
 use crate::broker::{
     Broker, BrokerEvent, BrokerRequest, History, HistoryBounds, HistoryEntry, Lease, OutgoingMessage, PresenceUpdate,
-    RoomName,
+    RoomName, read_at,
 };
 
 /// A node's connections to Redis.
@@ -112,22 +112,23 @@ impl RedisBroker {
     ) {
         let channel = self.channel(room);
         let client = self.client.clone();
+        let mut remembered = Vec::new();
         for message in &messages {
             let Some(lease) = message.remembered_for else { continue };
             // It is there before the message arrives anywhere: a node that misses the message finds it.
             let milliseconds = lease.as_millis().to_string();
             let value = [milliseconds.as_bytes(), b":", &message.bytes].concat();
-            drop(client.cmd("SET").arg(format!("{channel}:k")).arg(value).arg("PX").arg(&milliseconds).send());
+            let set = client.cmd("SET").arg(format!("{channel}:k")).arg(value).arg("PX").arg(&milliseconds);
+            // A reply that nobody awaits takes its command back. The connection keeps the order: no wait is needed.
+            remembered.push(set.idempotent().send());
         }
         let Some(bounds) = history else {
             let publish =
                 |message: OutgoingMessage| client.cmd("PUBLISH").arg(&channel).shared_arg(message.bytes).send();
             let replies: Vec<_> = messages.into_iter().map(publish).collect();
             return self.spawn(async move {
-                let mut is_confirmed = true;
-                for reply in replies {
-                    is_confirmed &= reply.await.is_ok();
-                }
+                let is_remembered = are_confirmed(remembered).await;
+                let is_confirmed = are_confirmed(replies).await && is_remembered;
                 [BrokerEvent::Published { ticket, is_confirmed }]
             });
         };
@@ -147,7 +148,7 @@ impl RedisBroker {
                 arguments.push(message.bytes);
             }
             let reply = PUBLISH.run(&client, keys, arguments).await;
-            let is_confirmed = reply.is_ok();
+            let is_confirmed = are_confirmed(remembered).await && reply.is_ok();
             let foreign = foreign_keys(&room, reply.ok().as_ref());
             foreign.chain([BrokerEvent::Published { ticket, is_confirmed }])
         });
@@ -181,7 +182,9 @@ impl RedisBroker {
                 arguments.extend([flag(update.list.is_some()), update.list.unwrap_or_default()]);
                 arguments.extend([flag(update.message.is_some()), update.message.unwrap_or_default()]);
             }
-            presence_events(ticket, &names, PRESENCE.run(&client, keys, arguments).await, reads)
+            let sent_at = task::now();
+            let reply = PRESENCE.run(&client, keys, arguments).await;
+            presence_events(ticket, &names, reply, reads, read_at(sent_at, task::now()))
         });
     }
 }
@@ -235,6 +238,15 @@ impl Broker for RedisBroker {
     }
 }
 
+/// Waits for all replies. Returns whether none is an error.
+async fn are_confirmed(replies: Vec<ReplyFuture>) -> bool {
+    let mut are_confirmed = true;
+    for reply in replies {
+        are_confirmed &= reply.await.is_ok();
+    }
+    are_confirmed
+}
+
 /// The position before a message, and the message. Other bytes stay as they are.
 fn split_position(payload: Bytes) -> (Option<Position>, Bytes) {
     let head = payload.strip_prefix(b"@").map(|rest| &rest[..rest.len().min(POSITION_BYTES_MAX)]);
@@ -280,6 +292,7 @@ fn presence_events(
     names: &[RoomName],
     reply: Result<OwnedValue, ClientError>,
     reads: bool,
+    read_at: Instant,
 ) -> Vec<BrokerEvent> {
     let Ok(OwnedValue::Aggregate(_, mut rooms)) = reply else {
         return vec![BrokerEvent::Presence { ticket, leases: None }];
@@ -291,7 +304,7 @@ fn presence_events(
         let OwnedValue::Aggregate(_, parts) = reply else { return None };
         let [_, age, OwnedValue::Bulk(bytes)] = parts.chunks(3).find(|parts| is_kick(parts))? else { return None };
         let age = Duration::from_millis(text_of(age)?.parse().ok()?);
-        Some(BrokerEvent::Kick { ticket, room: room.clone(), age, bytes: bytes.clone() })
+        Some(BrokerEvent::Kick { ticket, room: room.clone(), age, read_at, bytes: bytes.clone() })
     };
     events.extend(names.iter().zip(&rooms).filter_map(kick));
     events.push(BrokerEvent::Presence { ticket, leases: leases_of(rooms).filter(|_| reads) });

@@ -10,8 +10,8 @@
 //! A message of the history is published as `@EPOCH-OFFSET`, a line feed and the message; another one as it is. Both keys of a
 //! room belong to one slot of a cluster. Fields of the hash that no script has written are those of no room: the next message
 //! begins an epoch. A key that another program has made, with a value of another type, counts as none, and the next message
-//! replaces it; the reply says so. Redis refuses a script that writes before its first write, or not at all, when it has
-//! no memory left: so none stops half-way.
+//! replaces it; the reply says so. Any other error ends the script, and is its reply. Redis refuses a script that writes
+//! before its first write, or not at all, when it has no memory left: so none stops half-way.
 
 use std::sync::LazyLock;
 
@@ -35,20 +35,23 @@ pub(super) const PUBLISH_SOURCE: &str = r"
 local meta = redis.pcall('HMGET', KEYS[1], 'e', 'o', 'b')
 local length = redis.pcall('LLEN', KEYS[2])
 local foreign = 0
-if meta['err'] then
+local is_meta_foreign = meta['err']
+if is_meta_foreign then
+  if not string.find(meta['err'], 'WRONGTYPE', 1, true) then return meta end
   foreign = foreign + 1
-  redis.call('DEL', KEYS[1])
 end
 if type(length) == 'table' then
+  if not string.find(length['err'], 'WRONGTYPE', 1, true) then return length end
   foreign = foreign + 1
   meta = {}
 end
+if is_meta_foreign then redis.call('UNLINK', KEYS[1]) end
 local epoch, offset, bytes = meta[1], meta[2], tonumber(meta[3])
 local is_ours = epoch and #epoch == 16 and not string.find(epoch, '%X')
 offset = is_ours and offset and #offset < 16 and not string.find(offset, '%D') and tonumber(offset)
 if not offset then
   epoch, offset, bytes, length = ARGV[2], 0, 0, 0
-  redis.call('DEL', KEYS[2])
+  redis.call('UNLINK', KEYS[2])
 end
 bytes = bytes or 0
 for at = 6, #ARGV, 2 do
@@ -77,7 +80,8 @@ return foreign
 pub(super) const READ_SOURCE: &str = r"
 local meta = redis.pcall('HMGET', KEYS[1], 'e', 'o')
 local length = redis.pcall('LLEN', KEYS[2])
-if meta['err'] or type(length) == 'table' then return {'foreign'} end
+local failed = meta['err'] and meta or type(length) == 'table' and length
+if failed then return string.find(failed['err'], 'WRONGTYPE', 1, true) and {'foreign'} or failed end
 local epoch, offset = meta[1], meta[2]
 local is_ours = epoch and #epoch == 16 and not string.find(epoch, '%X')
 offset = is_ours and offset and #offset < 16 and not string.find(offset, '%D') and tonumber(offset)
@@ -89,7 +93,8 @@ local entries = redis.call('LRANGE', KEYS[2], skipped, -1)
 return {epoch, string.format('%.0f', offset), string.format('%.0f', first + skipped), entries}
 ";
 
-/// The source of [`PRESENCE`]. A lease that is longer than leases are comes from a clock that was set back.
+/// The source of [`PRESENCE`]. A lease that is longer than leases are comes from a clock that was set back, and so does a kick
+/// that lasts longer than kicks do: its age is not known, and nobody is kicked.
 pub(super) const PRESENCE_SOURCE: &str = r"
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -98,20 +103,24 @@ local replies = {}
 local foreign = 0
 for room, key in ipairs(KEYS) do
   local at = 4 + (room - 1) * 5
-  if type(redis.pcall('HLEN', key)) == 'table' then
+  local length = redis.pcall('HLEN', key)
+  local is_foreign = type(length) == 'table'
+  if is_foreign then
+    if not string.find(length['err'], 'WRONGTYPE', 1, true) then return length end
     foreign = foreign + 1
-    redis.call('DEL', key)
   end
   if ARGV[at + 1] == '1' then
+    if is_foreign then redis.call('UNLINK', key) end
+    is_foreign = false
     redis.call('HSET', key, ARGV[1], string.format('%.0f', now + lease) .. ':' .. ARGV[at + 2])
     redis.call('PEXPIRE', key, lease)
-  else
+  elseif not is_foreign then
     redis.call('HDEL', key, ARGV[1])
   end
   if ARGV[at + 3] == '1' then redis.call('PUBLISH', ARGV[at], ARGV[at + 4]) end
   if ARGV[3] == '1' then
     local reply = {}
-    local fields = redis.call('HGETALL', key)
+    local fields = is_foreign and {} or redis.call('HGETALL', key)
     for field = 1, #fields, 2 do
       local value = fields[field + 1]
       local colon = string.find(value, ':', 1, true)
@@ -126,12 +135,16 @@ for room, key in ipairs(KEYS) do
     end
     local kick_key = string.sub(key, 1, -2) .. 'k'
     local kick = redis.pcall('GET', kick_key)
-    if type(kick) == 'table' then foreign = foreign + 1 end
+    if type(kick) == 'table' then
+      if not string.find(kick['err'], 'WRONGTYPE', 1, true) then return kick end
+      foreign = foreign + 1
+    end
     local colon = type(kick) == 'string' and string.find(kick, ':', 1, true)
     local lasts = colon and tonumber(string.sub(kick, 1, colon - 1))
-    if lasts then
+    local age = lasts and lasts - redis.call('PTTL', kick_key)
+    if age and age >= 0 then
       reply[#reply + 1] = 'kick'
-      reply[#reply + 1] = string.format('%.0f', math.max(0, lasts - redis.call('PTTL', kick_key)))
+      reply[#reply + 1] = string.format('%.0f', age)
       reply[#reply + 1] = string.sub(kick, colon + 1)
     end
     replies[room] = reply

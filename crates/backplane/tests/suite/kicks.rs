@@ -55,7 +55,12 @@ impl Kicked {
 
     /// The broker reports this kick. Returns how often members are closed.
     fn remembered(&mut self, age: Duration, bytes: Bytes) -> usize {
-        let event = BrokerEvent::Kick { ticket: self.ticket, room: ROOM.into(), age, bytes };
+        self.remembered_at(self.now, age, bytes)
+    }
+
+    /// It had this age at another time.
+    fn remembered_at(&mut self, read_at: Instant, age: Duration, bytes: Bytes) -> usize {
+        let event = BrokerEvent::Kick { ticket: self.ticket, room: ROOM.into(), age, read_at, bytes };
         self.node.handle_event(event, self.now);
         self.closed()
     }
@@ -73,6 +78,8 @@ impl Kicked {
 }
 
 const SECOND: Duration = Duration::from_secs(1);
+/// A reply of the broker that takes longer is late.
+const KICK_DELAY_MAX: Duration = Duration::from_millis(100);
 
 #[test]
 fn a_missed_kick_closes_members_once() {
@@ -110,6 +117,46 @@ fn a_kick_in_a_room_whose_members_have_left_closes_nobody_that_enters_later() {
     kicked.request();
     assert_eq!(kicked.remembered(2 * SECOND, kick_of(9, 7)), 0);
     assert_eq!(kicked.remembered(SECOND / 2, kick_of(9, 7)), 1);
+}
+
+#[test]
+fn a_late_reply_closes_nobody_that_entered_after_the_kick() {
+    let mut kicked = Kicked::new();
+    let read_at = kicked.now;
+    kicked.now += 10 * SECOND;
+    assert_eq!(kicked.remembered_at(read_at, 6 * SECOND, kick_of(9, 7)), 0, "they entered five seconds before");
+    assert_eq!(kicked.remembered_at(read_at, 4 * SECOND, kick_of(9, 7)), 1);
+}
+
+#[test]
+fn redis_has_the_kick_before_its_message_arrives() {
+    for history in [0, 10] {
+        let Some(process) = BrokerProcess::start(Kind::Redis, &[]) else { return };
+        let (north, south) = (node(&process), node(&process));
+        let [north, south] = [&north, &south].map(|node| Member::enter(node, ROOM, history));
+        kick(&north);
+        south.log.wait_for(LOGGED);
+        let length = process.command(&format!("STRLEN tidegate:{{.{ROOM}}}:k"));
+        assert!(length.strip_prefix(':').is_some_and(|length| length != "0"), "{history}: {length}");
+    }
+}
+
+#[test]
+fn a_kick_of_a_clock_that_was_set_back_closes_nobody() {
+    let Some(process) = BrokerProcess::start(Kind::Redis, &[]) else { return };
+    let south = node(&process);
+    // It lasts a second, and Redis keeps it for ten minutes more.
+    let bytes: String = kick_of(9, 7).iter().map(|byte| format!("\\x{byte:02x}")).collect();
+    let set = format!("SET tidegate:{{.{ROOM}}}:k \"1000:{bytes}\" PX 600000");
+    assert_eq!(process.command(&set), "+OK");
+    let member = Member::enter(&south, ROOM, 10);
+    // The reply to the first of them has come before the third is sent.
+    while south.counts().presence_requests < 3 {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(member.publish("welcome"));
+    member.log.wait_for("welcome");
+    assert_eq!((member.log.texts(), south.counts().late_kicks), (vec!["welcome".to_owned()], 0));
 }
 
 #[test]
@@ -165,6 +212,8 @@ fn a_kick_is_remembered_and_does_not_close_those_that_enter_later() {
         let (north, south) = (Member::enter(&nodes.start(), ROOM, 10), Member::enter(&nodes.start(), ROOM, 10));
         kick(&north);
         south.log.wait_for(LOGGED);
+        // The age of a kick is as exact as a reply is fast.
+        std::thread::sleep(KICK_DELAY_MAX);
         let later = Member::enter(&nodes.start(), ROOM, 10);
         // Its presence request has read the remembered kick.
         later.log.wait(|seen| seen.iter().any(|event| matches!(event, crate::members::Seen::Elsewhere(..))));
