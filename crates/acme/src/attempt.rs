@@ -193,7 +193,7 @@ impl Attempt<'_> {
             ChallengeKind::Dns01 => {
                 let (challenges, value) = (self.challenges.clone(), authorization.dns_value());
                 let provider = self.settings.dns.clone().ok_or(IssueError::NoChallenge)?;
-                on_own_thread(move || challenges.answer_dns(provider, &name, value)).await.map_err(IssueError::Dns)?
+                on_own_thread(move || challenges.answer_dns(&provider, &name, &value)).await.map_err(IssueError::Dns)?
             }
             ChallengeKind::TlsAlpn01 => {
                 let (challenges, digest) = (self.challenges.clone(), authorization.digest().as_ref().to_vec());

@@ -87,15 +87,15 @@ impl Challenges {
     /// Sets the record of DNS-01 until the result is dropped. It waits for the name servers.
     pub(crate) fn answer_dns(
         &self,
-        provider: Arc<dyn DnsProvider>,
+        provider: &Arc<dyn DnsProvider>,
         name: &str,
-        value: String,
+        value: &str,
     ) -> Result<Answering, IssueError> {
         let name = record_name(name);
-        let key = AnswerKey::Record { provider: provider.clone(), name: name.clone(), value: value.clone() };
+        let key = AnswerKey::Record { provider: provider.clone(), name: name.clone(), value: value.to_owned() };
         // A failure may come after the record was set, at a part of the name servers: it is removed then as well.
         let answering = Answering { challenges: self.clone(), key };
-        provider.set(&name, &value).map_err(IssueError::Dns)?;
+        provider.set(&name, value).map_err(IssueError::Dns)?;
         Ok(answering)
     }
 }
