@@ -21,7 +21,7 @@ use tidegate::memcached::{
     Arithmetic, ClientCodec, Command, Key, MetaCommand, MetaFlags, MetaResponse, MetaStatus, MetaVerb, Response,
     Retrieval, ServerCodec, Store, StoreMode,
 };
-use tidegate::{Backend, Bytes, Channel, Client, Context, EventLoop, Handler, Outcome, Server, ServerHandle};
+use tidegate::{Backend, Bytes, Channel, Client, Context, Event, EventLoop, Handler, Outcome, Server, ServerHandle};
 
 type Any = Box<dyn Error>;
 
@@ -195,27 +195,46 @@ fn expires(expiry: i64, now: i64) -> Option<i64> {
 /// The application on one connection.
 struct Service {
     items: Rc<RefCell<Items>>,
+    /// A retrieval whose values fill the connection's queue: the rest follows once the peer has read them.
+    retrieval: Option<(Retrieval, usize)>,
+    /// The connection closes once the retrieval is complete.
+    is_ending: bool,
 }
 
 type Cx<'a> = Context<'a, ServerCodec>;
 
 impl Service {
+    /// Sends the values of a retrieval from this key on, as long as the connection takes them, and then its end.
+    fn retrieve(&mut self, retrieval: Retrieval, first: usize, cx: &mut Cx<'_>) -> Result<(), Any> {
+        let now = now();
+        let mut items = self.items.borrow_mut();
+        let mut next = usize::MAX;
+        let Retrieval { keys, with_cas, expiry } = &retrieval;
+        for (place, key) in keys.iter().enumerate().skip(first) {
+            if !cx.is_writable() {
+                next = place;
+                break;
+            }
+            let Some(item) = items.get(key, now) else { continue };
+            if let Some(expiry) = *expiry {
+                item.expires = expires(expiry, now);
+            }
+            let (flags, cas, value) = (item.flags, with_cas.then_some(item.version), item.value.clone());
+            cx.send(Response::Value { key: key.to_vec().into(), flags, cas, value: value.into() })?;
+        }
+        if next == usize::MAX && cx.is_writable() {
+            cx.send(Response::End)?;
+        } else {
+            self.retrieval = Some((retrieval, next));
+        }
+        Ok(())
+    }
+
     /// The last line of the response to a command; the lines before it are sent here.
-    fn respond(&mut self, command: Command, cx: &mut Cx<'_>) -> Result<Response, Any> {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64);
+    fn respond(&self, command: Command, cx: &mut Cx<'_>) -> Result<Response, Any> {
+        let now = now();
         let mut items = self.items.borrow_mut();
         Ok(match command {
-            Command::Get(Retrieval { keys, with_cas, expiry }) => {
-                for key in keys.iter() {
-                    let Some(item) = items.get(key, now) else { continue };
-                    if let Some(expiry) = expiry {
-                        item.expires = expires(expiry, now);
-                    }
-                    let (flags, cas, value) = (item.flags, with_cas.then_some(item.version), item.value.clone());
-                    cx.send(Response::Value { key: key.to_vec().into(), flags, cas, value: value.into() })?;
-                }
-                Response::End
-            }
             Command::Store(store) => items.store(&store, now),
             Command::Count(count) => items.count(&count, now),
             Command::Delete { key, .. } => {
@@ -259,18 +278,55 @@ impl Handler<ServerCodec> for Service {
     type Post = ();
 
     fn message(&mut self, command: Command, cx: &mut Cx<'_>) -> Outcome<ServerCodec> {
-        match self.respond(command, cx).and_then(|last| Ok(cx.send(last)?)) {
-            Ok(_) => Outcome::Continue,
-            // The client reads too little.
-            Err(_) => Outcome::Abort,
+        let sent = match command {
+            Command::Get(retrieval) => self.retrieve(retrieval, 0, cx),
+            command => self.respond(command, cx).and_then(|last| {
+                cx.send(last)?;
+                Ok(())
+            }),
+        };
+        outcome(sent)
+    }
+
+    fn event(&mut self, event: Event<()>, cx: &mut Cx<'_>) -> Outcome<ServerCodec> {
+        match (event, self.retrieval.take()) {
+            (Event::Writable, Some((retrieval, next))) => {
+                let sent = self.retrieve(retrieval, next, cx);
+                if sent.is_ok() && self.is_ending && self.retrieval.is_none() {
+                    return Outcome::Close;
+                }
+                outcome(sent)
+            }
+            (event, None) => event.by_default(cx),
+            (event, waiting) => {
+                self.retrieval = waiting;
+                match event.by_default(cx) {
+                    Outcome::Close => {
+                        self.is_ending = true;
+                        Outcome::Continue
+                    }
+                    other => other,
+                }
+            }
         }
     }
+}
+
+/// The connection goes on unless a response does not fit into its queue.
+fn outcome(sent: Result<(), Any>) -> Outcome<ServerCodec> {
+    sent.map_or(Outcome::Abort, |()| Outcome::Continue)
+}
+
+/// Seconds of Unix time.
+fn now() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64)
 }
 
 fn start(address: &str) -> Result<ServerHandle, tidegate::StartError> {
     Server::bind(address)?.loops(1).start_each(|_| {
         let items = Rc::new(RefCell::new(Items::new(ITEMS_BYTES_MAX)));
-        move |_: &tidegate::Address| (ServerCodec::default(), Service { items: items.clone() })
+        let service = move || Service { items: items.clone(), retrieval: None, is_ending: false };
+        move |_: &tidegate::Address| (ServerCodec::default(), service())
     })
 }
 
@@ -355,6 +411,65 @@ mod tests {
             }
         }
         server.drain(Duration::from_secs(5));
+    }
+
+    #[test]
+    fn values_of_any_length_and_number_arrive_although_they_exceed_the_queue() {
+        use std::io::{Read as _, Write as _};
+
+        let server = start("127.0.0.1:0").expect("a server");
+        let address = server.address().ip().expect("an IP address");
+        let mut stream = std::net::TcpStream::connect(address).expect("a connection");
+        let value = "x".repeat(400_000);
+        let mut wire = String::new();
+        for key in ["one", "two", "three"] {
+            wire += &format!("set {key} 0 0 {} noreply\r\n{value}\r\n", value.len());
+        }
+        wire += "get one none two three\r\nversion\r\nquit\r\n";
+        stream.write_all(wire.as_bytes()).expect("it is sent");
+        let mut responses = String::new();
+        stream.read_to_string(&mut responses).expect("the server closes after quit");
+        let values: String =
+            ["one", "two", "three"].iter().map(|key| format!("VALUE {key} 0 {}\r\n{value}\r\n", value.len())).collect();
+        let expected = format!("{values}END\r\nVERSION {}\r\n", env!("CARGO_PKG_VERSION"));
+        assert!(responses == expected, "{} bytes of {}", responses.len(), expected.len());
+        server.drain(Duration::from_secs(5));
+    }
+
+    #[test]
+    fn a_drain_and_an_end_of_the_peer_close_connections_once_their_retrievals_are_complete() {
+        use std::io::{Read as _, Write as _};
+        use std::net::{Shutdown, TcpStream};
+
+        let server = start("127.0.0.1:0").expect("a server");
+        let address = server.address().ip().expect("an IP address");
+        let value = "x".repeat(900_000);
+        let keys = ["one"; 20];
+        let mut streams = [(); 4].map(|()| TcpStream::connect(address).expect("a connection"));
+        let [idle, ended, ending, reading] = &mut streams;
+        for stream in [&*idle, &*ended, &*ending, &*reading] {
+            stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a timeout");
+        }
+        write!(reading, "set one 0 0 {} noreply\r\n{value}\r\n", value.len()).expect("it is sent");
+        let mut rest = String::new();
+        ended.shutdown(Shutdown::Write).expect("an end");
+        ended.read_to_string(&mut rest).expect("the server closes");
+        // The values exceed the buffers of both sides: their first byte shows that the retrieval has begun.
+        for stream in [&mut *reading, &mut *ending] {
+            write!(stream, "get {}\r\n", keys.join(" ")).expect("it is sent");
+            stream.read_exact(&mut [0]).expect("a byte");
+        }
+        write!(idle, "verbosity 1\r\n").expect("it is sent");
+        idle.read_exact(&mut [0; 4]).expect("a response");
+        ending.shutdown(Shutdown::Write).expect("an end");
+        ending.read_to_string(&mut rest).expect("the server closes");
+        server.begin_drain(Duration::from_secs(600));
+        idle.read_to_string(&mut rest).expect("the server closes");
+        reading.read_to_string(&mut rest).expect("the server closes");
+        let expected = format!("{}END\r\n", format!("VALUE one 0 {}\r\n{value}\r\n", value.len()).repeat(keys.len()));
+        assert!(rest == expected[1..].repeat(2), "{} bytes of {}", rest.len(), 2 * expected.len() - 2);
+        drop(streams);
+        server.wait();
     }
 
     #[test]

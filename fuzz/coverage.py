@@ -23,6 +23,7 @@ OUT = ROOT / "target/fuzz/coverage"
 FILES = [
     *(f"crates/codec/src/framing/{name}.rs" for name in "delimiter fixed json length_field lines mod raw varint".split()),
     "crates/codec/src/over.rs",
+    "crates/l4/src/client_hello.rs",
     *(f"crates/websocket/src/{name}.rs" for name in "codec frame mask utf8 permessage_deflate".split()),
     *(f"crates/socks/src/{name}.rs" for name in "client server v4 v5".split()),
     *(f"crates/nats/src/{name}.rs" for name in "client_codec line message_view server_codec".split()),

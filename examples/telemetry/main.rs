@@ -6,7 +6,7 @@
 //! ```
 //!
 //! A request goes through a gateway to a service, which asks another service. One trace has all of it: each request has
-//! a span at each server, by the conventions for HTTP, and the parent of each is the span that has sent it.
+//! a span at each server and each client, by the conventions for HTTP, and the parent of each is the span that has sent it.
 //!
 //! `pipeline.rs` joins `tracing` with the SDK, and sends by our client. `collector.rs` is the collector of the check.
 
@@ -74,7 +74,7 @@ async fn level(client: &Client, url: &str, trace: &TraceContext) -> Result<Strin
     response.error_for_status()?.text().await
 }
 
-/// The gateway in front: the upstream's parent is the span of the request at the gateway.
+/// The gateway in front: the upstream's parent is the span of the gateway's attempt, below that of the request.
 fn gateway(upstreams: &Upstreams) -> Router {
     Router::new().any("/tides/{harbour}", Proxy::new(upstreams)).with(RequestSpans::new().link(pipeline::link))
 }
@@ -146,13 +146,15 @@ fn check_trace(spans: &[collector::Span], caller: &TraceContext) {
         assert_eq!(found.len(), 1, "one span of the kind {kind:?} in {of_trace:#?}");
         *found[0]
     };
-    assert_eq!(of_trace.len(), 4, "{of_trace:#?}");
+    assert_eq!(of_trace.len(), 5, "{of_trace:#?}");
     let gate = of_parent(&caller.span_bytes(), collector::Kind::Server);
-    let service = of_parent(&gate.span_id, collector::Kind::Server);
+    let attempt = of_parent(&gate.span_id, collector::Kind::Client);
+    let service = of_parent(&attempt.span_id, collector::Kind::Server);
     let client = of_parent(&service.span_id, collector::Kind::Client);
     let gauge = of_parent(&client.span_id, collector::Kind::Server);
     for (span, name) in [
         (gate, "GET /tides/{harbour}"),
+        (attempt, "GET"),
         (service, "GET /tides/{harbour}"),
         (client, "GET"),
         (gauge, "GET /levels/{harbour}"),

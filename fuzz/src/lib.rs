@@ -7,6 +7,8 @@
 //! | `http1` | a server's configuration, then requests | `http1.rs` |
 //! | `http2` `hpack` | frames to a connection; field blocks | `http2.rs` |
 //! | `http3` `qpack` | the wire of a stream, and its split; field sections | `http3.rs` |
+//! | `quic` | limits, then datagrams to the endpoint of a server | `quic.rs` |
+//! | `client_hello` | the first bytes of a TLS connection | `client_hello.rs` |
 //! | `responses` | the requests, then responses to a client | `responses.rs` |
 //! | `round_trips` | requests of a client and responses of a server | `round_trips.rs` |
 //! | `compress` | an algorithm, then a compressed message; or the message to compress | `compress.rs` |
@@ -44,6 +46,8 @@
 //! | `responses.rs` | responses to the codec |
 //! | `http2.rs` | frames to HTTP/2 in either role; field blocks |
 //! | `http3.rs` | HTTP/3 streams in either role; field sections |
+//! | `quic.rs` | datagrams to the endpoint of a QUIC server, with Initials that can be decrypted |
+//! | `client_hello.rs` | the reader of a ClientHello, beside that of rustls |
 //! | `round_trips.rs` | both roles of the codec against each other |
 //! | `proxy_protocol.rs` | PROXY headers, received in both ways |
 //! | `websocket.rs` | frames to both roles of WebSocket, and round trips |
@@ -66,6 +70,7 @@
 #![forbid(unsafe_code)]
 
 mod choices;
+mod client_hello;
 mod compress;
 mod connections;
 mod dns;
@@ -78,6 +83,7 @@ mod memcached;
 mod nats;
 mod outbound;
 mod proxy_protocol;
+mod quic;
 mod redis;
 mod requests;
 mod responses;
@@ -91,6 +97,7 @@ mod streams;
 mod tls;
 mod websocket;
 
+pub use client_hello::client_hello;
 pub use compress::compress;
 pub use connections::connections;
 pub use dns::dns;
@@ -103,6 +110,7 @@ pub use memcached::memcached;
 pub use nats::nats;
 pub use outbound::outbound;
 pub use proxy_protocol::proxy_protocol;
+pub use quic::quic;
 pub use redis::redis;
 pub use requests::requests;
 pub use responses::responses;
@@ -120,7 +128,7 @@ pub use websocket::websocket;
 pub type Target = fn(&[u8]);
 
 /// All targets, by name.
-pub const TARGETS: [(&str, Target); 31] = [
+pub const TARGETS: [(&str, Target); 33] = [
     ("lines", lines),
     ("delimiter", delimiter),
     ("fixed", fixed),
@@ -133,6 +141,8 @@ pub const TARGETS: [(&str, Target); 31] = [
     ("hpack", hpack),
     ("http3", http3),
     ("qpack", qpack),
+    ("quic", quic),
+    ("client_hello", client_hello),
     ("scan", scan),
     ("sniff", sniff),
     ("outbound", outbound),

@@ -131,7 +131,7 @@ fn examples(backend: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-const EXAMPLES: [&str; 41] = [
+const EXAMPLES: [&str; 42] = [
     "axum",
     "behind_proxy",
     "cache_server",
@@ -166,6 +166,7 @@ const EXAMPLES: [&str; 41] = [
     "udp_echo",
     "zone",
     "memcached_server",
+    "moving_upstreams",
     "sse_push",
     "streams",
     "tally",

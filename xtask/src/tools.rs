@@ -52,6 +52,9 @@ pub(crate) const OF_LONG: &[(&str, &str)] = &[
     ("dnsperf", "dnsperf"),
     ("unbound", "unbound"),
     ("socat", "socat"),
+    ("ip", "iproute2"),
+    ("nft", "nftables"),
+    ("nutcracker", "nutcracker"),
 ];
 
 /// Further tools of the servers of the comparison. The comparison skips a server whose toolchain is missing, with a

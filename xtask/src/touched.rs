@@ -193,6 +193,7 @@ const TABLE: &[Row] = &[
     row("interop/proxy_protocol.py", Of(&[PROXY_PROTOCOL])),
     row("interop/quic.py", Of(&[])).long(&["QUIC by aioquic"]),
     row("interop/redis.py", Of(&[])).long(&["Redis clients"]),
+    row("interop/partition.py", Of(&[])).long(&["rooms of two nodes"]),
     row("interop/redis_peers", Of(&[])).long(&["Redis clients"]),
     row("interop/rolling.py", Of(&[])).long(&["rolling restarts"]),
     row("interop/slow.py", Of(&[])).long(&["slow clients"]),

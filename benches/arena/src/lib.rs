@@ -10,11 +10,13 @@ pub mod items;
 
 use std::error::Error;
 use std::path::Path;
+use std::time::Duration;
 
 use tidegate::http::{
     BodyError, Config, ContentType, Files, IntoResponse, Json, Limits, Path as PathOf, Query, Request, Response,
-    ResponseCompression, Router, State, StatusCode,
+    ResponseCompression, Router, State, StatusCode, WebSocketUpgrade,
 };
+use tidegate::task;
 use tidegate::tls::{Certificates, Provider, ServerConfig};
 use tidegate::{Listener, Server, ServerHandle};
 
@@ -29,6 +31,8 @@ pub struct Options<'a> {
     pub loops: Option<usize>,
     /// A second address, where the same is served over TLS.
     pub tls_address: Option<&'a str>,
+    /// HTTP/3 at the second address too.
+    pub http3: bool,
     /// Without it the workloads of a database are missing.
     pub database: Option<Connector>,
 }
@@ -46,14 +50,16 @@ pub fn start(address: &str, folder: &Path, options: Options<'_>) -> Result<Serve
     let server = options.loops.map_or_else(Server::new, |loops| Server::new().loops(loops));
     let mut server = server.listener(plain.clone().serve(Listener::bind(address)?, make_router.clone()));
     if let Some(address) = options.tls_address {
-        server = server.listener(plain.tls(tls()?).serve(Listener::bind(address)?, make_router));
+        let secure = plain.tls(tls()?);
+        let secure = if options.http3 { secure.http3()? } else { secure };
+        server = server.listener(secure.serve(Listener::bind(address)?, make_router));
     }
     Ok(server.run()?)
 }
 
 /// A certificate that this process has made.
 fn tls() -> Result<ServerConfig, Box<dyn Error>> {
-    let (provider, made) = (Provider::ring(), rcgen::generate_simple_self_signed(["localhost".to_owned()])?);
+    let (provider, made) = (Provider::aws_lc_rs(), rcgen::generate_simple_self_signed(["localhost".to_owned()])?);
     let (chain, key) = (made.cert.pem(), made.signing_key.serialize_pem());
     let certificates = Certificates::from_pem(&provider, chain.as_bytes(), key.as_bytes())?;
     Ok(ServerConfig::builder(&provider, certificates).build()?)
@@ -72,6 +78,10 @@ pub fn router(files: Files, database: Option<Connector>) -> Router {
     router
         .get("/baseline11", sum)
         .post("/baseline11", sum)
+        .get("/baseline2", sum)
+        .post("/baseline2", sum)
+        .get("/delay/{milliseconds}", delay)
+        .get("/ws", echo)
         .get("/pipeline", || "ok")
         .nest("/json", json)
         .post("/upload", upload)
@@ -151,6 +161,25 @@ fn sum(request: Request) -> Result<String, StatusCode> {
     Ok(sum.to_string())
 }
 
+/// Answers after a time.
+async fn delay(PathOf(milliseconds): PathOf<u64>) -> Result<String, StatusCode> {
+    if milliseconds > DELAY_MAX {
+        return Err(StatusCode::BAD_REQUEST);
+    }
+    task::sleep(Duration::from_millis(milliseconds)).await;
+    Ok(milliseconds.to_string())
+}
+
+/// Sends every message back.
+fn echo(upgrade: WebSocketUpgrade) -> Response {
+    upgrade.channel(async |mut channel| {
+        while let Some(message) = channel.recv().await? {
+            channel.send(message)?;
+        }
+        Ok::<_, Box<dyn Error>>(())
+    })
+}
+
 /// The first items, each with its total.
 #[expect(clippy::needless_pass_by_value, reason = "a function of a router receives its arguments")]
 fn page(State(items): State<Vec<Item>>, request: Request) -> Result<Response, StatusCode> {
@@ -169,3 +198,6 @@ async fn upload(mut request: Request) -> Result<String, BodyError> {
     }
     Ok(bytes.to_string())
 }
+
+/// The longest delay, in milliseconds: it is below the timeout of requests.
+const DELAY_MAX: u64 = 10_000;

@@ -1,4 +1,4 @@
-//! `arena ADDRESS [LOOPS] [--precompressed] [--tls ADDRESS] [--database SETTINGS [--database-on runtime|loop]]`: serves
+//! `arena ADDRESS [LOOPS] [--precompressed] [--tls ADDRESS [--http3]] [--database SETTINGS [--database-on runtime|loop]]`: serves
 //! until it is killed.
 //!
 //! With `--precompressed` it writes variants of its files beside them, in brotli and gzip, and sends those.
@@ -19,11 +19,13 @@ use arena::database::Database;
 async fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
     let mut positional = Vec::new();
-    let (mut tls_address, mut settings, mut on_loops, mut precompressed) = (None, None, false, false);
+    let (mut tls_address, mut settings, mut on_loops) = (None, None, false);
+    let (mut precompressed, mut http3) = (false, false);
     while let Some(argument) = arguments.next() {
         let mut value = || arguments.next().ok_or_else(|| format!("{argument} needs a value"));
         match argument.as_str() {
             "--precompressed" => precompressed = true,
+            "--http3" => http3 = true,
             "--tls" => tls_address = Some(value()?),
             "--database" => settings = Some(value()?),
             "--database-on" => {
@@ -40,7 +42,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     }
     let address = positional
         .first()
-        .ok_or("usage: arena ADDRESS [LOOPS] [--precompressed] [--tls ADDRESS] [--database SETTINGS]")?;
+        .ok_or("usage: arena ADDRESS [LOOPS] [--precompressed] [--tls ADDRESS [--http3]] [--database SETTINGS]")?;
     let loops = positional.get(1).map(|loops| loops.parse()).transpose()?;
     let database = match settings {
         None => None,
@@ -53,7 +55,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     if precompressed {
         arena::files::write_variants(&folder)?;
     }
-    let options = Options { loops, tls_address: tls_address.as_deref(), database };
+    let options = Options { loops, tls_address: tls_address.as_deref(), http3, database };
     let server = arena::start(address, &folder, options)?;
     println!("listening on {}", server.address());
     server.ended().await;

@@ -14,6 +14,7 @@ use tidegate_engine::{blocking, task};
 
 use crate::chain::IssuedChain;
 use crate::challenges::{Answering, Challenges, is_token};
+use crate::dns::on_own_thread;
 use crate::error::{InvalidChain, IssueError};
 use crate::http_client::AuthorityClient;
 use crate::records::{Records, SavedOrder};
@@ -167,6 +168,7 @@ impl Attempt<'_> {
             let kind = match self.kind {
                 ChallengeKind::TlsAlpn01 => ChallengeType::TlsAlpn01,
                 ChallengeKind::Http01 => ChallengeType::Http01,
+                ChallengeKind::Dns01 => ChallengeType::Dns01,
             };
             let mut challenge = authorization.challenge(kind).ok_or(IssueError::NoChallenge)?;
             answers.push(self.answer(&challenge).await?);
@@ -188,6 +190,11 @@ impl Attempt<'_> {
         let authorization = challenge.key_authorization();
         match self.kind {
             ChallengeKind::Http01 => Ok(self.challenges.answer_http(&challenge.token, authorization.as_str())),
+            ChallengeKind::Dns01 => {
+                let (challenges, value) = (self.challenges.clone(), authorization.dns_value());
+                let provider = self.settings.dns.clone().ok_or(IssueError::NoChallenge)?;
+                on_own_thread(move || challenges.answer_dns(provider, &name, value)).await.map_err(IssueError::Dns)?
+            }
             ChallengeKind::TlsAlpn01 => {
                 let (challenges, digest) = (self.challenges.clone(), authorization.digest().as_ref().to_vec());
                 blocking(move || challenges.answer_tls(&name, &digest)).await?

@@ -8,6 +8,7 @@ use tidegate_tls::rustls::RootCertStore;
 use tidegate_tls::rustls::pki_types::ServerName;
 use tidegate_tls::{ClientConfig, Provider};
 
+use crate::dns::{DnsProvider, WILDCARD};
 use crate::error::InvalidAcme;
 use crate::manager::Acme;
 use crate::settings::{AcmeLimits, ChallengeKind, Settings, is_https};
@@ -32,6 +33,7 @@ impl Acme {
                 contacts: Vec::new(),
                 external_account: None,
                 challenges: vec![ChallengeKind::TlsAlpn01],
+                dns: None,
                 issuers: None,
                 store: Arc::new(store),
                 limits: AcmeLimits::default(),
@@ -41,7 +43,7 @@ impl Acme {
 }
 
 impl AcmeBuilder {
-    /// Adds names to the certificate: DNS names and IP addresses. Names in Unicode are written as `xn--` labels.
+    /// Adds names to the certificate: DNS names and IP addresses, and wildcards such as `*.example.org` with DNS-01 alone. Names in Unicode are written as `xn--` labels.
     pub fn names<N: Into<String>>(mut self, names: impl IntoIterator<Item = N>) -> Self {
         self.settings.names.extend(names.into_iter().map(Into::into));
         self
@@ -64,6 +66,13 @@ impl AcmeBuilder {
     /// How names are validated: TLS-ALPN-01, unless set. Of several kinds each attempt has one, in turn.
     pub fn challenges(mut self, kinds: impl IntoIterator<Item = ChallengeKind>) -> Self {
         self.settings.challenges = kinds.into_iter().collect();
+        self
+    }
+
+    /// Sets the records of [`ChallengeKind::Dns01`], which is among the [`challenges`](Self::challenges) then:
+    /// `builder.challenges([ChallengeKind::Dns01]).dns(provider)`.
+    pub fn dns(mut self, provider: impl DnsProvider) -> Self {
+        self.settings.dns = Some(Arc::new(provider));
         self
     }
 
@@ -92,7 +101,11 @@ impl AcmeBuilder {
         if settings.challenges.is_empty() {
             return Err(InvalidAcme::NoChallenges);
         }
-        settings.names = checked_names(&settings.names)?;
+        if settings.challenges.contains(&ChallengeKind::Dns01) && settings.dns.is_none() {
+            return Err(InvalidAcme::NoDnsProvider);
+        }
+        let allows_wildcards = settings.challenges.iter().all(|kind| *kind == ChallengeKind::Dns01);
+        settings.names = checked_names(&settings.names, allows_wildcards)?;
         if settings.names.len() > settings.limits.names_max {
             return Err(InvalidAcme::TooManyNames);
         }
@@ -101,14 +114,20 @@ impl AcmeBuilder {
 }
 
 /// Names in lower case, sorted, each once.
-fn checked_names(names: &[String]) -> Result<Vec<String>, InvalidAcme> {
+fn checked_names(names: &[String], allows_wildcards: bool) -> Result<Vec<String>, InvalidAcme> {
     let mut checked = BTreeSet::new();
     for name in names {
-        if name.contains('*') {
+        if name.contains('*') && !allows_wildcards {
             return Err(InvalidAcme::Wildcard(name.as_str().into()));
         }
         let lower = name.to_ascii_lowercase();
-        let is_name = ServerName::try_from(lower.as_str()).is_ok() && !lower.ends_with('.');
+        // A wildcard is a whole label before a name (RFC 8555 §7.1.3).
+        let (plain, is_wildcard) = lower.strip_prefix(WILDCARD).map_or((&*lower, false), |domain| (domain, true));
+        let is_name = match ServerName::try_from(plain) {
+            Ok(ServerName::DnsName(_)) => !plain.ends_with('.') && !plain.contains('*'),
+            Ok(_) => !is_wildcard,
+            Err(_) => false,
+        };
         if !is_name {
             return Err(InvalidAcme::Name(name.as_str().into()));
         }
@@ -129,7 +148,16 @@ mod tests {
     use super::*;
 
     fn checked(names: &[&str]) -> Result<Vec<String>, InvalidAcme> {
-        checked_names(&names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>())
+        checked_names(&names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>(), false)
+    }
+
+    #[test]
+    fn a_wildcard_is_a_label_before_a_name() {
+        let checked = |name: &str| checked_names(&[name.to_owned()], true);
+        assert_eq!(checked("*.A.test").unwrap(), ["*.a.test"]);
+        for name in ["*", "*.", "a.*.test", "*a.test", "*.*.test", "*.::1", "*.192.0.2.1"] {
+            assert!(matches!(checked(name), Err(InvalidAcme::Name(_))), "{name:?}");
+        }
     }
 
     #[test]

@@ -11,6 +11,7 @@ use tidegate_tls::rustls::sign::CertifiedKey;
 use webpki::{EndEntityCert, KeyUsage, anchor_from_trusted_cert};
 use x509_parser::parse_x509_certificate;
 
+use crate::dns::WILDCARD;
 use crate::error::InvalidChain;
 use crate::renewal::Lifetime;
 
@@ -49,7 +50,12 @@ impl IssuedChain {
         CertifiedKey::from_der(self.certificates.clone(), key, provider.crypto()).map_err(|_| InvalidChain::Key)?;
         let first = self.end_entity()?;
         for name in names {
-            let name = ServerName::try_from(name.as_str()).map_err(|_| InvalidChain::Name)?;
+            // A wildcard is valid for any label in its place.
+            let name = match name.strip_prefix(WILDCARD) {
+                Some(domain) => ServerName::try_from(format!("{ANY_LABEL}.{domain}")),
+                None => ServerName::try_from(name.clone()),
+            };
+            let name = name.map_err(|_| InvalidChain::Name)?;
             first.verify_is_valid_for_subject_name(&name).map_err(|_| InvalidChain::Name)?;
         }
         Ok(())
@@ -95,6 +101,8 @@ fn time_of(seconds: i64) -> SystemTime {
     let time = if seconds < 0 { UNIX_EPOCH.checked_sub(distance) } else { UNIX_EPOCH.checked_add(distance) };
     time.unwrap_or(UNIX_EPOCH)
 }
+
+const ANY_LABEL: &str = "any";
 
 /// Chains have two or three.
 const CERTIFICATES_MAX: usize = 10;

@@ -10,6 +10,7 @@ use rcgen::{CertificateParams, CustomExtension, DistinguishedName, KeyPair};
 use tidegate_http::{ContentType, Middleware, Request, Response};
 use tidegate_tls::Certificates;
 
+use crate::dns::{DnsProvider, record_name};
 use crate::error::IssueError;
 
 /// The answers to HTTP-01 by token.
@@ -82,6 +83,21 @@ impl Challenges {
         set.map_err(|_| IssueError::Crypto)?;
         Ok(Answering { challenges: self.clone(), key: AnswerKey::Name(requested) })
     }
+
+    /// Sets the record of DNS-01 until the result is dropped. It waits for the name servers.
+    pub(crate) fn answer_dns(
+        &self,
+        provider: Arc<dyn DnsProvider>,
+        name: &str,
+        value: String,
+    ) -> Result<Answering, IssueError> {
+        let name = record_name(name);
+        let key = AnswerKey::Record { provider: provider.clone(), name: name.clone(), value: value.clone() };
+        // A failure may come after the record was set, at a part of the name servers: it is removed then as well.
+        let answering = Answering { challenges: self.clone(), key };
+        provider.set(&name, &value).map_err(IssueError::Dns)?;
+        Ok(answering)
+    }
 }
 
 /// An answer that ends when it is dropped.
@@ -93,6 +109,7 @@ pub(crate) struct Answering {
 enum AnswerKey {
     Token(Box<str>),
     Name(String),
+    Record { provider: Arc<dyn DnsProvider>, name: String, value: String },
 }
 
 impl Drop for Answering {
@@ -102,7 +119,20 @@ impl Drop for Answering {
                 self.challenges.http.write().unwrap_or_else(PoisonError::into_inner).remove(token);
             }
             AnswerKey::Name(name) => self.challenges.tls.clear_challenge(name),
+            AnswerKey::Record { provider, name, value } => remove_record(provider.clone(), name.clone(), value.clone()),
         }
+    }
+}
+
+/// Removes a record on a thread of its own: the loop does not wait, and may be gone.
+fn remove_record(provider: Arc<dyn DnsProvider>, name: String, value: String) {
+    let remove = move || {
+        if let Err(error) = provider.remove(&name, &value) {
+            tracing::warn!(subsystem = "acme", name, %error, "the record of DNS-01 is not removed");
+        }
+    };
+    if let Err(error) = std::thread::Builder::new().name("acme-dns".to_owned()).spawn(remove) {
+        tracing::warn!(subsystem = "acme", %error, "a record of DNS-01 is not removed: there is no thread");
     }
 }
 

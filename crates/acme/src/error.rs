@@ -20,8 +20,10 @@ pub enum InvalidAcme {
     TooManyNames,
     /// This is neither a DNS name nor an IP address.
     Name(Box<str>),
-    /// A wildcard needs DNS-01, which is not supported.
+    /// A wildcard needs DNS-01 as the only kind of challenge.
     Wildcard(Box<str>),
+    /// DNS-01 needs a [`DnsProvider`](crate::DnsProvider).
+    NoDnsProvider,
     /// There is no kind of challenge.
     NoChallenges,
     /// The store cannot be read.
@@ -50,6 +52,8 @@ pub enum IssueError {
     Unreachable(Box<str>),
     /// The attempt took longer than [`attempt_timeout`](crate::AcmeLimits::attempt_timeout).
     Timeout,
+    /// The record of DNS-01 cannot be set.
+    Dns(io::Error),
     /// The store cannot be read or written.
     Store(io::Error),
     /// A record in the store is malformed.
@@ -108,9 +112,10 @@ impl fmt::Display for InvalidAcme {
             Self::TooManyNames => f.write_str("there are more names than AcmeLimits::names_max"),
             Self::Name(name) => write!(f, "`{name}` is neither a DNS name nor an IP address"),
             Self::Wildcard(name) => {
-                write!(f, "`{name}` is a wildcard, which needs DNS-01: it is not supported, list the names")
+                write!(f, "`{name}` is a wildcard, which needs DNS-01 as the only kind of challenge")
             }
-            Self::NoChallenges => f.write_str("there is no kind of challenge: TLS-ALPN-01 or HTTP-01"),
+            Self::NoDnsProvider => f.write_str("DNS-01 needs a program or a provider that sets its records"),
+            Self::NoChallenges => f.write_str("there is no kind of challenge: TLS-ALPN-01, HTTP-01 or DNS-01"),
             Self::Store(error) => write!(f, "the store of accounts and keys cannot be used: {error}"),
         }
     }
@@ -128,6 +133,7 @@ impl fmt::Display for IssueError {
             Self::NoChallenge => f.write_str("the authority offers no configured kind of challenge for a name"),
             Self::Unreachable(text) => write!(f, "the authority cannot be reached: {text}"),
             Self::Timeout => f.write_str("the attempt took too long; the next one continues its order"),
+            Self::Dns(error) => write!(f, "the record of DNS-01 cannot be set: {}", printable(&error.to_string())),
             Self::Store(error) => write!(f, "the store of accounts and keys cannot be used: {error}"),
             Self::Record(name) => write!(f, "the record `{name}` in the store is malformed: remove it"),
             Self::Crypto => f.write_str("a key, or a request for a certificate, cannot be made"),

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | have certificates issued for names | [`Acme`], [`AcmeBuilder`] |
 //! | answer HTTP-01 on port 80 | [`Acme::http01`], middleware of `tidegate-http` |
+//! | set the records of DNS-01 | [`DnsProvider`] |
 //! | keep accounts and keys elsewhere than in a folder | [`Store`] |
 //! | set times and sizes | [`AcmeLimits`] |
 //!
@@ -30,6 +31,7 @@
 //! | `records.rs` | the records of the store: account, order, certificate, failures |
 //! | `store.rs` | `Store`, `FolderStore` |
 //! | `challenges.rs` | the answers to HTTP-01 and TLS-ALPN-01 |
+//! | `dns.rs` | `DnsProvider`: the records of DNS-01 |
 //! | `chain.rs` | an issued chain: its dates, and its checks |
 //! | `http_client.rs` | the HTTP client below `instant-acme`, and the responses that it refuses |
 //! | `error.rs` | `InvalidAcme`, `IssueError`, `InvalidChain` |
@@ -40,6 +42,7 @@ mod attempt;
 mod builder;
 mod chain;
 mod challenges;
+mod dns;
 mod error;
 mod http_client;
 mod manager;
@@ -51,6 +54,7 @@ mod store;
 
 pub use self::builder::AcmeBuilder;
 pub use self::challenges::Http01;
+pub use self::dns::DnsProvider;
 pub use self::error::{InvalidAcme, InvalidChain, IssueError};
 pub use self::manager::{Acme, RunningAcme};
 pub use self::settings::{AcmeLimits, ChallengeKind};

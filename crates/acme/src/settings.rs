@@ -7,6 +7,7 @@ use http::Uri;
 use tidegate_tls::rustls::RootCertStore;
 use tidegate_tls::{ClientConfig, Provider};
 
+use crate::dns::DnsProvider;
 use crate::store::Store;
 
 /// How a name is validated.
@@ -18,6 +19,9 @@ pub enum ChallengeKind {
     TlsAlpn01,
     /// By a GET on port 80 of the name (RFC 8555 §8.3). [`Acme::http01`](crate::Acme::http01) answers it.
     Http01,
+    /// By a TXT record of the name (RFC 8555 §8.4), which an [`AcmeBuilder::dns`](crate::AcmeBuilder::dns) sets: the only kind for
+    /// wildcards, and one for servers that the authority cannot reach.
+    Dns01,
 }
 
 /// Times and sizes that protect this process and the authority.
@@ -85,6 +89,7 @@ pub(crate) struct Settings {
     pub(crate) contacts: Vec<String>,
     pub(crate) external_account: Option<(String, Vec<u8>)>,
     pub(crate) challenges: Vec<ChallengeKind>,
+    pub(crate) dns: Option<Arc<dyn DnsProvider>>,
     pub(crate) issuers: Option<RootCertStore>,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) limits: AcmeLimits,

@@ -159,7 +159,7 @@ impl Admin {
     }
 
     /// Shows rooms on the page, the largest by name: `read` runs on the thread of the administrative server, at most ten
-    /// times a second.
+    /// times a second. With users it returns `rooms.summary(20).and(users.summary(20), 20)`.
     ///
     /// ```
     /// use tidegate::admin::Admin;

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tidegate_engine::{NodeId, Position};
@@ -76,6 +76,8 @@ pub struct OutgoingMessage {
     pub bytes: Bytes,
     /// It gets a position, and is appended to the history.
     pub is_kept: bool,
+    /// The broker remembers the last such message of the room for so long, and reports it with [`BrokerEvent::Kick`].
+    pub remembered_for: Option<Duration>,
 }
 
 /// The members of this node in one room.
@@ -135,6 +137,22 @@ pub enum BrokerEvent {
         /// The history.
         history: Option<History>,
     },
+    /// The last kick that the broker remembers, of a room in a presence request that reads. It comes before the request's
+    /// [`Presence`](Self::Presence).
+    Kick {
+        /// The number of the request.
+        ticket: u64,
+        /// The room.
+        room: RoomName,
+        /// How long ago it was published, at `read_at`.
+        age: Duration,
+        /// This node's time when the broker measured the age.
+        read_at: Instant,
+        /// Its bytes.
+        bytes: Bytes,
+    },
+    /// A key of the room had a value that no node has written, and that no script can read. It counts as no value.
+    ForeignKey(RoomName),
     /// Members are recorded, or may not be.
     Presence {
         /// The number of the request.
@@ -143,6 +161,15 @@ pub enum BrokerEvent {
         leases: Option<Vec<Vec<Lease>>>,
     },
 }
+
+/// When the broker measured the age of a kick, in this node's time: at the reply, unless that was late. A connection that
+/// entered during the delay of a late reply would count as one that the kick concerns.
+pub(crate) fn read_at(sent_at: Instant, received_at: Instant) -> Instant {
+    received_at.min(sent_at + KICK_DELAY_MAX)
+}
+
+/// A reply that takes longer than this is late.
+const KICK_DELAY_MAX: Duration = Duration::from_millis(100);
 
 /// The history of a room.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -16,6 +16,10 @@ pub struct BackplaneCounts {
     pub undelivered: u64,
     /// Messages on our channels that no node has sent.
     pub foreign: u64,
+    /// Keys under our names whose values no script can read: each time that one is found.
+    pub foreign_keys: u64,
+    /// Kicks that this node has missed, and has read from the broker.
+    pub late_kicks: u64,
     /// Messages of nodes with another version of the format.
     pub other_versions: u64,
     /// Messages whose offset was delivered before.
@@ -70,6 +74,8 @@ impl BackplaneCounts {
             ("tidegate_backplane_delivered", "Messages that rooms have received.", self.delivered),
             ("tidegate_backplane_undelivered", "Messages that a loop did not take.", self.undelivered),
             ("tidegate_backplane_foreign", "Messages on our channels that no node has sent.", self.foreign),
+            ("tidegate_backplane_foreign_keys", "Keys of rooms with values of others.", self.foreign_keys),
+            ("tidegate_backplane_late_kicks", "Kicks that this node had missed.", self.late_kicks),
             ("tidegate_backplane_other_versions", "Messages of another format version.", self.other_versions),
             ("tidegate_backplane_duplicates", "Messages delivered before, and dropped.", self.duplicates),
             ("tidegate_backplane_impossible", "Messages with offsets that the broker has not given.", self.impossible),

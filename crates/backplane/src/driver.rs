@@ -8,6 +8,7 @@ use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
+use std::time::Instant;
 
 use tidegate_engine::{BackplaneRoom, NodePresence, RoomMessage, task};
 
@@ -18,7 +19,8 @@ use crate::node::{Node, Output};
 
 /// A call of a room.
 pub(crate) enum RoomCall {
-    Attach(RoomName, Option<HistoryBounds>, Arc<dyn BackplaneRoom>),
+    /// With the time at which the first member entered.
+    Attach(RoomName, Option<HistoryBounds>, Arc<dyn BackplaneRoom>, Instant),
     Detach(RoomName),
     PresenceChanged(RoomName),
     Publish(RoomName, Option<HistoryBounds>, RoomMessage),
@@ -165,8 +167,8 @@ fn take_calls(
     let (now, has_calls) = (task::now(), !calls.is_empty());
     for call in calls {
         match call {
-            RoomCall::Attach(name, history, room) => {
-                node.attach(&name, history, now);
+            RoomCall::Attach(name, history, room, entered_at) => {
+                node.attach(&name, history, entered_at);
                 // Another room of the same name, such as one of other `Rooms`, takes its place.
                 rooms.insert(name, room);
             }

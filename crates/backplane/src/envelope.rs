@@ -37,12 +37,8 @@ pub(crate) enum NoEnvelope {
 }
 
 impl Envelope {
-    /// The kind of a message.
-    pub(crate) fn form(&self) -> Option<MessageForm> {
-        match &self.content {
-            Content::Message(message) => Some(message.form),
-            Content::Presence(_) => None,
-        }
+    pub(crate) fn is_kick(&self) -> bool {
+        matches!(&self.content, Content::Message(message) if message.form == MessageForm::Kick)
     }
 
     pub(crate) fn to_bytes(&self) -> Bytes {

@@ -33,11 +33,18 @@ pub(crate) struct Feed {
     position: Option<Position>,
     /// The last message that was delivered: whether a history continues it.
     last: Option<LastMessage>,
-    buffer: VecDeque<Incoming>,
-    buffered_bytes: usize,
+    /// Present while messages wait: most rooms never have one.
+    buffer: Option<Box<FeedBuffer>>,
+    has_overflowed: bool,
+}
+
+/// Messages that wait for the history.
+#[derive(Debug, Default)]
+struct FeedBuffer {
+    messages: VecDeque<Incoming>,
+    bytes: usize,
     /// So many of them came before the read was sent.
     before_read: usize,
-    has_overflowed: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,9 +101,7 @@ impl Feed {
             is_open: false,
             position: None,
             last: None,
-            buffer: VecDeque::new(),
-            buffered_bytes: 0,
-            before_read: 0,
+            buffer: None,
             has_overflowed: false,
         }
     }
@@ -142,7 +147,9 @@ impl Feed {
     /// The read is sent with this ticket: returns the first message that is wanted.
     pub(crate) fn read_sent(&mut self, ticket: u64) -> Option<Position> {
         self.state = FeedState::Reading(ticket);
-        self.before_read = self.buffer.len();
+        if let Some(buffer) = &mut self.buffer {
+            buffer.before_read = buffer.messages.len();
+        }
         // Where offsets are sparse, the position may be one of another room's messages.
         let from =
             self.position.map(|last| Position { offset: self.last.map_or(last.offset, |last| last.offset), ..last });
@@ -207,17 +214,18 @@ impl Feed {
     }
 
     fn buffer(&mut self, incoming: Incoming, cx: &FeedContext<'_>) {
-        self.buffered_bytes += incoming.message.bytes.len();
-        self.buffer.push_back(incoming);
-        if self.buffer.len() > cx.limits.buffered_messages_max || self.buffered_bytes > cx.limits.buffered_bytes_max {
+        let buffer = self.buffer.get_or_insert_default();
+        buffer.bytes += incoming.message.bytes.len();
+        buffer.messages.push_back(incoming);
+        if buffer.messages.len() > cx.limits.buffered_messages_max || buffer.bytes > cx.limits.buffered_bytes_max {
             self.clear_buffer();
             self.has_overflowed = true;
         }
     }
 
     fn clear_buffer(&mut self) {
-        self.buffer = VecDeque::new();
-        (self.buffered_bytes, self.before_read, self.has_overflowed) = (0, 0, false);
+        self.buffer = None;
+        self.has_overflowed = false;
     }
 
     fn read(&mut self, cx: &mut FeedContext<'_>) {
@@ -318,8 +326,8 @@ impl Feed {
 
     /// Delivers the messages that came while the history was read.
     fn take_buffer(&mut self, cx: &mut FeedContext<'_>) {
-        let (before, has_overflowed) = (self.before_read, self.has_overflowed);
-        let mut buffer = std::mem::take(&mut self.buffer);
+        let has_overflowed = self.has_overflowed;
+        let FeedBuffer { messages: mut buffer, before_read: before, .. } = *self.buffer.take().unwrap_or_default();
         self.clear_buffer();
         let is_covered = |incoming: &Incoming, top: Option<Position>| match (incoming.position, top) {
             (Some(position), Some(top)) => position.epoch == top.epoch && position.offset <= top.offset,

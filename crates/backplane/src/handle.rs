@@ -4,6 +4,7 @@ use std::fmt;
 use std::hash::{BuildHasher as _, RandomState};
 use std::io;
 use std::sync::{Arc, mpsc};
+use std::time::Instant;
 
 use tidegate_engine::{Backend, BackplaneFull, BackplaneRoom, EventLoop, NodeId, RoomLimits, RoomMessage, task};
 use tidegate_nats::{Client as NatsClient, ClientBuilder as NatsClientBuilder, ProtocolLimits};
@@ -156,7 +157,7 @@ impl Backplane {
 
 impl tidegate_engine::Backplane for Backplane {
     fn attach(&self, name: &Arc<str>, limits: &RoomLimits, room: Arc<dyn BackplaneRoom>) {
-        self.call(RoomCall::Attach(name.clone(), bounds(limits), room));
+        self.call(RoomCall::Attach(name.clone(), bounds(limits), room, Instant::now()));
     }
 
     fn detach(&self, name: &Arc<str>) {

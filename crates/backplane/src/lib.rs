@@ -23,7 +23,7 @@
 //! |---|---|
 //! | `broker.rs` | `Broker`, its requests and events: the seam to an engine |
 //! | `feed.rs` | `Feed`: the order of one room's messages, holes and gaps |
-//! | `node/` | `Node`: the rooms of a process, without I/O; publishing (`publishing.rs`), presence (`presence.rs`), timers (`timers.rs`) |
+//! | `node/` | `Node`: the rooms of a process, without I/O; publishing (`publishing.rs`), presence (`presence.rs`), kicks (`kicks.rs`), timers (`timers.rs`) |
 //! | `envelope.rs` | the format of a message between nodes |
 //! | `presence_list.rs` | the format of a node's members of a room |
 //! | `memory.rs` | `MemoryBroker`, for several nodes in one process |

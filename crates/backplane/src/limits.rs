@@ -30,6 +30,9 @@ pub struct NodeLimits {
     pub presence_window: Duration,
     /// How long members of a node that has died are counted. 30 s.
     pub lease: Duration,
+    /// How long the broker remembers the last kick of a room, for nodes that have missed it. 10 min. It bounds the kicks that a
+    /// broker stores.
+    pub kick_lease: Duration,
 }
 
 impl Default for NodeLimits {
@@ -47,6 +50,7 @@ impl Default for NodeLimits {
             linger: Duration::from_secs(1),
             presence_window: Duration::from_millis(250),
             lease: Duration::from_secs(30),
+            kick_lease: Duration::from_secs(600),
         }
     }
 }

@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use tidegate_engine::{NodeId, Position, task};
 
 use crate::broker::{Broker, BrokerEvent, BrokerRequest, History, HistoryEntry, Lease, PresenceUpdate, RoomName};
@@ -29,7 +30,9 @@ struct MemoryRoom {
     offset: u64,
     entries: VecDeque<HistoryEntry>,
     bytes: usize,
-    leases: BTreeMap<NodeId, (std::time::Instant, bytes::Bytes)>,
+    leases: BTreeMap<NodeId, (Instant, Bytes)>,
+    /// The last kick: when it was published, how long it lasts, and its bytes.
+    kick: Option<(Instant, Duration, Bytes)>,
 }
 
 /// The events of one client.
@@ -95,6 +98,10 @@ impl Broker for MemoryClient {
                 for message in messages {
                     let bytes = message.bytes;
                     let mut position = None;
+                    if let Some(lease) = message.remembered_for {
+                        let kick = Some((task::now(), lease, bytes.clone()));
+                        state.rooms.entry(room.clone()).or_default().kick = kick;
+                    }
                     if let (Some(bounds), true) = (history, message.is_kept) {
                         let entry = state.rooms.entry(room.clone()).or_default();
                         position = Some(entry.append(epoch, bytes.clone(), bounds.messages_max, bounds.bytes_max));
@@ -113,7 +120,14 @@ impl Broker for MemoryClient {
                 BrokerEvent::History { ticket, history: Some(history) }
             }
             BrokerRequest::Presence { ticket, node, lease, rooms, reads } => {
+                let names: Vec<_> = rooms.iter().filter(|_| reads).map(|update| update.room.clone()).collect();
                 let leases = rooms.into_iter().map(|update| state.presence(node, lease, update)).collect();
+                let read_at = task::now();
+                for room in names {
+                    if let Some((age, bytes)) = state.rooms.get(&room).and_then(MemoryRoom::last_kick) {
+                        state.push(self.number, BrokerEvent::Kick { ticket, room, age, read_at, bytes });
+                    }
+                }
                 BrokerEvent::Presence { ticket, leases: reads.then_some(leases) }
             }
         };
@@ -165,7 +179,7 @@ impl MemoryState {
             None => drop(leases.remove(&node)),
         }
         leases.retain(|_, (until, _)| *until > now);
-        let lease = |(node, (until, list)): (&NodeId, &(std::time::Instant, bytes::Bytes))| Lease {
+        let lease = |(node, (until, list)): (&NodeId, &(Instant, Bytes))| Lease {
             node: *node,
             left: *until - now,
             list: list.clone(),
@@ -184,7 +198,7 @@ impl MemoryState {
 }
 
 impl MemoryRoom {
-    fn append(&mut self, epoch: u64, bytes: bytes::Bytes, messages_max: usize, bytes_max: usize) -> Position {
+    fn append(&mut self, epoch: u64, bytes: Bytes, messages_max: usize, bytes_max: usize) -> Position {
         if self.offset == 0 {
             self.epoch = epoch;
         }
@@ -196,6 +210,13 @@ impl MemoryRoom {
             self.bytes -= oldest.bytes.len();
         }
         Position { epoch: self.epoch, offset: self.offset }
+    }
+
+    /// The last kick and its age, while the broker remembers it.
+    fn last_kick(&self) -> Option<(Duration, Bytes)> {
+        let (at, lease, bytes) = self.kick.as_ref()?;
+        let age = task::now().saturating_duration_since(*at);
+        (age < *lease).then(|| (age, bytes.clone()))
     }
 
     fn history(&self, from: Option<Position>) -> History {

@@ -15,6 +15,7 @@ use tidegate::tls::{Certificates, ClientConfig, Provider};
 use tidegate::{Address, ListenOptions, Listener, ServerHandle};
 
 use crate::config::{Listen, Place};
+use crate::dns_program::DnsProgram;
 use crate::to_https::to_https;
 
 /// The flags of a certificate that an authority issues.
@@ -43,8 +44,12 @@ pub(crate) struct AcmeOptions {
     /// https
     #[arg(long, value_name = "ADDRESS", requires = "acme")]
     acme_http: Option<Address>,
-    /// With --acme: how names are validated; may be repeated: each attempt has the next kind [default: tls-alpn-01, and
-    /// http-01 too with --acme-http]
+    /// With --acme: run PROGRAM for DNS-01, which wildcards need: `PROGRAM set NAME VALUE` adds a TXT record and ends once
+    /// the name servers have it, `PROGRAM remove NAME VALUE` removes it
+    #[arg(long, value_name = "PROGRAM", requires = "acme")]
+    acme_dns_exec: Option<PathBuf>,
+    /// With --acme: how names are validated; may be repeated: each attempt has the next kind [default: dns-01 with
+    /// --acme-dns-exec; otherwise tls-alpn-01, and http-01 too with --acme-http]
     #[arg(long, value_name = "KIND", value_enum, requires = "acme")]
     acme_challenge: Vec<KindName>,
 }
@@ -58,6 +63,9 @@ pub(crate) enum KindName {
     /// A request at port 80.
     #[value(name = "http-01")]
     Http01,
+    /// A TXT record.
+    #[value(name = "dns-01")]
+    Dns01,
 }
 
 /// One certificate, as a listener has it.
@@ -72,6 +80,8 @@ pub(crate) struct AcmeSettings {
     /// Where a server of its own answers HTTP-01.
     http: Option<Address>,
     pub(crate) kinds: Vec<KindName>,
+    /// The program that sets the records of DNS-01.
+    pub(crate) dns_exec: Option<PathBuf>,
     /// The port of redirects to https; `None` for the default one.
     https_port: Option<u16>,
 }
@@ -87,12 +97,16 @@ impl AcmeOptions {
     pub(crate) fn settings(&self, port: Option<u16>) -> Result<Option<AcmeSettings>, String> {
         let (Some(directory), Some(folder)) = (&self.acme_directory, &self.acme_folder) else { return Ok(None) };
         let kinds = match &self.acme_challenge[..] {
+            [] if self.acme_dns_exec.is_some() => vec![KindName::Dns01],
             [] if self.acme_http.is_some() => vec![KindName::TlsAlpn01, KindName::Http01],
             [] => vec![KindName::TlsAlpn01],
             some => some.to_vec(),
         };
         if kinds.contains(&KindName::Http01) && self.acme_http.is_none() {
             return Err("--acme-challenge http-01 needs --acme-http".into());
+        }
+        if kinds.contains(&KindName::Dns01) && self.acme_dns_exec.is_none() {
+            return Err("--acme-challenge dns-01 needs --acme-dns-exec".into());
         }
         Ok(Some(AcmeSettings {
             place: Place::FLAG,
@@ -103,6 +117,7 @@ impl AcmeOptions {
             contacts: self.acme_contact.clone(),
             http: self.acme_http.clone(),
             kinds,
+            dns_exec: self.acme_dns_exec.clone(),
             https_port: port.filter(|port| *port != HTTPS_PORT),
         }))
     }
@@ -160,7 +175,11 @@ fn builder(settings: &AcmeSettings, provider: &Provider, store: impl Store) -> R
     builder = builder.names(settings.names.clone()).challenges(settings.kinds.iter().map(|kind| match kind {
         KindName::TlsAlpn01 => ChallengeKind::TlsAlpn01,
         KindName::Http01 => ChallengeKind::Http01,
+        KindName::Dns01 => ChallengeKind::Dns01,
     }));
+    if let Some(program) = &settings.dns_exec {
+        builder = builder.dns(DnsProgram(program.clone()));
+    }
     Ok(settings.contacts.iter().fold(builder, |builder, contact| builder.contact(contact)))
 }
 

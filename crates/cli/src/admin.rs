@@ -9,6 +9,7 @@ use tidegate::admin::{Admin, AdminError, AdminHandle};
 use tidegate::metrics::HttpMetrics;
 
 use crate::log;
+use crate::telemetry;
 
 /// The flags of the administrative server.
 #[derive(Debug, Args)]
@@ -56,7 +57,7 @@ impl RunningAdmin {
     ) -> Result<(), Box<dyn Error>> {
         let Some(address) = &options.admin else { return Ok(()) };
         let mut admin = options.admin_host.iter().fold(admin, |admin, name| admin.host(name));
-        admin = admin.metrics(log::write_metrics);
+        admin = admin.metrics(log::write_metrics).metrics(telemetry::write_metrics);
         if let Some(metrics) = metrics {
             admin = admin.requests(metrics);
         }

@@ -9,6 +9,7 @@ use clap::Args;
 use crate::complain::complain;
 use crate::config::Config;
 use crate::gateway;
+use crate::server::ResolverName;
 
 /// The flags of `check-config`.
 #[derive(Debug, Args)]
@@ -25,6 +26,7 @@ pub(crate) struct CheckOptions {
 /// Reads the file as the server would, opens the folders of its routes and reads the certificates that it names. It
 /// listens nowhere and asks no upstream. Prints each mistake in a line, and returns whether there is none.
 pub(crate) fn run(options: &CheckOptions) -> Result<bool, Box<dyn Error>> {
+    ResolverName::Dns.set_as_default();
     let (config, mistakes) = Config::read(&options.file);
     let checked = match config {
         Some(config) if config.listen.is_empty() && !options.listen_by_flags => {

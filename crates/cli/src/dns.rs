@@ -1,19 +1,21 @@
 //! `tidegate dns`: a forwarder of DNS queries over UDP and TCP, with a cache.
 
 use std::error::Error;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
 use tidegate::admin::Admin;
 use tidegate::dns::server::{DnsServer, Forwarder, RateLimits, ServerLimits, ServerMetrics};
-use tidegate::dns::{CacheConfig, NameServer, ResolverConfig, SharedCache, StubResolver};
+use tidegate::dns::{CacheConfig, ResolverConfig, SharedCache, StubResolver};
 use tidegate::engine::RunningListener;
 use tidegate::metrics::Kind;
 use tidegate::{Admission, Backend, IpNet, ServerHandle, StartError};
 
 use crate::admin::{AdminOptions, RunningAdmin};
 use crate::admission::parse_network;
+use crate::dns_upstream::{self, DnsUpstream};
 use crate::log::{self, log_to_stderr};
 use crate::server::{CUT_SHORT_STATUS, CurrentServer, signals, supervise};
 
@@ -24,10 +26,14 @@ pub(crate) struct DnsOptions {
     /// that is free for both
     #[arg(long, value_name = "ADDRESS", required = true, value_parser = parse_listen)]
     listen: Vec<SocketAddr>,
-    /// Server to ask, may be repeated: IP, IP:PORT or [IPV6]:PORT, at port 53 by default. The fastest one that answers is
+    /// Server to ask, may be repeated: IP, IP:PORT or [IPV6]:PORT, at port 53 by default; tls://IP[:PORT][#NAME] for DNS over
+    /// TLS, at port 853 by default, whose certificate has NAME, or else the IP address. The fastest one that answers is
     /// asked first
-    #[arg(long, value_name = "ADDRESS", required = true, value_parser = parse_upstream)]
-    upstream: Vec<SocketAddr>,
+    #[arg(long, value_name = "ADDRESS", required = true)]
+    upstream: Vec<DnsUpstream>,
+    /// Certificates (PEM) that vouch for tls servers [default: those that the system trusts]
+    #[arg(long, value_name = "FILE")]
+    upstream_ca: Option<PathBuf>,
     /// Network whose clients get answers, may be repeated: an address or CIDR, as 10.0.0.0/8 or 2001:db8::/32. Others get
     /// REFUSED, and their connections are reset: a resolver that is open to the world amplifies attacks [default: this
     /// machine, private and link-local networks]
@@ -62,6 +68,10 @@ pub(crate) struct DnsOptions {
     /// I/O backend: epoll, uring or auto
     #[arg(long, value_name = "NAME", default_value = "auto")]
     backend: Backend,
+    /// Zero-downtime restart: take over the sockets of the running server that was started with the same PATH and
+    /// addresses, if any; that server drains and exits. Then offer our sockets at PATH to the next server
+    #[arg(long, value_name = "PATH")]
+    takeover: Option<PathBuf>,
     #[command(flatten)]
     admin: AdminOptions,
     /// Log only errors of the server itself, not errors of peers; the start-up lines are always printed
@@ -69,7 +79,7 @@ pub(crate) struct DnsOptions {
     quiet: bool,
 }
 
-/// Answers until SIGTERM or Ctrl-C, then drains. A second signal closes all connections. SIGUSR1 prints the counts.
+/// Answers until SIGTERM, Ctrl-C or a takeover by another server, then drains. A second signal closes all connections. SIGUSR1 prints the counts.
 pub(crate) fn run(options: &DnsOptions) -> Result<(), Box<dyn Error>> {
     log_to_stderr(options.quiet, false);
     // Registered before the server starts, so that no signal is missed once the start-up line is printed.
@@ -78,7 +88,10 @@ pub(crate) fn run(options: &DnsOptions) -> Result<(), Box<dyn Error>> {
     let cache = SharedCache::new(CacheConfig { memory_max: options.cache_memory, ..CacheConfig::default() });
     let server = options.start(&metrics, &cache)?;
     let admin = RunningAdmin::default();
-    admin.start(&options.admin, Admin::new(&server), None, |admin| show_counts(admin, metrics, cache))?;
+    let has_takeover = options.takeover.is_some();
+    admin.start(&options.admin, Admin::new(&server), None, |admin| {
+        show_counts(if has_takeover { admin.share_address() } else { admin }, metrics, cache)
+    })?;
     options.announce(&server);
     admin.announce();
     let is_cut_short = supervise(&CurrentServer::new(server), &admin, signals, || {})?;
@@ -89,13 +102,22 @@ pub(crate) fn run(options: &DnsOptions) -> Result<(), Box<dyn Error>> {
 }
 
 impl DnsOptions {
-    fn start(&self, metrics: &ServerMetrics, cache: &SharedCache) -> Result<ServerHandle, StartError> {
+    fn start(&self, metrics: &ServerMetrics, cache: &SharedCache) -> Result<ServerHandle, Box<dyn Error>> {
+        let is_secure = self.upstream.iter().any(DnsUpstream::is_secure);
+        let tls = if is_secure { Some(dns_upstream::tls(self.upstream_ca.as_deref())?) } else { None };
+        if let Some(tls) = &tls {
+            self.upstream.iter().try_for_each(|server| server.check(tls))?;
+        }
         let mut addresses = self.listen.iter().copied();
         let first = addresses.next().ok_or(StartError::NoListener)?;
         let server = addresses.fold(DnsServer::at(first), DnsServer::and_at);
-        let (loops, backend) = (self.loops, self.backend);
+        let (loops, backend, takeover) = (self.loops, self.backend, self.takeover.clone());
         let server = server.limits(self.limits()).access(self.access()).metrics(metrics).engine(|server| {
             let server = server.backend(backend).without_tokio_runtime();
+            let server = match takeover {
+                Some(path) => server.takeover(path),
+                None => server,
+            };
             match loops {
                 Some(loops) => server.loops(loops.into()),
                 None => server,
@@ -103,10 +125,10 @@ impl DnsOptions {
         });
         let (upstreams, cache, metrics) = (self.upstream.clone(), cache.clone(), metrics.clone());
         let config = self.resolver();
-        server.start(move |_loop| {
-            let servers = upstreams.iter().copied().map(NameServer::at).collect();
+        Ok(server.start(move |_loop| {
+            let servers = upstreams.iter().map(|server| server.server(tls.as_ref())).collect();
             Forwarder::new(StubResolver::new(servers, config, cache.clone()), &metrics)
-        })
+        })?)
     }
 
     fn limits(&self) -> ServerLimits {
@@ -188,18 +210,6 @@ fn parse_listen(text: &str) -> Result<SocketAddr, String> {
     address.ok_or_else(|| "not IP:PORT, [IPV6]:PORT or localhost:PORT".into())
 }
 
-fn parse_upstream(text: &str) -> Result<SocketAddr, String> {
-    let address = text.parse::<SocketAddr>().ok();
-    let host = || text.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>().ok();
-    address
-        .or_else(|| host().map(|host| SocketAddr::new(host, PORT)))
-        .filter(|address| address.port() != 0 && !address.ip().is_unspecified())
-        .ok_or_else(|| "not IP, IP:PORT or [IPV6]:PORT: a name would need another server to be looked up".into())
-}
-
-/// The port of DNS servers.
-const PORT: u16 = 53;
-
 /// This machine, private and link-local networks.
 const NEAR: [&str; 9] = [
     "127.0.0.0/8",
@@ -234,22 +244,6 @@ mod tests {
         assert_eq!(limits_of(&[]), (4_096, 1_024, 4_096));
         assert_eq!(limits_of(&["--max-queries", "100"]), (100, 1_024, 4_096));
         assert_eq!(limits_of(&["--max-queries", "40000"]), (40_000, 10_000, 40_000));
-    }
-
-    #[test]
-    fn an_upstream_is_an_address_with_a_port_or_without_one() {
-        for (text, expected) in [
-            ("192.0.2.53", "192.0.2.53:53"),
-            ("192.0.2.53:5353", "192.0.2.53:5353"),
-            ("2001:db8::53", "[2001:db8::53]:53"),
-            ("[2001:db8::53]", "[2001:db8::53]:53"),
-            ("[2001:db8::53]:5353", "[2001:db8::53]:5353"),
-        ] {
-            assert_eq!(parse_upstream(text).map(|address| address.to_string()).as_deref(), Ok(expected));
-        }
-        for text in ["", "dns.example", "192.0.2.53:", "192.0.2.53:0", "192.0.2.53:x", "0.0.0.0", "[::]:53"] {
-            assert!(parse_upstream(text).is_err(), "{text}");
-        }
     }
 
     #[test]

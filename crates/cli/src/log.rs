@@ -9,9 +9,13 @@ use std::time::{Duration, Instant};
 
 use tidegate::http::LineLog;
 use tidegate::metrics::{Kind, MetricsText};
-use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::Layer as _;
+use tracing_subscriber::filter::{FilterFn, LevelFilter};
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::access_log;
+use crate::telemetry::{self, SpanLayer, is_request_span};
 
 /// Logs to standard error from now on: lines of `tracing`, panics, and lines of [`complain`](crate::complain::complain).
 pub(crate) fn log_to_stderr(is_quiet: bool, has_bytes: bool) {
@@ -27,6 +31,23 @@ pub(crate) fn log_to_stderr(is_quiet: bool, has_bytes: bool) {
         .with_ansi(false)
         .log_internal_errors(false);
     log.with_writer(|| EscapedLines(standard_error().clone())).init();
+    panic::set_hook(Box::new(log_panic));
+}
+
+/// The same for a program whose requests may have spans: those go to a collector, and the log has none of them.
+pub(crate) fn log_to_stderr_without_spans(is_quiet: bool) {
+    let level = if is_quiet { LevelFilter::ERROR } else { LevelFilter::INFO };
+    let log = tracing_subscriber::fmt::layer()
+        .with_target(false)
+        .with_ansi(false)
+        .log_internal_errors(false)
+        .with_writer(|| EscapedLines(standard_error().clone()));
+    let is_logged = FilterFn::new(move |metadata| *metadata.level() <= level && !is_request_span(metadata));
+    let collected = FilterFn::new(is_request_span).with_max_level_hint(LevelFilter::INFO);
+    tracing_subscriber::registry()
+        .with(log.with_filter(is_logged.with_max_level_hint(level)))
+        .with(SpanLayer.with_filter(collected))
+        .init();
     panic::set_hook(Box::new(log_panic));
 }
 
@@ -70,6 +91,7 @@ pub(crate) fn flush() {
 
 /// Ends the process with its last lines written.
 pub(crate) fn exit(status: i32) -> ! {
+    telemetry::flush();
     flush();
     std::process::exit(status)
 }

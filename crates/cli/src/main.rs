@@ -20,6 +20,7 @@
 //! | `gateway/` | `tidegate run`: from a configuration to a server, and to another configuration |
 //! | `proxy.rs` | `tidegate proxy`: its flags as a configuration |
 //! | `dns.rs` | `tidegate dns` |
+//! | `dns_upstream.rs` | the servers that it asks |
 //! | `admin.rs` | `--admin` of all of them, while it runs |
 //! | `check_config.rs` | `tidegate check-config` |
 //! | `complain.rs` | lines on standard error, outside of the log |
@@ -29,11 +30,13 @@
 //! | `manual.rs` | `tidegate completions`, `tidegate man` |
 //! | `tls.rs` | its TLS flags |
 //! | `acme.rs` | certificates that an authority issues: flags, and the server that answers HTTP-01 |
+//! | `dns_program.rs` | `--acme-dns-exec`: the program that sets the records of DNS-01 |
 //! | `to_https.rs` | the redirect of a request to https |
 //! | `admission.rs` | its flags that decide which peers may connect |
 //! | `limits.rs` | its flags for deadlines and rates |
 //! | `sites.rs` | `tidegate serve --root`: its flags as a configuration |
 //! | `access_log.rs` | `AccessLogFormat`; the flags of the access log's destination |
+//! | `telemetry/` | `--otlp`: spans of requests for a collector of OpenTelemetry: chosen, collected, queued, encoded, exported |
 //! | `findings.rs` | lines behind the start-up lines: protocols, names of certificates, settings that differ from the defaults |
 //! | `counts.rs` | its counters, printed on SIGUSR1 |
 //! | `experiment/` | `tidegate experiment`: builds with each queue (`programs.rs`), server (`server.rs`), load (`load.rs`), the cost of the queue alone (`probe.rs`), report (`report.rs`), ending all processes (`child.rs`) |
@@ -49,6 +52,8 @@ mod complain;
 mod config;
 mod counts;
 mod dns;
+mod dns_program;
+mod dns_upstream;
 #[cfg(feature = "experiment")]
 mod experiment;
 mod findings;
@@ -61,6 +66,7 @@ mod proxy;
 mod serve;
 mod server;
 mod sites;
+mod telemetry;
 mod tls;
 mod to_https;
 mod top;
@@ -147,6 +153,7 @@ fn main() -> ExitCode {
             ExitCode::from(USAGE)
         }
     };
+    telemetry::flush();
     log::flush();
     code
 }

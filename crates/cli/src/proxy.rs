@@ -17,7 +17,7 @@ pub(crate) struct ProxyOptions {
     #[command(flatten)]
     server: ServerOptions,
     /// Server to pass requests on to, may be repeated: http://HOST:PORT, https://HOST:PORT, h2c://HOST:PORT,
-    /// https+h3://HOST:PORT (HTTP/3), unix:PATH or unix+h2c:PATH. Each address of a name is used
+    /// https+h3://HOST:PORT (HTTP/3), unix:PATH, unix+h2c:PATH, or srv://SERVICE for the SRV records of a name. Each address of a name is used
     #[arg(long, value_name = "URL", required_unless_present = "config", conflicts_with = "config")]
     upstream: Vec<UpstreamUrl>,
     /// With --upstream: which of them gets a request

@@ -47,7 +47,11 @@ pub(crate) fn run(options: ServeOptions) -> Result<(), Box<dyn Error>> {
         return gateway::run(source, options.server.process);
     }
     let process = &options.server.process;
+    if process.telemetry.settings()?.is_some() {
+        return Err("--otlp needs --root or --config: requests of the demonstration have no spans".into());
+    }
     log_to_stderr(process.quiet, options.log_bytes);
+    process.set_resolver();
     // Before this process opens descriptors of its own.
     let inherited = Server::from_environment()?;
     // Registered before the server starts, so that no signal is missed once the start-up line is printed.
@@ -112,7 +116,7 @@ fn start(
         strict_targets: process.strict_targets,
         proxy: options.server.has_proxy_protocol().then(|| options.server.proxy_policy()),
         tls: tls.map(|tls| tls.config.clone()),
-        http3: http3(options, tls)?,
+        http3: http3(options, tls)?.map(|listener| (listener, process.limits())),
         byte_logs,
         metrics: metrics.cloned(),
         chat,

@@ -7,10 +7,11 @@ use std::sync::mpsc::{self, SyncSender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
-use tidegate::engine::{RunningListener, WatchdogFeeder};
+use tidegate::dns::HostResolver;
+use tidegate::engine::{RunningListener, WatchdogFeeder, set_default_resolver};
 use tidegate::proxy_protocol::{Networks, Policy};
 use tidegate::{
     Address, Admission, Backend, Limits, ListenOptions, Listener, LoadBalancing, Server, ServerHandle, ServiceManager,
@@ -25,6 +26,7 @@ use crate::config::{HeaderMode, Listen, Located};
 use crate::counts;
 use crate::limits::LimitOptions;
 use crate::log;
+use crate::telemetry::TelemetryOptions;
 use crate::tls::{Tls, TlsOptions};
 
 /// The flags of a server that has one kind of listener.
@@ -73,6 +75,11 @@ pub(crate) struct ProcessOptions {
     admission: AdmissionOptions,
     #[command(flatten)]
     limits: LimitOptions,
+    /// Resolver of the names of upstreams, of authorities and of other servers: dns asks the servers of /etc/resolv.conf
+    /// on the event loops, with /etc/hosts and the TTLs of the answers; system is that of the C library, with
+    /// /etc/nsswitch.conf, on threads
+    #[arg(long, value_name = "NAME", value_enum, default_value = "dns")]
+    resolver: ResolverName,
     /// Refuse request targets with bytes that no URI has (RFC 3986), such as | and raw UTF-8, and with a % without two
     /// hexadecimal digits; browsers send such targets
     #[arg(long)]
@@ -111,13 +118,39 @@ pub(crate) struct ProcessOptions {
     #[command(flatten)]
     pub(crate) access_log: AccessLogOptions,
     #[command(flatten)]
+    pub(crate) telemetry: TelemetryOptions,
+    #[command(flatten)]
     pub(crate) admin: AdminOptions,
     /// Log only errors of the server itself, not errors of peers; the start-up line is always printed
     #[arg(long)]
     pub(crate) quiet: bool,
 }
 
+/// Resolves names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ResolverName {
+    /// The resolver of this program.
+    Dns,
+    /// That of the system.
+    System,
+}
+
+impl ResolverName {
+    /// Makes it the resolver of the process.
+    pub(crate) fn set_as_default(self) {
+        match self {
+            Self::Dns => HostResolver::of_system().set_as_default(),
+            Self::System => set_default_resolver(None),
+        }
+    }
+}
+
 impl ProcessOptions {
+    /// Makes the resolver of the flags that of the process, before any name is resolved.
+    pub(crate) fn set_resolver(&self) {
+        self.resolver.set_as_default();
+    }
+
     /// The limits of connections.
     pub(crate) fn limits(&self) -> Limits {
         let mut limits = Limits::default();

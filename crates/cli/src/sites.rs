@@ -98,6 +98,7 @@ impl SitesOptions {
         }
         let slashes = SlashRule::Keep;
         Ok(Config {
+            telemetry: None,
             request_ids: None,
             access_log: self.access_log.clone(),
             slashes,

@@ -149,6 +149,12 @@ pub trait Filter: 'static {
         None
     }
 
+    /// The urgency that the peer has asked for, from 0, the first, to 7, the last (RFC 9218 §4.1). For a filter on a stream of
+    /// a [`StreamEndpoint`](crate::StreamEndpoint).
+    fn urgency(&self) -> Option<u8> {
+        None
+    }
+
     /// The time of the next call of [`handle_timeout`](Filter::handle_timeout), if any.
     fn poll_timeout(&self) -> Option<Instant> {
         None

@@ -62,7 +62,8 @@ pub use output::{Output, Time};
 pub use over::{Over, OverError};
 pub use pipeline::{Broadcast, Pipeline, Stages};
 pub use stream_endpoint::{
-    Direction, Handshake, ReadEnd, SessionEvent, SessionNumber, StreamEndpoint, StreamNumber, WriteRefused,
+    Direction, Handshake, ReadEnd, SessionCounts, SessionEvent, SessionNumber, StreamEndpoint, StreamNumber,
+    WriteRefused,
 };
 pub use tidegate_buffer::{
     Charge, Datagram, DatagramError, DatagramErrorReason, Ecn, FileRegion, Input, LocalAddress, Outbound, Payload,

@@ -239,6 +239,10 @@ impl<F: Filter, C: Pipeline> Stages for Over<F, C> {
         }
     }
 
+    fn urgency(&self) -> Option<u8> {
+        self.filter.urgency().or_else(|| self.codec.urgency())
+    }
+
     fn receive_hint(&self) -> Option<ReceiveHint> {
         self.filter.receive_hint()
     }

@@ -83,6 +83,11 @@ pub trait Stages: sealed::Sealed + 'static {
     /// As [`Codec::decode`].
     fn handle_timeout(&mut self, reply: &mut Output<'_>) -> Result<(), Self::Error>;
 
+    /// The urgency that the peer has asked for, as [`Filter::urgency`](crate::Filter::urgency).
+    fn urgency(&self) -> Option<u8> {
+        None
+    }
+
     /// As [`Filter::receive_hint`](crate::Filter::receive_hint), of the lowest filter; as [`Codec::receive_hint`], of a
     /// codec alone.
     fn receive_hint(&self) -> Option<ReceiveHint> {

@@ -70,6 +70,13 @@ pub enum SessionEvent {
         /// The peer wants no more, and no error has happened: bytes of the peer are still of use.
         is_unneeded: bool,
     },
+    /// The peer has asked for another urgency of a stream, which counts more than that in its bytes.
+    Prioritized {
+        /// The stream.
+        stream: StreamNumber,
+        /// Its urgency from now on, from 0, the first, to 7, the last.
+        urgency: u8,
+    },
     /// A session is over, and all of its streams.
     Ended {
         /// The session.
@@ -77,6 +84,95 @@ pub enum SessionEvent {
         /// The reason.
         reason: Box<dyn Error>,
     },
+}
+
+/// Numbers of an endpoint's sessions.
+///
+/// ```
+/// use tidegate::codec::SessionCounts;
+///
+/// let (mut all, mut of_one) = (SessionCounts::default(), SessionCounts::default());
+/// let before = of_one;
+/// (of_one.connections, of_one.handshakes) = (3, 5);
+/// all.add_change(&before, &of_one);
+/// assert_eq!(all, of_one);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct SessionCounts {
+    /// Connections now, with those in their handshake.
+    pub connections: u64,
+    /// Connections that were accepted or begun.
+    pub begun: u64,
+    /// Handshakes that were completed.
+    pub handshakes: u64,
+    /// Handshakes that failed, or took too long.
+    pub handshakes_failed: u64,
+    /// Clients that had to prove their address first: of QUIC, Retry packets that were sent (RFC 9000 §8.1.2).
+    pub retries: u64,
+    /// Clients that were refused, because of the number of connections or by the application.
+    pub refused: u64,
+    /// First packets that were dropped, because of the number of handshakes or by the application.
+    pub ignored: u64,
+    /// Packets that were lost, of connections that are over.
+    pub packets_lost: u64,
+    /// Addresses of peers that have changed.
+    pub migrations: u64,
+    /// Connections that were idle for too long.
+    pub idle_timeouts: u64,
+}
+
+impl SessionCounts {
+    /// How many numbers there are.
+    pub const NUMBERS: usize = 10;
+
+    /// The numbers, in the order of the fields.
+    #[must_use]
+    pub const fn numbers(&self) -> [u64; Self::NUMBERS] {
+        let Self { connections, begun, handshakes, handshakes_failed, retries, .. } = *self;
+        let Self { refused, ignored, packets_lost, migrations, idle_timeouts, .. } = *self;
+        [
+            connections,
+            begun,
+            handshakes,
+            handshakes_failed,
+            retries,
+            refused,
+            ignored,
+            packets_lost,
+            migrations,
+            idle_timeouts,
+        ]
+    }
+
+    /// The counts with these [numbers](Self::numbers).
+    #[must_use]
+    pub const fn from_numbers(numbers: [u64; Self::NUMBERS]) -> Self {
+        let [connections, begun, handshakes, handshakes_failed, retries, ..] = numbers;
+        let [.., refused, ignored, packets_lost, migrations, idle_timeouts] = numbers;
+        Self {
+            connections,
+            begun,
+            handshakes,
+            handshakes_failed,
+            retries,
+            refused,
+            ignored,
+            packets_lost,
+            migrations,
+            idle_timeouts,
+        }
+    }
+
+    /// Adds the differences between `before` and `now`.
+    pub fn add_change(&mut self, before: &Self, now: &Self) {
+        let mut numbers = self.numbers();
+        for ((number, before), now) in numbers.iter_mut().zip(before.numbers()).zip(now.numbers()) {
+            // The number of connections falls as well.
+            *number = number.wrapping_add(now.wrapping_sub(before));
+        }
+        *self = Self::from_numbers(numbers);
+    }
 }
 
 /// The outcome of a session's handshake.
@@ -159,6 +255,16 @@ pub trait StreamEndpoint: Endpoint {
     /// The outcome of a session's handshake.
     fn handshake(&self, _session: SessionNumber) -> Option<Handshake> {
         None
+    }
+
+    /// Its counts so far.
+    fn counts(&self) -> SessionCounts {
+        SessionCounts::default()
+    }
+
+    /// The names of the protocols of its sessions, the uppermost first, for lists of connections.
+    fn session_protocols(&self) -> &'static [&'static str] {
+        &[]
     }
 
     /// Streams of a lower number are sent first; 3 unless set, as in RFC 9218 §4.1.

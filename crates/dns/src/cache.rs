@@ -227,6 +227,11 @@ impl Cache {
     /// Stores that the servers failed for a name and a type. An answer that is stale stays instead, and is due again
     /// after [`failure_ttl_min`](CacheConfig::failure_ttl_min) only in so far as the caller looks it up.
     pub fn insert_failure(&mut self, name: &Name, record_type: RecordType, now: Instant) {
+        self.insert_failure_of(name, record_type, u8::MAX, now);
+    }
+
+    /// A failure that counts as at most so many in a row.
+    fn insert_failure_of(&mut self, name: &Name, record_type: RecordType, failures_max: u8, now: Instant) {
         let key = key(name, record_type);
         let mut failures = 1;
         if let Some(entry) = self.find(&key).and_then(|place| self.entries[place as usize].as_mut()) {
@@ -234,12 +239,18 @@ impl Cache {
                 entry.is_refreshing = false;
                 return;
             }
-            failures = entry.failures.saturating_add(1);
+            failures = entry.failures.saturating_add(1).min(failures_max);
         }
         let doubled = self.config.failure_ttl_min.saturating_mul(1 << u32::from(failures - 1).min(16));
         let lifetime = doubled.min(self.config.failure_ttl_max);
         let kind = Kind { response_code: ResponseCode::SERVFAIL, is_negative: false, failures };
         self.store(key, Vec::new(), lifetime, kind, now);
+    }
+
+    /// Stores that no server could be reached, for [`failure_ttl_min`](CacheConfig::failure_ttl_min) each time: the servers of a
+    /// network that was away answer as soon as it is back. An answer that is stale stays instead.
+    pub fn insert_unreachable(&mut self, name: &Name, record_type: RecordType, now: Instant) {
+        self.insert_failure_of(name, record_type, 1, now);
     }
 
     /// Removes all entries.

@@ -35,6 +35,8 @@ pub struct ResolvConf {
     pub use_tcp: bool,
     /// Whether queries have an OPT record; the option `edns0` is on here by default.
     pub edns: bool,
+    /// Whether no IPv6 address is looked up; those of the hosts file hold.
+    pub no_aaaa: bool,
     /// Lines and options that were ignored because they are malformed or beyond a limit.
     pub ignored: usize,
 }
@@ -66,6 +68,7 @@ impl Default for ResolvConf {
             rotate: false,
             use_tcp: false,
             edns: true,
+            no_aaaa: false,
             ignored: 0,
         }
     }
@@ -134,12 +137,10 @@ impl ResolvConf {
             },
             ("rotate", "") => self.rotate = true,
             ("use-vc", "") => self.use_tcp = true,
+            ("no-aaaa", "") => self.no_aaaa = true,
             ("edns0", "") => self.edns = true,
             // Options of other systems, whose effects a resolver of this kind does not have.
-            (
-                "single-request" | "single-request-reopen" | "trust-ad" | "no-aaaa" | "no-reload" | "inet6" | "debug",
-                "",
-            ) => {}
+            ("single-request" | "single-request-reopen" | "trust-ad" | "no-reload" | "inet6" | "debug", "") => {}
             _ => self.ignored += 1,
         }
     }

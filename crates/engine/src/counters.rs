@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::time::Duration;
 
 use tidegate_buffer::Ledger;
+use tidegate_codec::SessionCounts;
 
 use crate::activity::Activity;
 use crate::admission::Refusal;
@@ -79,10 +80,14 @@ pub struct Counts {
     pub datagrams_overflowed: u64,
     /// Datagrams that the kernel refused, or for which a device had no room.
     pub datagrams_lost: u64,
+    /// Datagrams that came to this loop and were for another one: [`Steering`](tidegate_sys::Steering).
+    pub datagrams_forwarded: u64,
     /// Reports that a datagram was not delivered or not sent.
     pub datagram_errors: u64,
     /// Protocols of datagram sockets that panicked.
     pub endpoints_panicked: u64,
+    /// Of datagram sockets whose sessions carry streams: QUIC.
+    pub sessions: SessionCounts,
     /// Connections that were closed in good order.
     pub closed_done: u64,
     /// Connections that the application reset.
@@ -186,8 +191,10 @@ pub(crate) struct Counters {
     pub(crate) datagrams_dropped: u64,
     pub(crate) datagrams_overflowed: u64,
     pub(crate) datagrams_lost: u64,
+    pub(crate) datagrams_forwarded: u64,
     pub(crate) datagram_errors: u64,
     pub(crate) endpoints_panicked: u64,
+    pub(crate) sessions: SessionCounts,
     closed: [u64; CAUSES],
 }
 
@@ -217,6 +224,7 @@ pub(crate) struct PublishedCounters {
     connections: AtomicU64,
     numbers: [AtomicU64; NUMBERS],
     datagram_numbers: [AtomicU64; DATAGRAM_NUMBERS],
+    session_numbers: [AtomicU64; SessionCounts::NUMBERS],
     closed: [AtomicU64; CAUSES],
     /// No copy: the loop counts a turn here, in one place of many.
     turn_times: [AtomicU64; TURN_BUCKETS],
@@ -279,10 +287,14 @@ impl PublishedCounters {
             counters.datagrams_dropped,
             counters.datagrams_overflowed,
             counters.datagrams_lost,
+            counters.datagrams_forwarded,
             counters.datagram_errors,
             counters.endpoints_panicked,
         ];
         for (shown, number) in self.datagram_numbers.iter().zip(numbers) {
+            shown.store(number, Relaxed);
+        }
+        for (shown, number) in self.session_numbers.iter().zip(counters.sessions.numbers()) {
             shown.store(number, Relaxed);
         }
     }
@@ -369,6 +381,7 @@ impl PublishedCounters {
             datagrams_dropped,
             datagrams_overflowed,
             datagrams_lost,
+            datagrams_forwarded,
             datagram_errors,
             endpoints_panicked,
         ] = self.datagram_numbers.each_ref().map(|number| number.load(Relaxed));
@@ -379,8 +392,10 @@ impl PublishedCounters {
             datagrams_dropped,
             datagrams_overflowed,
             datagrams_lost,
+            datagrams_forwarded,
             datagram_errors,
             endpoints_panicked,
+            sessions: SessionCounts::from_numbers(self.session_numbers.each_ref().map(|number| number.load(Relaxed))),
             ..self.read_closed()
         }
     }
@@ -415,7 +430,7 @@ fn nanos(time: Duration) -> u64 {
 }
 
 const NUMBERS: usize = 17;
-const DATAGRAM_NUMBERS: usize = 8;
+const DATAGRAM_NUMBERS: usize = 9;
 
 /// The connections of one listener, on all loops.
 #[derive(Debug, Default)]

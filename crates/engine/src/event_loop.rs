@@ -25,6 +25,7 @@ use tidegate_sys::{Class, Completion, Driver, Token};
 use crate::admission::AdmissionControl;
 use crate::backend::Backend;
 use crate::counters::{Counts, ListenerCounts, PublishedCounters};
+use crate::endpoint::SteeredPlace;
 use crate::group::{Delivery, DeliveryBudget, GroupMessage};
 use crate::limits::{
     ACCEPT_TIME, EXHAUSTED_PAUSE, HEAVY_BYTES_PER_TURN_MAX, HEAVY_TIME, LIGHT_TIME, MEASURED_AFTER_SLOW_TURN,
@@ -39,6 +40,7 @@ use crate::memory_guard::MemoryGuard;
 use crate::phase::Phase;
 use crate::slot_entry::SlotEvent;
 use crate::start_error::StartError;
+use crate::successor::Successor;
 use crate::task::{self, BlockOnWaker, Task};
 use crate::tokio_runtime::TokioRuntime;
 use crate::unwind::catch_and_log;
@@ -103,6 +105,8 @@ pub struct EventLoop {
     listener: (Option<LoopHandle>, Option<Arc<ListenerCounts>>),
     /// The caps of listeners that are added now.
     admission: Option<Arc<AdmissionControl>>,
+    /// Of the endpoint that is added next: its place among loops that forward datagrams, and the server that may get its socket.
+    endpoint: (Option<SteeredPlace>, Option<Successor>),
     /// The runtime that the thread is in while this loop runs.
     tokio_runtime: TokioRuntime,
 }
@@ -130,6 +134,7 @@ impl EventLoop {
             waits_failed: 0,
             listener: (None, None),
             admission: None,
+            endpoint: (None, None),
             tokio_runtime: TokioRuntime::none(),
         }
     }

@@ -110,9 +110,34 @@ pub(crate) struct Description {
     pub(crate) outbound_bytes: u64,
 }
 
+/// A description of an endpoint's session.
+pub(crate) struct SessionInfo {
+    pub(crate) id: u64,
+    pub(crate) age: Duration,
+    pub(crate) about: Description,
+}
+
+/// The number by which an operator knows a session of an endpoint: that of no connection with a slot of its own.
+/// `number` is its number in the endpoint, of which the upper half is not used again, and `link` the one on its loop.
+pub(crate) const fn session_id(number: u64, link: u32) -> u64 {
+    SESSION_BIT | number >> 32 << 32 | link as u64
+}
+
+/// Whether a number is that of a session.
+pub(crate) const fn is_session_id(id: u64) -> bool {
+    id & SESSION_BIT != 0
+}
+
+/// No slot is used so often that the generation of its connection has this bit.
+const SESSION_BIT: u64 = 1 << 63;
+
 /// Where the next page of a loop's connections begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct ConnectionCursor(pub(crate) u32);
+pub struct ConnectionCursor {
+    pub(crate) slot: u32,
+    /// The slots are done, and sessions of endpoints among them follow, from this number on.
+    pub(crate) session: Option<u32>,
+}
 
 /// Some connections of a loop.
 #[derive(Debug, Clone, Default)]

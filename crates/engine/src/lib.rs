@@ -34,7 +34,7 @@
 //! | `load_balancing.rs` | which loop serves a connection, and the handover |
 //! | `task/` | tasks: futures that live on one loop (`table.rs`), those that a handler waits for (`handler_task.rs`), turns for long work (`long_work.rs`, `long_work_queue.rs`), the count of those that serve (`serving.rs`), timers (`time.rs`), waiting for a drain (`draining.rs`, `drain_waiters.rs`), blocking work (`blocking.rs`) |
 //! | `group/` | `Group`: one message to many connections on any loop; its members on one loop (`local_members.rs`), and the delivery to them (`delivery.rs`); `Room`, a group with presence and history (`room.rs`, `room_state.rs`); rooms by name (`rooms.rs`); users (`users.rs`); members that are no connections (`subscriber.rs`); rooms for an operator (`summary.rs`); the seam to a broker that processes share (`backplane.rs`, `shared_room.rs`) |
-//! | `client/` | `Client`: several addresses in turn (`connect.rs`); names to addresses (`resolve.rs`); why there is no connection (`connect_error.rs`) |
+//! | `client/` | `Client`: several addresses in turn (`connect.rs`); names to addresses (`resolver.rs`, by the system `resolve.rs`); why there is no connection (`connect_error.rs`) |
 //! | `server/` | `Server`: the listeners of each loop; addresses with their applications (`listener.rs`); accepting (`acceptor.rs`); from a socket to its application (`make.rs`); threads and drain (`handle.rs`); listeners from one process to the next (`takeover.rs`); the socket at which a successor finds its predecessor (`control_socket.rs`); noticing a hanging loop (`watchdog.rs`); signals (`supervisor.rs`); systemd and its like (`service_manager.rs`, `watchdog_feeder.rs`); listing and closing connections (`connections.rs`); its end as a future (`ended.rs`) |
 //! | `tokio_runtime/` | `TokioRuntime`: the tokio runtime in which loops run (`tokio.rs`); its place without the feature (`none.rs`) |
 //! | `with_tokio_runtime.rs` | servers and loops with a `TokioRuntime` |
@@ -45,6 +45,7 @@
 //! | `session/` | requests of streams to their session (`mod.rs`); its application (`application.rs`); how streams are made (`make.rs`); connections that become sessions (`streams.rs`); `Session` (`handle.rs`) |
 //! | `backend.rs` | epoll or io_uring |
 //! | `backoff.rs` | `Backoff`: delays before a client connects again |
+//! | `successor.rs` | whether another server has the sockets of this one |
 //! | `start_error.rs` | `StartError`: why a server or a loop did not start |
 //! | `event_loop.rs` | one turn of a loop; the listeners and sockets that it is given: `event_loop/sockets.rs` |
 //! | `phase.rs` | `Phase`: the time limit of one part of a turn |
@@ -108,6 +109,7 @@ mod slot_entry;
 mod slot_table;
 mod slots;
 mod start_error;
+mod successor;
 mod sync;
 pub mod task;
 #[cfg_attr(not(feature = "tokio"), path = "tokio_runtime/none.rs")]
@@ -123,7 +125,10 @@ pub use backend::{Backend, UnknownBackend};
 pub use backoff::Backoff;
 pub use channel::{Channel, ChannelError, Close, Flushed, ReadHalf, Ready, Recv, Within, WriteHalf};
 pub use charges::{Account, ConnectionCharge};
-pub use client::{Client, Connect, ConnectError, ConnectWith, OpenSession, resolve};
+pub use client::{
+    Client, Connect, ConnectError, ConnectWith, DefaultResolver, NameResolver, OpenSession, Resolve, ResolvedServer,
+    ResolvedServers, Resolving, ResolvingServers, SystemResolver, set_default_resolver,
+};
 pub use close_reason::CloseReason;
 pub use connection::Switch;
 pub use context::{Context, SendError};

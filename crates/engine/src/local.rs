@@ -6,6 +6,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use tidegate_sys::Token;
@@ -30,13 +31,17 @@ pub(crate) struct Local {
     pub(crate) activity: Activity,
     /// The tasks that wait until the loop drains.
     pub(crate) drain_waiters: DrainWaiters,
+    /// No other loop of the process has it.
+    pub(crate) number: u64,
 }
 
 impl Local {
     pub(crate) fn new(core: Core, activity: Activity) -> Rc<Self> {
         let (tasks, charges, now) = (core.tasks.clone(), core.charges.clone(), core.time.now());
         let drain_waiters = DrainWaiters::default();
-        Rc::new(Self { core: RefCell::new(core), tasks, charges, now: Cell::new(now), activity, drain_waiters })
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        Rc::new(Self { core: RefCell::new(core), tasks, charges, now: Cell::new(now), activity, drain_waiters, number })
     }
 
     /// The loop that runs on this thread now, if one does.

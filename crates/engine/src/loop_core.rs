@@ -30,6 +30,7 @@ use crate::close_reason::CloseReason;
 use crate::connection::Settings;
 use crate::counters::Counters;
 use crate::group::{Delivery, DeliveryOutcome, GroupShared, Groups};
+use crate::inspection::is_session_id;
 use crate::limits::Limits;
 use crate::log::Log;
 use crate::mailbox::Mailbox;
@@ -38,7 +39,7 @@ use crate::remote::{Remote, RemoteTargets};
 use crate::session::{Sessions, StreamId, StreamRequestKind};
 use crate::shaping::ShapingStates;
 use crate::slot_entry::{Disposition, ProtocolSwitch, SlotEntry, SlotEvent, SocketState};
-use crate::slots::Slots;
+use crate::slots::{Slots, connection_id};
 use crate::task::Tasks;
 use crate::unwind::{catch_and_log, discard};
 use crate::wheel::{DeadlineTick, Wheel};
@@ -493,6 +494,9 @@ impl Core {
 
     /// Resets a connection that an operator wants to end. Other entries stay. Returns whether it was one.
     pub(crate) fn close_by_operator(&mut self, token: Token) -> bool {
+        if is_session_id(connection_id(token)) {
+            return self.close_session_by_operator(connection_id(token));
+        }
         let Some(entry) = self.slots.take(token) else { return false };
         let is_connection = entry.describe(self).is_some();
         if is_connection {
@@ -501,6 +505,18 @@ impl Core {
             self.slots.put(token, entry);
         }
         is_connection
+    }
+
+    /// Ends a session of an endpoint. Returns whether there was one.
+    fn close_session_by_operator(&mut self, id: u64) -> bool {
+        let slots = self.slots.iter_between(0, self.slots.end());
+        let endpoints: Vec<Token> = slots.filter(|(_, entry)| entry.has_sessions()).map(|(token, _)| token).collect();
+        endpoints.into_iter().any(|token| {
+            let Some(mut entry) = self.slots.take(token) else { return false };
+            let was_there = entry.close_session(self, token, id);
+            self.slots.put(token, entry);
+            was_there
+        })
     }
 
     fn on_last_completion(&mut self, token: Token, closing: Box<dyn SlotEntry>) {

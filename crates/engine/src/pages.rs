@@ -77,6 +77,13 @@ impl<T: Default> Pages<T> {
         self.place(token).map(|place| &mut place.value)
     }
 
+    /// The same, to look at.
+    pub(crate) fn get(&self, token: Token) -> Option<&T> {
+        let page = self.pages.get(token.slot as usize / PAGE_PLACES)?.as_ref()?;
+        let place = &page.places[token.slot as usize % PAGE_PLACES];
+        (token.generation != 0 && place.generation == token.generation).then_some(&place.value)
+    }
+
     /// The value at a place, of any generation.
     #[inline]
     pub(crate) fn at(&mut self, slot: u32) -> Option<&mut T> {

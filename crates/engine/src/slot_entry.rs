@@ -5,6 +5,7 @@
 
 use std::any::Any;
 use std::io;
+use std::ops::Range;
 use std::rc::Rc;
 
 use tidegate_buffer::{Datagram, DatagramError, Outbound, Slice};
@@ -12,7 +13,7 @@ use tidegate_sys::{Accepted, Token};
 
 use crate::close_reason::CloseReason;
 use crate::group::{Delivery, DeliveryOutcome};
-use crate::inspection::Description;
+use crate::inspection::{Description, SessionInfo};
 use crate::loop_core::Core;
 use crate::session::StreamId;
 
@@ -46,6 +47,24 @@ pub(crate) trait SlotEntry {
         None
     }
 
+    /// Of a stream: its description, of which an operator sees the sums of its session.
+    fn describe_stream(&self, _core: &Core) -> Option<Description> {
+        None
+    }
+
+    /// Whether it is an endpoint with sessions.
+    fn has_sessions(&self) -> bool {
+        false
+    }
+
+    /// Of an endpoint: describes those of its sessions that have these numbers among the sessions of the loop.
+    fn describe_sessions(&self, _core: &Core, _links: Range<u32>, _each: &mut dyn FnMut(SessionInfo)) {}
+
+    /// Of an endpoint: ends the session that an operator knows by this number. Returns whether it has one.
+    fn close_session(&mut self, _core: &mut Core, _token: Token, _id: u64) -> bool {
+        false
+    }
+
     /// The task that serves it has failed: that becomes the reason why it is closed, unless there is another one.
     fn fail(&mut self, _core: &mut Core, _token: Token, _reason: &mut Option<CloseReason>) -> Disposition {
         Disposition::Keep
@@ -65,6 +84,11 @@ pub(crate) trait SlotEntry {
     /// Of a stream: whether its application sends no more.
     fn is_ending(&self) -> bool {
         false
+    }
+
+    /// Of a stream: the urgency that its peer has asked for in its bytes.
+    fn urgency(&self) -> Option<u8> {
+        None
     }
 
     /// Of a stream: the bytes whose window is not granted again yet.

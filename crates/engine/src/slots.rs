@@ -43,6 +43,13 @@ impl<E: ?Sized> Slots<E> {
 
     /// The entry, in its slot.
     #[inline]
+    pub(crate) fn get(&self, token: Token) -> Option<&E> {
+        if self.token_at_hand == token && self.at_hand.is_some() {
+            return self.at_hand.as_deref();
+        }
+        self.table.get(token)?.entry.as_deref()
+    }
+
     pub(crate) fn get_mut(&mut self, token: Token) -> Option<&mut E> {
         if self.token_at_hand == token && self.at_hand.is_some() {
             return self.at_hand.as_deref_mut();

@@ -2,7 +2,8 @@
 //!
 //! A response over TLS says that its origin has HTTP/3, at which port, and for how long. QUIC then races TCP: the connector
 //! of `tidegate-http-upstream` begins with QUIC. Where TCP wins, UDP is probably blocked on the way, so that QUIC rests for a
-//! while, and twice as long after each further loss.
+//! while, and twice as long after each further loss. A connection that does not answer its first request is a loss as well:
+//! the first answer alone ends the series (RFC 7838 §2.4).
 //!
 //! Only alternatives at the host of the origin are used. The number of origins is bounded: the one that ends first makes
 //! room.
@@ -22,7 +23,7 @@ pub(super) struct Alternatives(RefCell<HashMap<(Box<str>, u16), Alternative>>);
 struct Alternative {
     port: u16,
     until: Instant,
-    /// How often TCP has won in a row, and until when QUIC rests for that.
+    /// How often QUIC was of no use in a row, and until when it rests for that.
     losses: u32,
     rests_until: Option<Instant>,
 }
@@ -45,7 +46,10 @@ impl Alternatives {
         let key = key(origin);
         let found = origins.get(&key).copied()?;
         if found.until <= now {
-            origins.remove(&key);
+            // The rest stays: a server cannot end it by another value of its field.
+            if found.rests_until.is_none_or(|until| until <= now) {
+                origins.remove(&key);
+            }
             return None;
         }
         found.rests_until.is_none_or(|until| until <= now).then_some(found.port)
@@ -63,13 +67,15 @@ impl Alternatives {
         let Some(said) = said else { return };
         let (mut origins, key) = (self.0.borrow_mut(), key(origin));
         let AltSvc::Http3 { port, fresh } = said else {
-            origins.remove(&key);
+            if let Some(known) = origins.get_mut(&key) {
+                known.until = now;
+            }
             return;
         };
         let until = now + fresh;
-        if let Some(known) = origins.get_mut(&key).filter(|known| known.port == port) {
-            // A loss is about the way to the server, and stays.
-            known.until = until;
+        if let Some(known) = origins.get_mut(&key) {
+            // A loss is about the way to the server, and stays, whatever the port is.
+            (known.port, known.until) = (port, until);
             return;
         }
         if origins.len() >= ORIGINS_MAX
@@ -80,16 +86,23 @@ impl Alternatives {
         origins.insert(key, Alternative { port, until, losses: 0, rests_until: None });
     }
 
-    /// The result of a race: whether QUIC has won.
-    pub(super) fn on_race(&self, origin: &Origin, is_won: bool, now: Instant) {
+    /// TCP has won a race, or a QUIC connection has not answered, or does not serve the origin. A race that began before the
+    /// last loss adds nothing to it.
+    pub(super) fn on_loss(&self, origin: &Origin, now: Instant) {
         let mut origins = self.0.borrow_mut();
         let Some(known) = origins.get_mut(&key(origin)) else { return };
-        if is_won {
+        if known.rests_until.is_some_and(|until| until > now) {
+            return;
+        }
+        let rest = REST.saturating_mul(1 << known.losses.min(LOSSES_MAX));
+        known.rests_until = Some(now + rest);
+        known.losses = known.losses.saturating_add(1);
+    }
+
+    /// A QUIC connection has answered a request.
+    pub(super) fn on_answer(&self, origin: &Origin) {
+        if let Some(known) = self.0.borrow_mut().get_mut(&key(origin)) {
             (known.losses, known.rests_until) = (0, None);
-        } else {
-            let rest = REST.saturating_mul(1 << known.losses.min(LOSSES_MAX));
-            known.rests_until = Some(now + rest);
-            known.losses = known.losses.saturating_add(1);
         }
     }
 }
@@ -238,15 +251,44 @@ mod tests {
         let learn = || alternatives.learn(&origin, [&br#"h3=":1"; ma=2592000"#[..]].into_iter(), now);
         let at = |seconds| alternatives.port(&origin, now + Duration::from_secs(seconds));
         learn();
+        let mut begun = 0;
         for rest in [300, 600, 1200, 2400, 4800, 9600, 19_200, 19_200] {
-            alternatives.on_race(&origin, false, now);
+            // A burst of races is one loss.
+            for _ in 0..10 {
+                alternatives.on_loss(&origin, now + Duration::from_secs(begun));
+            }
             learn();
-            assert_eq!((at(rest - 1), at(rest)), (None, Some(1)), "{rest}");
+            assert_eq!((at(begun + rest - 1), at(begun + rest)), (None, Some(1)), "{rest}");
+            begun += rest;
         }
-        alternatives.on_race(&origin, true, now);
+        alternatives.on_answer(&origin);
         assert_eq!(at(0), Some(1));
-        alternatives.on_race(&origin, false, now);
-        assert_eq!(at(300), Some(1));
+        alternatives.on_loss(&origin, now);
+        assert_eq!((at(299), at(300)), (None, Some(1)));
+    }
+
+    #[test]
+    fn a_loss_stays_whatever_a_server_says_of_its_port() {
+        let (alternatives, origin, now) = (Alternatives::default(), origin("sea.example"), Instant::now());
+        let learn = |value: &'static str| alternatives.learn(&origin, [value.as_bytes()].into_iter(), now);
+        let at = |seconds| alternatives.port(&origin, now + Duration::from_secs(seconds));
+        learn(r#"h3=":1""#);
+        alternatives.on_loss(&origin, now);
+        for value in [r#"h3=":2""#, "clear", r#"h3=":2""#] {
+            learn(value);
+            assert_eq!(at(0), None, "{value}");
+        }
+        assert_eq!((at(299), at(300)), (None, Some(2)));
+        alternatives.on_loss(&origin, now + Duration::from_secs(300));
+        assert_eq!((at(899), at(900)), (None, Some(2)), "the second loss in a row");
+    }
+
+    #[test]
+    fn origins_with_any_port_of_an_alternative_share_connections() {
+        let with = |alternative| Origin { alternative, ..origin("sea.example") };
+        let origins: std::collections::HashSet<_> = (1..1000).map(|port| with(Some(port))).collect();
+        assert_eq!(origins.len(), 1);
+        assert_ne!(with(Some(1)), with(None));
     }
 
     #[test]

@@ -5,11 +5,11 @@ use std::rc::Rc;
 use http::Uri;
 #[cfg(feature = "compress")]
 use tidegate_compress::DecompressionLimits;
-use tidegate_engine::task;
+use tidegate_engine::{Resolve, task};
 #[cfg(feature = "compress")]
 use tidegate_http_message::coding::supported_names;
-use tidegate_http_upstream::{Connector, Origin, Pool, Resolve};
-use tidegate_http1::{Fields, ResponseHead};
+use tidegate_http_upstream::{Connector, Origin, Pool};
+use tidegate_http1::{Fields, ResponseHead, Status};
 
 use super::alt_svc::Alternatives;
 #[cfg(feature = "cookies")]
@@ -59,24 +59,43 @@ impl ClientCore {
         Rc::new(origin)
     }
 
+    /// The origin without its alternative, if that rests, or is forgotten, since the origin was routed.
+    pub(super) fn rerouted(&self, origin: &Rc<Origin>) -> Rc<Origin> {
+        let known = self.alternatives.as_ref().and_then(|alternatives| alternatives.port(origin, task::now()));
+        if origin.alternative.is_none() || known.is_some() {
+            return origin.clone();
+        }
+        Rc::new(Origin { alternative: None, ..Origin::clone(origin) })
+    }
+
     /// The alternatives of which an origin may have one.
     fn alternatives_of(&self, origin: &Origin) -> Option<&Alternatives> {
         let may_have = origin.is_secure && origin.via.is_none() && origin.at.is_none();
         self.alternatives.as_ref().filter(|_| may_have)
     }
 
-    /// A response may say that its origin has HTTP/3.
+    /// A response may say that its origin has HTTP/3; not one of a server that is not the origin's (RFC 7838 §6).
     pub(super) fn learn_alternatives(&self, origin: &Origin, head: &ResponseHead) {
-        if let Some(alternatives) = self.alternatives_of(origin) {
+        let is_misdirected = head.status() == Status::MISDIRECTED_REQUEST;
+        if let Some(alternatives) = self.alternatives_of(origin).filter(|_| !is_misdirected) {
             let fields = head.headers().filter(|(name, _)| name.eq_ignore_ascii_case(b"alt-svc"));
             alternatives.learn(origin, fields.map(|(_, value)| value), task::now());
         }
     }
 
-    /// QUIC and TCP have raced, and there is a connection.
-    pub(super) fn on_race(&self, origin: &Origin, is_won_by_quic: bool) {
+    /// TCP has won against the alternative of an origin, or the connection to that was of no use.
+    pub(super) fn on_alternative_lost(&self, origin: &Origin) {
         if let Some(alternatives) = self.alternatives.as_ref().filter(|_| origin.alternative.is_some()) {
-            alternatives.on_race(origin, is_won_by_quic, task::now());
+            alternatives.on_loss(origin, task::now());
+        }
+    }
+
+    /// The alternative of an origin has answered a request: whether it serves that origin.
+    pub(super) fn on_alternative_answered(&self, origin: &Origin, is_misdirected: bool) {
+        match &self.alternatives {
+            Some(alternatives) if is_misdirected => alternatives.on_loss(origin, task::now()),
+            Some(alternatives) => alternatives.on_answer(origin),
+            None => {}
         }
     }
 

@@ -58,10 +58,10 @@ use std::rc::Rc;
 use http::{Method, Uri};
 #[cfg(feature = "compress")]
 use tidegate_compress::DecompressionLimits;
+pub use tidegate_engine::{DefaultResolver, Resolve, Resolving, SystemResolver};
 use tidegate_http_upstream::{Connector, ConnectorConfig, Pool};
 #[cfg(feature = "http3")]
 pub use tidegate_http_upstream::{Http3Config, UdpSockets};
-pub use tidegate_http_upstream::{Resolve, Resolving, SystemResolver};
 use tidegate_http1::client::Config;
 #[cfg(feature = "tls")]
 use tidegate_tls::ClientConfig;
@@ -214,7 +214,7 @@ impl Default for ClientBuilder {
     fn default() -> Self {
         Self {
             limits: ClientLimits::default(),
-            resolver: Rc::new(SystemResolver),
+            resolver: Rc::new(DefaultResolver),
             proxies: Proxies::none(),
             redirects: Redirects { follows: true, allows_downgrade: false },
             #[cfg(feature = "cookies")]
@@ -239,7 +239,7 @@ impl ClientBuilder {
         self
     }
 
-    /// How names of hosts are resolved: by the system, unless set.
+    /// How names of hosts are resolved: by the [`DefaultResolver`], unless set.
     pub fn resolver(mut self, resolver: impl Resolve) -> Self {
         self.resolver = Rc::new(resolver);
         self
@@ -329,7 +329,9 @@ impl ClientBuilder {
 
     /// Uses HTTP/3 where servers say in `Alt-Svc` that they have it (RFC 7838), at the host of the request. QUIC then races
     /// TCP with a head start of 250 milliseconds. Where TCP wins, UDP is probably blocked: QUIC rests for 5 minutes, and twice as
-    /// long after each further loss, up to 5 hours.
+    /// long after each further loss, up to 5 hours. A connection that ends before its first response, or does not bring it in
+    /// time, is a loss as well; an idempotent request that was on it is sent again by TCP. A server that answers 421 there has
+    /// the request by TCP once more (RFC 7838 §6).
     #[cfg(feature = "http3")]
     pub fn http3(mut self, config: Http3Config) -> Self {
         (self.http3, self.is_http3_known) = (Some(config), false);
@@ -346,7 +348,7 @@ impl ClientBuilder {
     /// Makes the client.
     ///
     /// # Panics
-    /// If the limits contradict each other: `head_bytes_max` stays below 64 KiB.
+    /// If the limits contradict each other: `head_bytes_max` stays below 64 KiB, and `ping_interval` above zero.
     #[must_use]
     pub fn build(self) -> Client {
         let limits = self.limits;

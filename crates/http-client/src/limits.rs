@@ -94,7 +94,8 @@ pub struct ClientLimits {
     pub settings_timeout: Duration,
     /// After how long without a byte from the server an HTTP/2 connection with requests in progress sends a PING; see
     /// [`http2::Limits::ping_interval`]. `None`, so never, unless set. It finds servers that vanished without closing
-    /// their connection. Some gRPC servers end a connection whose client sends one more often than every 5 minutes.
+    /// their connection. Some gRPC servers end a connection whose client sends one more often than every 5 minutes. If set,
+    /// this and `ping_timeout` replace those of `Http3Config` as well.
     pub ping_interval: Option<Duration>,
     /// How long the server may take to answer such a PING; beyond it the connection ends, and its requests fail. 20
     /// seconds.
@@ -197,6 +198,10 @@ impl ClientLimits {
         config.limits.head_bytes_max = self.head_bytes_max.min(http2::HEAD_BYTES_CEILING);
         config.limits.body_bytes_max = self.body_bytes_max;
         config.transport.idle_timeout = Some(self.idle_timeout);
+        if let Some(interval) = self.ping_interval {
+            (config.ping_interval, config.ping_timeout) = (Some(interval), self.ping_timeout);
+        }
+        assert!(config.ping_interval != Some(Duration::ZERO), "ping_interval is above zero");
         config
     }
 

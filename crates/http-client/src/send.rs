@@ -14,8 +14,8 @@ use tidegate_http_message::body::{Body, BodyKind, BodyWriter};
 use tidegate_http_message::exchange::Exchange;
 use tidegate_http_message::percent;
 use tidegate_http_upstream::{
-    Checkout, ClientExchange, Connected, Connection, ExchangeFailure, ForwardProxy, Origin, Retry, basic_credentials,
-    is_idempotent,
+    Checkout, ClientExchange, Connected, Connection, ExchangeFailure, ForwardProxy, Lease, Origin, Retry, SharedHandle,
+    basic_credentials, is_idempotent,
 };
 use tidegate_http1::client::Outgoing;
 use tidegate_http1::{self as http1, ResponseHead, Status, StreamedRequest};
@@ -92,7 +92,7 @@ async fn send_on(
     let mut retries = 0;
     let mut origin = origin.clone();
     loop {
-        let (exchange, is_reused) = within(deadline, open(client, &origin)).await?;
+        let Opened { exchange, is_reused, alternative } = within(deadline, open(client, &origin)).await?;
         let in_flight = InFlight(Some(exchange.clone()));
         set_head_deadline(&*exchange, request, deadline);
         let is_replayable = matches!(request.body.kind(), BodyKind::Whole(_));
@@ -100,7 +100,21 @@ async fn send_on(
             Ok(head) => {
                 in_flight.disarm();
                 exchange.set_deadline(deadline);
-                return Ok((exchange, head));
+                if !on_answer(client, &origin, alternative.as_ref(), &head) || !is_replayable {
+                    return Ok((exchange, head));
+                }
+                exchange.abandon();
+                origin = without_alternative(&origin);
+            }
+            Err(Stop::Failed(failure))
+                if is_lost(client, &origin, alternative.as_ref(), &failure)
+                    && is_replayable
+                    && retries < client.limits.retries_max
+                    && is_idempotent(request.method.as_str())
+                    && matches!(failure, ExchangeFailure::Closed { .. }) =>
+            {
+                retries += 1;
+                origin = without_alternative(&origin);
             }
             Err(Stop::Failed(ExchangeFailure::Closed { retry, .. }))
                 if is_replayable
@@ -110,6 +124,7 @@ async fn send_on(
                         || retry == Retry::ByHttp1 && origin.may_share()) =>
             {
                 retries += 1;
+                origin = client.rerouted(&origin);
                 if retry == Retry::ByHttp1 {
                     origin = Rc::new(Origin {
                         may_be_http2: false,
@@ -125,34 +140,103 @@ async fn send_on(
     }
 }
 
-/// An exchange on a connection, and whether the connection was there before.
-async fn open(client: &ClientCore, origin: &Rc<Origin>) -> Result<(Rc<dyn ClientExchange>, bool), ClientError> {
+fn without_alternative(origin: &Origin) -> Rc<Origin> {
+    Rc::new(Origin { alternative: None, ..origin.clone() })
+}
+
+/// A response has come. Returns whether the alternative of the origin says that it does not serve that origin: it rests,
+/// so that no further request is sent to it (RFC 7838 §6).
+fn on_answer(client: &ClientCore, origin: &Origin, alternative: Option<&SharedHandle>, head: &ResponseHead) -> bool {
+    let Some(connection) = alternative else { return false };
+    let is_misdirected = head.status() == Status::MISDIRECTED_REQUEST;
+    connection.session().set_answered();
+    client.on_alternative_answered(origin, is_misdirected);
+    if is_misdirected {
+        connection.retire();
+    }
+    is_misdirected
+}
+
+/// Whether a request has failed since the connection to the alternative of its origin is of no use: it has ended before it
+/// has answered anything, or does not answer in time (RFC 7838 §2.4). QUIC rests then.
+fn is_lost(
+    client: &ClientCore,
+    origin: &Origin,
+    alternative: Option<&SharedHandle>,
+    failure: &ExchangeFailure,
+) -> bool {
+    let Some(connection) = alternative else { return false };
+    match failure {
+        ExchangeFailure::Misuse(_) => return false,
+        // That is an answer.
+        ExchangeFailure::Closed { reason, .. }
+            if matches!(**reason, CloseReason::StreamReset { by_peer: true, .. }) =>
+        {
+            connection.session().set_answered();
+        }
+        _ => {}
+    }
+    if connection.session().has_answered() {
+        return false;
+    }
+    client.on_alternative_lost(origin);
+    connection.retire();
+    true
+}
+
+/// An exchange on a connection.
+struct Opened {
+    exchange: Rc<dyn ClientExchange>,
+    /// The connection was there before.
+    is_reused: bool,
+    /// The connection, if it is one to the alternative of the origin.
+    alternative: Option<SharedHandle>,
+}
+
+/// An exchange on a connection.
+async fn open(client: &ClientCore, origin: &Rc<Origin>) -> Result<Opened, ClientError> {
     let limits = &client.limits;
     for _ in 0..CHECKOUTS_MAX {
         let checkout = task::timeout(limits.pool_timeout, client.pool.check_out(origin)).await;
         let (stream, is_reused) = match checkout.map_err(|_| ClientError::Timeout(Phase::Pool))?? {
-            Checkout::Reused(connection, lease) => return Ok((connection.begin(lease), true)),
+            Checkout::Reused(connection, lease) => return Ok(Opened::http1(connection, lease, true)),
             Checkout::Stream(stream) => (stream, true),
-            Checkout::Connect(mut lease) => match client.connector.connect(&origin.target(&*client.resolver)).await? {
-                Connected::Http1(connection) => {
-                    client.on_race(origin, false);
-                    client.pool.chose_http1(&mut lease);
-                    let connection: Box<dyn Connection> = connection;
-                    return Ok((connection.begin(lease), false));
+            Checkout::Connect(mut lease) => {
+                // Another request may have lost the race while this one has waited.
+                let to = client.rerouted(origin);
+                match client.connector.connect(&to.target(&*client.resolver)).await? {
+                    Connected::Http1(connection) => {
+                        client.on_alternative_lost(&to);
+                        client.pool.chose_http1(&mut lease);
+                        return Ok(Opened::http1(connection, lease, false));
+                    }
+                    Connected::Session(session) => {
+                        if !session.is_http3() {
+                            client.on_alternative_lost(&to);
+                        }
+                        (client.pool.share(lease, session), false)
+                    }
                 }
-                Connected::Session(session) => {
-                    client.on_race(origin, session.is_http3());
-                    (client.pool.share(lease, session), false)
-                }
-            },
+            }
         };
+        let connection = stream.connection();
+        let alternative = (origin.alternative.is_some() && connection.session().is_http3()).then_some(connection);
         // The connection may have ended since.
         let begun = task::timeout(limits.pool_timeout, stream.begin()).await;
         if let Some(exchange) = begun.map_err(|_| ClientError::Timeout(Phase::Pool))? {
-            return Ok((exchange, is_reused));
+            return Ok(Opened { exchange, is_reused, alternative });
+        }
+        if alternative.is_some_and(|connection| !connection.session().has_answered()) {
+            client.on_alternative_lost(origin);
         }
     }
     Err(ClientError::Closed(Rc::new(CloseReason::Done)))
+}
+
+impl Opened {
+    fn http1(connection: Box<dyn Connection>, lease: Lease, is_reused: bool) -> Self {
+        Self { exchange: connection.begin(lease), is_reused, alternative: None }
+    }
 }
 
 /// Why an attempt has no response.

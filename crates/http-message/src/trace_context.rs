@@ -86,6 +86,12 @@ impl TraceContext {
             (self.parent, self.state, self.flags) = (None, None, 0);
         }
         (self.trace, self.span) = (trace, span);
+        self.with_sampled(is_sampled)
+    }
+
+    /// The same context, recorded or not: the decision of a sampler.
+    #[must_use]
+    pub fn with_sampled(mut self, is_sampled: bool) -> Self {
         self.flags = if is_sampled { self.flags | SAMPLED } else { self.flags & !SAMPLED };
         self
     }

@@ -5,9 +5,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tidegate_engine::{Channel, ChannelError, ConnectError, SendError, task};
+use tidegate_engine::{Channel, ChannelError, CloseReason, ConnectError, SendError, task};
 use tidegate_http_upstream::{
-    Addresses, ClientCodec, Connected, ExchangeChannel, ExchangeCodec, FromChannel, Target, UpstreamError, Versions,
+    Addresses, ClientCodec, Connected, ExchangeChannel, ExchangeCodec, FromChannel, Retry, Target, UpstreamError,
+    Versions,
 };
 use tidegate_http1::client::{Incoming, Outgoing};
 use tidegate_proxy_protocol::Builder;
@@ -50,6 +51,10 @@ pub(super) trait Connection {
     }
     /// Whether the upstream allows extended CONNECT, once that is known.
     fn poll_extends_connect(&mut self, cx: &mut Context<'_>) -> Poll<bool>;
+    /// Whether the server has not processed the request of the stream that was closed for this reason.
+    fn has_refused(&self, _reason: &CloseReason) -> bool {
+        false
+    }
     fn set_deadline_after(&mut self, after: Option<Duration>);
     fn into_tunnel(self: Box<Self>) -> Result<Tunnel, ChannelError>;
 }
@@ -142,6 +147,10 @@ impl<C: ExchangeCodec> Connection for ChannelConnection<C> {
         Poll::Ready(false)
     }
 
+    fn has_refused(&self, reason: &CloseReason) -> bool {
+        C::retry(reason) == Retry::Always
+    }
+
     fn set_deadline_after(&mut self, after: Option<Duration>) {
         self.channel.set_deadline(after.and_then(|after| task::now().checked_add(after)));
     }
@@ -163,6 +172,18 @@ impl<C: ExchangeCodec> Drop for ChannelConnection<C> {
 /// Whether an upstream may speak HTTP/2 or HTTP/3.
 pub(super) fn may_be_http2(shared: &Shared, upstream: &Upstream) -> bool {
     upstream.has_streams() || (upstream.is_secure && shared.connector.offers_http2())
+}
+
+/// The failure of a connection, for another request that has waited for the same connection.
+pub(super) fn same_error(error: &ConnectError) -> ConnectError {
+    let same = |error: &io::Error| io::Error::new(error.kind(), error.to_string());
+    match error {
+        ConnectError::Failed(address, error) => ConnectError::Failed(address.clone(), same(error)),
+        ConnectError::Timeout(address) => ConnectError::Timeout(*address),
+        ConnectError::Name(name, error) => ConnectError::Name(name.clone(), same(error)),
+        ConnectError::Target(text) => ConnectError::Target(text.clone()),
+        _ => ConnectError::NoAddress,
+    }
 }
 
 /// Connects to an upstream, for a request of a client or one of the proxy's own. One that `needs_http1` does not get an

@@ -88,7 +88,7 @@ impl Download {
                     return Err(self.fail(text, EndCause::UpstreamFailed));
                 }
                 Err(error) => {
-                    let failure = Failure::of_recv(error);
+                    let failure = Failure::of_recv(error, |reason| self.connection.has_refused(reason));
                     return Err(self.fail(&failure.text(), failure.kind().end()));
                 }
             }
@@ -107,7 +107,7 @@ impl Download {
                 Ok(_) => return self.admission.complete(),
                 Err(error) => {
                     self.admission.complete();
-                    let failure = Failure::of_recv(error);
+                    let failure = Failure::of_recv(error, |reason| self.connection.has_refused(reason));
                     return self.lease.fail_in_body(&failure.text(), failure.kind().end());
                 }
             }

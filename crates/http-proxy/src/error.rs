@@ -3,9 +3,8 @@
 use tidegate_engine::{ChannelError, CloseReason, ConnectError};
 use tidegate_http::Response;
 use tidegate_http::gateway::EndCause;
-use tidegate_http_upstream::{HTTP3_REQUEST_REJECTED, http_error};
+use tidegate_http_upstream::http_error;
 use tidegate_http1::{ContentType, Error, Exceeded, Misuse, Status, Violation};
-use tidegate_http2::ErrorCode;
 
 /// Why there is no response of an upstream.
 #[derive(Debug)]
@@ -88,10 +87,11 @@ impl Failure {
         }
     }
 
-    pub(super) fn of_recv(error: ChannelError) -> Self {
+    /// No response has come. The codes by which a server refuses a request depend on the version.
+    pub(super) fn of_recv(error: ChannelError, has_refused: impl Fn(&CloseReason) -> bool) -> Self {
         if let ChannelError::Closed(reason) = &error
-            && let CloseReason::StreamReset { code, by_peer: true } = **reason
-            && (code == u64::from(ErrorCode::REFUSED_STREAM.0) || code == HTTP3_REQUEST_REJECTED)
+            && matches!(**reason, CloseReason::StreamReset { by_peer: true, .. })
+            && has_refused(reason)
         {
             return Self::Refused;
         }

@@ -25,7 +25,7 @@ use super::mirror::LoopMirror;
 use super::options::{HashKey, Options};
 use super::pipeline::Pipelines;
 use super::pool::Pool;
-use super::request_head::ForwardPlan;
+use super::request_head::{ForwardPlan, path_without_query};
 use super::sticky::StickyCookie;
 use super::upload::Upload;
 use super::upstream_response::{ClientSide, UpstreamResponse};
@@ -178,7 +178,7 @@ impl LoopUpstreams {
     ) -> Result<(), Box<Response>> {
         let mut attempts = Attempts::default();
         let mut last = None;
-        let mut is_retry = false;
+        let mut resends = 0;
         let mut place = context.interims.place();
         // Bounded by the upstreams, by the retries of one request, and by the requests before it.
         loop {
@@ -188,7 +188,7 @@ impl LoopUpstreams {
             };
             upload.restart(context.plan.expects);
             let client = context.preference.address;
-            let lease = Lease::new(self.shared.clone(), upstream.clone(), client, context.note.clone(), chosen_at);
+            let mut lease = Lease::new(self.shared.clone(), upstream.clone(), client, context.note.clone(), chosen_at);
             let pooled = match self.connection_for(place, &lease, &attempts) {
                 ConnectionChoice::Connection(connection) => Some(connection),
                 ConnectionChoice::Own => None,
@@ -199,8 +199,8 @@ impl LoopUpstreams {
                 }
             };
             admission.begin();
-            upstream.counts.on_attempt(std::mem::replace(&mut is_retry, true));
-            context.note.iter().for_each(|note| note.begin_attempt(&upstream.name));
+            lease.begin(context.request, || path_without_query(context.request.head(), context.options), resends);
+            resends += 1;
             let (failure, reuse) = match self.attempt(context, upload, lease, pooled, answer).await {
                 Ok(()) => return Ok(()),
                 Err(Stop::Client(response)) => {
@@ -333,7 +333,7 @@ impl LoopUpstreams {
         let is_new = Reuse::default();
         let is_translated = lease.upstream.has_streams() && plan.is_websocket_of_http1();
         let handshake_answer = if is_translated { answer_to(request.head()) } else { None };
-        let mut outgoing = plan.outgoing(request, &lease.upstream, options, false).map_err(Stop::Client)?;
+        let mut outgoing = plan.outgoing(request, lease.addressee(), options, false).map_err(Stop::Client)?;
         // If the upstream speaks neither HTTP/1.1 nor is asked which version it speaks.
         let is_extended = lease.upstream.has_streams() && (plan.handshake.is_some() || handshake_answer.is_some());
         let needs_http1 = plan.needs_http1 && !is_extended;
@@ -354,7 +354,7 @@ impl LoopUpstreams {
             }
         }
         if connection.is_stream() && (plan.takes_trailers || is_extended) {
-            outgoing = plan.outgoing(request, &lease.upstream, options, true).map_err(Stop::Client)?;
+            outgoing = plan.outgoing(request, lease.addressee(), options, true).map_err(Stop::Client)?;
         }
         let reuse = Reuse { is_pooled, has_answered: is_pooled && connection.has_answered() };
         begin_upload(&mut *connection, upload, request, options);
@@ -411,14 +411,26 @@ impl LoopUpstreams {
         });
         let may_share = !needs_http1 && may_be_http2(&self.shared, upstream);
         let mut is_first = true;
+        // The requests that wait for a connection of another one wait no longer than that one may.
+        let (begun, waiting_max) = (task::now(), self.shared.limits.connect_timeout);
         for _ in 0..CONNECTS_MAX {
-            if may_share && let Some(stream) = self.pool.stream(upstream.id).await {
-                return Ok((stream, is_first));
+            if may_share {
+                let left = waiting_max.saturating_sub(task::now().saturating_duration_since(begun));
+                let found = task::timeout(left, self.pool.stream(upstream.id)).await;
+                if let Some(stream) = found.unwrap_or_else(|_| Err(ConnectError::Timeout(upstream.address.ip())))? {
+                    return Ok((stream, is_first));
+                }
             }
             is_first = false;
             let is_alone = may_share && !self.pool.is_http1(upstream.id);
             let connecting = is_alone.then(|| self.pool.begin_connecting(upstream.id));
-            let connected = connect(&self.shared, upstream, client, needs_http1).await?;
+            let connected = match connect(&self.shared, upstream, client, needs_http1).await {
+                Ok(connected) => connected,
+                Err(error) => {
+                    connecting.into_iter().for_each(|connecting| connecting.fail(&error));
+                    return Err(error);
+                }
+            };
             upstream.counts.on_connect();
             match connected {
                 Connected::Http1(connection) => {
@@ -501,12 +513,13 @@ impl LoopUpstreams {
         let pick = |candidates: &[Candidate]| self.balancer.borrow_mut().pick(candidates, key);
         candidates.extend(members.iter().map(|member| Candidate {
             hash: member.hash,
-            weight: (member.weight * member.health.share(slow_start, now)).max(1),
+            weight: (member.weight() * member.health.share(slow_start, now)).max(1),
             active: member.active.load(Relaxed),
             is_eligible: member.health.is_available(now)
                 && (attempts.are_none() || !attempts.leaves_out(member.id))
                 && member.has_room(client, limits),
         }));
+        prefer_first(candidates, &members);
         if let Some((cookie, id)) = sticky {
             let mut own = members.iter().zip(&*candidates).filter(|(_, candidate)| candidate.is_eligible);
             if let Some((member, _)) = own.find(|(member, _)| cookie.id_of(member.hash) == id) {
@@ -523,6 +536,7 @@ impl LoopUpstreams {
             candidate.is_eligible = may_serve && member.has_room(client, limits);
             is_full |= may_serve;
         }
+        prefer_first(candidates, &members);
         match pick(candidates) {
             Some(place) => UpstreamChoice::Upstream(members[place].clone(), at),
             None if is_full => UpstreamChoice::Full,
@@ -539,6 +553,26 @@ impl LoopUpstreams {
             self.pool.retain(|id| list.iter().any(|member| member.id == id));
         }
         members.list.clone()
+    }
+}
+
+/// Leaves, of each URL, the candidates of the lowest priority number that has eligible ones. Only services have several
+/// numbers, and those of different URLs say nothing about each other. The members of a URL are next to each other.
+#[inline]
+fn prefer_first(candidates: &mut [Candidate], members: &[Arc<Upstream>]) {
+    let one = members.first().map_or(0, |member| member.priority());
+    if members.iter().all(|member| member.priority() == one) {
+        return;
+    }
+    let mut rest = candidates;
+    for members in members.chunk_by(|one, other| one.is_of_same_url(other)) {
+        let (candidates, others) = rest.split_at_mut(members.len());
+        rest = others;
+        let eligible = candidates.iter().zip(members).filter(|(candidate, _)| candidate.is_eligible);
+        let Some(first) = eligible.map(|(_, member)| member.priority()).min() else { continue };
+        for (candidate, member) in candidates.iter_mut().zip(members) {
+            candidate.is_eligible &= member.priority() == first;
+        }
     }
 }
 

@@ -40,6 +40,7 @@ pub(super) struct Reuse {
 impl Stop {
     /// The upstream failed; its health may suffer.
     pub(super) fn of_failure(lease: &Lease, failure: Failure, reuse: Reuse) -> Self {
+        lease.fail_span(failure.kind());
         // The upstream may have closed an idle connection while the request was on its way: that is no failure of it.
         if matches!(failure, Failure::Connect(_)) {
             lease.fail_to_connect();
@@ -123,7 +124,9 @@ impl<'a> HeadWait<'a> {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Ok(incoming)) => incoming,
                 Poll::Ready(Err(error)) => {
-                    return Poll::Ready(Err(Stop::upstream(Failure::of_recv(error))));
+                    return Poll::Ready(Err(Stop::upstream(Failure::of_recv(error, |reason| {
+                        self.connection.has_refused(reason)
+                    }))));
                 }
             };
             match incoming {

@@ -8,8 +8,10 @@ use std::time::{Duration, Instant};
 
 use tidegate_engine::task;
 use tidegate_http::gateway::{EndCause, ExchangeNote};
+use tidegate_http::{Request, TraceContext};
 use tidegate_http1::Status;
 
+use super::attempt_span::AttemptSpan;
 use super::error::FailureKind;
 use super::upstreams::{Shared, Upstream};
 use tidegate_l4::Millis;
@@ -21,6 +23,8 @@ pub(super) struct Lease {
     counted: Cell<Option<InProgress>>,
     /// For the access log.
     note: Option<ExchangeNote>,
+    /// The span of the attempt, if the request has one.
+    span: Option<Box<AttemptSpan>>,
     /// When the upstream was chosen.
     began: Instant,
     /// The request has failed: a complete response, as of a 503, is no success then.
@@ -38,7 +42,29 @@ impl Lease {
     ) -> Self {
         let share = shared.limits.requests_per_address_max;
         let counted = Cell::new(Some(InProgress::new(upstream.clone(), client, share)));
-        Self { shared, upstream, counted, note, began, has_failed: Cell::new(false) }
+        Self { shared, upstream, counted, note, span: None, began, has_failed: Cell::new(false) }
+    }
+
+    /// The attempt begins, after `resends` others: it gets a span if its request has one. `path` is for that.
+    #[inline]
+    pub(super) fn begin(&mut self, request: &Request, path: impl FnOnce() -> String, resends: u32) {
+        self.upstream.counts.on_attempt(resends > 0);
+        if let Some(note) = &self.note {
+            note.begin_attempt(&self.upstream.name);
+        }
+        self.span = AttemptSpan::begin(request, &self.upstream, path, resends);
+    }
+
+    /// The upstream, and the context that it gets, if the attempt has a span.
+    pub(super) fn addressee(&self) -> (&Upstream, Option<&TraceContext>) {
+        (&self.upstream, self.span.as_ref().map(|span| span.context()))
+    }
+
+    /// The attempt has failed: the upstream has not answered.
+    pub(super) fn fail_span(&self, kind: FailureKind) {
+        if let Some(span) = &self.span {
+            span.fail(kind);
+        }
     }
 
     /// The present time, as upstreams count it.
@@ -69,6 +95,9 @@ impl Lease {
     pub(super) fn on_head(&self, status: Status) {
         let took = self.elapsed();
         self.upstream.counts.on_head(status, took);
+        if let Some(span) = &self.span {
+            span.on_head(status);
+        }
         if let Some(note) = &self.note {
             note.set_head(status.code(), took);
         }
@@ -99,6 +128,7 @@ impl Lease {
     /// The upstream has failed within the body of its response.
     pub(super) fn fail_in_body(&self, text: &str, end: EndCause) {
         self.upstream.counts.on_failure(FailureKind::Body);
+        self.fail_span(FailureKind::Body);
         if let Some(note) = &self.note {
             note.fail(text.to_owned(), end);
         }

@@ -46,6 +46,7 @@
 //! | `forward.rs` | the way of one request, to an upstream or to another one, and back |
 //! | `upstream_response.rs` | `UpstreamResponse`: from the response of an upstream to that to the client, or to a tunnel |
 //! | `head_wait.rs` | `HeadWait`: the wait for the head of a response, while the body of the request is sent |
+//! | `attempt_span.rs` | `AttemptSpan`: a span of `tracing` for an attempt, whose request has a span |
 //! | `attempts.rs` | where one request has been tried, and whether it may be tried again |
 //! | `waiting.rs` | the requests that wait until an upstream has room |
 //! | `shares.rs` | the requests that an upstream has in progress for each client address |
@@ -65,7 +66,9 @@
 //! | `check.rs` | `HealthCheck` |
 //! | `maintenance.rs` | `Maintenance`: the upkeep of upstreams, which are checked and resolved again |
 //! | `names.rs` | the names of upstreams, each resolved by itself |
-//! | `resolver.rs` | `Resolver`: resolves names; the first addresses of a set |
+//! | `server_list.rs` | `ServerList`: the URLs of a set and their addresses, which change |
+//! | `handle.rs` | `UpstreamsHandle`: changes the servers of a set |
+//! | `first_lookups.rs` | the first addresses of a set, before a loop runs |
 //! | `retry.rs` | `Retries`, and their budget |
 //! | `cancellations.rs` | `Cancellations`: the budget of each client for requests that it cancels |
 //! | `mirror.rs` | `Mirror`: copies of requests for other upstreams |
@@ -81,6 +84,7 @@
 
 #![forbid(unsafe_code)]
 
+mod attempt_span;
 mod attempts;
 mod cancellations;
 mod check;
@@ -91,8 +95,10 @@ mod dot_segments;
 mod download;
 mod error;
 mod fields;
+mod first_lookups;
 mod forward;
 mod forwarded;
+mod handle;
 mod head_wait;
 mod lease;
 mod loop_counts;
@@ -104,9 +110,9 @@ mod options;
 mod pipeline;
 mod pool;
 mod request_head;
-mod resolver;
 mod retry;
 mod rewrite;
+mod server_list;
 mod session;
 mod shares;
 mod sticky;
@@ -128,6 +134,7 @@ use self::copies::CopyUpstreams;
 use self::forward::LoopUpstreams;
 pub use self::forwarded::Forwarding;
 use self::forwarded::Pseudonym;
+pub use self::handle::UpstreamsHandle;
 pub use self::maintenance::Maintenance;
 use self::mirror::LoopMirror;
 pub use self::mirror::Mirror;

@@ -46,13 +46,14 @@ impl Upstreams {
         maintain(Arc::downgrade(&self.0), Arc::default())
     }
 
-    /// The same on a thread of its own. A set that has neither checks nor names needs no upkeep, and gets no thread.
+    /// The same on a thread of its own. A set that has neither checks nor names nor a [handle](Self::handle) needs no upkeep,
+    /// and gets no thread.
     ///
     /// # Errors
     /// If the system has no thread left.
     pub fn maintain_on_thread(&self) -> io::Result<Maintenance> {
         let maintenance = Maintenance { has_ended: Arc::default() };
-        if self.0.check.is_some() || self.has_names() {
+        if self.0.check.is_some() || self.has_names() || self.0.has_handle.load(Ordering::Relaxed) {
             let (shared, has_ended) = (Arc::downgrade(&self.0), maintenance.has_ended.clone());
             std::thread::Builder::new().name("tidegate-upkeep".into()).spawn(move || {
                 let mut event_loop = match EventLoop::on(Backend::Epoll) {
@@ -103,7 +104,7 @@ async fn check_again(shared: &Weak<Shared>, is_over: impl Fn() -> bool) {
 async fn resolve_again(shared: &Weak<Shared>, is_over: impl Fn() -> bool) {
     let mut names = None;
     while let Some(upstreams) = shared.upgrade().filter(|_| !is_over()).map(Upstreams) {
-        if !upstreams.has_names() {
+        if !upstreams.has_names() && !upstreams.0.has_handle.load(Ordering::Relaxed) {
             return;
         }
         let interval = upstreams.0.resolve_interval;

@@ -92,7 +92,7 @@ mod tests {
             |net: u8| (0..200).map(|last| SocketAddr::from(([10, 0, net, last], 80)).into()).collect::<Vec<_>>();
         let mut before = 0;
         for net in 1..20 {
-            set.0.set_addresses(&[(0, found(net))]);
+            set.0.servers.set_addresses(&set.0, &[(0, found(net))]);
             for member in &*set.0.members() {
                 member.counts.on_attempt(false);
                 member.counts.on_head(Status::OK, Duration::from_millis(1));
@@ -104,7 +104,7 @@ mod tests {
             before = sum;
         }
         let all: Vec<_> = (1..3).flat_map(found).collect();
-        set.0.set_addresses(&[(0, all)]);
+        set.0.servers.set_addresses(&set.0, &[(0, all)]);
         let group = set.snapshot("app");
         assert_eq!(group.upstreams.len(), Upstreams::SNAPSHOT_UPSTREAMS_MAX + 1);
         let other = group.upstreams.last().unwrap();

@@ -1,74 +1,112 @@
 //! `Names`: the names of upstreams, each of which is resolved by itself.
 //!
 //! A resolver that is slow, or never answers, holds up neither checks nor requests, and other names only if
-//! [`LOOKUPS_MAX`] lookups never end. The upstream keeps the addresses that it has. A name has one lookup at a time, since
+//! as many lookups as may run never end. The upstream keeps the addresses that it has. A name has one lookup at a time, since
 //! a lookup of the system's resolver occupies a thread until it has an answer.
 
 use std::future::poll_fn;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use tidegate_engine::task;
-use tidegate_http_upstream::Resolving;
+use tidegate_engine::{Resolve as _, ResolvingServers, task};
 
-use super::resolver::addresses_of;
+use super::server_list::UrlEntry;
 use super::upstreams::{Shared, Upstreams};
 use super::url::Place;
 
 /// The names of a set of upstreams.
-pub(super) struct Names(Vec<Name>);
+#[derive(Default)]
+pub(super) struct Names {
+    /// The URLs that the names are of.
+    urls: Arc<[Arc<UrlEntry>]>,
+    names: Vec<Name>,
+}
 
 struct Name {
-    /// The place of its URL in the set.
-    place: usize,
+    entry: Arc<UrlEntry>,
     due: Instant,
     /// When it may be resolved again because an address of it cannot be connected to.
     rests_until: Instant,
-    lookup: Option<Resolving>,
+    lookup: Option<ResolvingServers>,
 }
 
 impl Names {
     /// Every name is due at `due`, and sooner if an address of it cannot be connected to.
     pub(super) fn new(shared: &Shared, due: Instant) -> Self {
-        let rests_until = due.min(task::now() + LOOKUP_PAUSE);
-        let is_name = |place: &usize| matches!(shared.urls[*place].0.place, Place::Name(..));
-        let places = (0..shared.urls.len()).filter(is_name);
-        Self(places.map(|place| Name { place, due, rests_until, lookup: None }).collect())
+        let mut names = Self::default();
+        names.follow(shared, due);
+        names
     }
 
-    /// Begins the lookups that are due, and takes the results of those that are done. A name is due again after `again`,
-    /// and never if that is `None`. Returns whether no lookup is in progress.
+    /// Takes the names that the set has now. New ones are due at `due`.
+    fn follow(&mut self, shared: &Shared, due: Instant) {
+        let urls = shared.servers.urls();
+        if Arc::ptr_eq(&urls, &self.urls) {
+            return;
+        }
+        self.names.retain(|name| urls.iter().any(|entry| Arc::ptr_eq(entry, &name.entry)));
+        for entry in urls.iter().filter(|entry| entry.url.has_lookup()) {
+            if !self.names.iter().any(|name| Arc::ptr_eq(entry, &name.entry)) {
+                let rests_until = due.min(task::now() + LOOKUP_PAUSE);
+                self.names.push(Name { entry: entry.clone(), due, rests_until, lookup: None });
+            }
+        }
+        self.urls = urls;
+    }
+
+    /// Begins the lookups that are due, and takes the results of those that are done. A name is due again after its TTL, and
+    /// after `again` at the latest; never if that is `None`. Returns whether no lookup is in progress.
     pub(super) fn poll(&mut self, shared: &Shared, again: Option<Duration>, cx: &mut Context<'_>) -> bool {
         let now = task::now();
-        let mut in_progress = self.0.iter().filter(|name| name.lookup.is_some()).count();
-        for name in &mut self.0 {
-            let Place::Name(host, port) = &shared.urls[name.place].0.place else { continue };
-            let wants = &shared.wants_lookup[name.place];
+        self.follow(shared, now);
+        let lookups_max = if shared.resolver.is_of_system() { SYSTEM_LOOKUPS_MAX } else { LOOKUPS_MAX };
+        let mut in_progress = self.names.iter().filter(|name| name.lookup.is_some()).count();
+        for name in &mut self.names {
+            let wants = &name.entry.wants_lookup;
             if name.rests_until <= now && wants.load(Relaxed) {
                 name.due = name.due.min(now);
             }
-            if name.lookup.is_none() && name.due <= now && in_progress < LOOKUPS_MAX {
+            if name.lookup.is_none() && name.due <= now && in_progress < lookups_max {
                 wants.store(false, Relaxed);
                 name.rests_until = now + LOOKUP_PAUSE;
-                name.lookup = Some(shared.resolver.resolve(host, *port));
+                name.lookup = begin(shared, &name.entry);
                 in_progress += 1;
             }
             let Some(lookup) = &mut name.lookup else { continue };
             let Poll::Ready(found) = lookup.as_mut().poll(cx) else { continue };
             name.lookup = None;
             in_progress -= 1;
-            if let Some(addresses) = addresses_of(host, found) {
-                shared.set_addresses(&[(name.place, addresses)]);
-            }
-            match again.and_then(|again| now.checked_add(again)) {
-                Some(due) => name.due = due,
-                None => name.due = now + NEVER,
-            }
+            let holds = match found {
+                Ok(found) => {
+                    let mut servers = name.entry.servers(found.servers);
+                    if found.is_partial {
+                        shared.servers.keep_known(&name.entry, &mut servers);
+                    }
+                    shared.servers.set_servers(shared, &[(name.entry.clone(), servers)]);
+                    let ttl = if found.is_partial { Some(RETRY_PAUSE) } else { found.ttl };
+                    ttl.map(|ttl| ttl.max(LOOKUP_PAUSE))
+                }
+                Err(error) => {
+                    tracing::warn!(subsystem = "proxy", name = %name.entry.url, %error, "upstream not resolved");
+                    Some(RETRY_PAUSE)
+                }
+            };
+            let again = again.map(|again| holds.map_or(again, |holds| holds.min(again)));
+            name.due = again.and_then(|again| now.checked_add(again)).unwrap_or(now + NEVER);
             // A place for a lookup is free.
             cx.waker().wake_by_ref();
         }
         in_progress == 0
+    }
+}
+
+fn begin(shared: &Shared, entry: &UrlEntry) -> Option<ResolvingServers> {
+    match &entry.url.place {
+        Place::Name(host, port) => Some(shared.resolver.resolve_servers(host, *port)),
+        Place::Service(service) => Some(shared.resolver.resolve_service(service)),
+        Place::Address(_) => None,
     }
 }
 
@@ -81,22 +119,28 @@ impl Upstreams {
         let mut names = Names::new(&self.0, task::now());
         poll_fn(|cx| {
             let is_idle = names.poll(&self.0, None, cx);
-            let is_left = names.0.iter().any(|name| name.lookup.is_none() && name.due <= task::now());
+            let is_left = names.names.iter().any(|name| name.lookup.is_none() && name.due <= task::now());
             if is_idle && !is_left { Poll::Ready(()) } else { Poll::Pending }
         })
         .await;
     }
 
     pub(super) fn has_names(&self) -> bool {
-        self.0.urls.iter().any(|(url, _)| matches!(url.place, Place::Name(..)))
+        self.0.servers.urls().iter().any(|entry| entry.url.has_lookup())
     }
 }
 
-/// How many names are resolved at the same time: half of the process's threads for blocking work.
-const LOOKUPS_MAX: usize = 8;
+/// How many names are resolved at the same time.
+const LOOKUPS_MAX: usize = 64;
+
+/// The same by the system's resolver: half of the process's threads for blocking work.
+const SYSTEM_LOOKUPS_MAX: usize = 8;
 
 /// How long a name rests at least between two lookups.
 const LOOKUP_PAUSE: Duration = Duration::from_secs(1);
+
+/// How long a name rests that could not be resolved.
+const RETRY_PAUSE: Duration = Duration::from_secs(5);
 
 /// Longer than a program runs.
 const NEVER: Duration = Duration::from_secs(100 * 365 * 24 * 3_600);
@@ -104,11 +148,9 @@ const NEVER: Duration = Duration::from_secs(100 * 365 * 24 * 3_600);
 #[cfg(test)]
 mod tests {
     use std::net::SocketAddr;
-    use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use tidegate_engine::EventLoop;
-    use tidegate_http_upstream::Resolve;
+    use tidegate_engine::{EventLoop, Resolve, Resolving};
 
     use super::*;
 
@@ -133,7 +175,7 @@ mod tests {
             let mut names = Names::new(shared, task::now() + Duration::from_secs(3_600));
             task::sleep(LOOKUP_PAUSE).await;
             poll_fn(|cx| Poll::Ready(names.poll(shared, None, cx))).await;
-            shared.wants_lookup[0].store(true, Relaxed);
+            shared.servers.urls()[0].wants_lookup.store(true, Relaxed);
             poll_fn(|cx| Poll::Ready(names.poll(shared, None, cx))).await;
         };
         EventLoop::readiness().expect("a loop").block_on(polls).expect("it runs");

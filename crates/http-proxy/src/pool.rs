@@ -1,7 +1,7 @@
 //! `Pool`: the idle connections of one loop to its upstreams.
 //!
 //! An HTTP/2 or HTTP/3 connection is here as long as it takes requests, and has a stream for each. While one is being made,
-//! further requests to its upstream wait for it.
+//! further requests to its upstream wait for it. If it fails, so do those requests, which may have another upstream.
 //!
 //! A connection that has carried pipelined requests has an *owner*, the client's connection whose requests they were, and
 //! carries no other's from then on. An upstream that has sent one response too many to a pipeline owes another one, which
@@ -10,17 +10,17 @@
 //! A connection that waits here is read from: one that its upstream closes, or that receives bytes which answer nothing,
 //! leaves the pool at once. One task waits for all of them.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::{HashMap, HashSet};
 use std::future::poll_fn;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::rc::{Rc, Weak};
 use std::task::{Context, Poll, Waker};
 
-use tidegate_engine::task;
+use tidegate_engine::{ConnectError, task};
 use tidegate_http_upstream::{OpenFailure, UpstreamSession};
 
-use super::connection::Connection;
+use super::connection::{Connection, same_error};
 use super::loop_counts::CountedList;
 use super::upstreams::Upstream;
 
@@ -29,8 +29,8 @@ pub(super) struct Pool {
     idle: RefCell<Idle>,
     /// HTTP/2 and HTTP/3 connections.
     sessions: RefCell<HashMap<u64, CountedList<Rc<UpstreamSession>>>>,
-    /// Upstreams to which such a connection may be in the making, with the tasks that wait for that.
-    connecting: RefCell<HashMap<u64, Vec<Waker>>>,
+    /// Upstreams to which such a connection may be in the making.
+    connecting: RefCell<HashMap<u64, Rc<Attempted>>>,
     /// Upstreams that have chosen HTTP/1.1: their connections are made side by side.
     http1: RefCell<HashSet<u64>>,
     /// The clients' connections that may own connections here.
@@ -79,7 +79,11 @@ impl Pool {
     }
 
     /// A stream of a connection that is shared, unless none has room. Waits while such a connection is being made.
-    pub(super) async fn stream(&self, upstream: u64) -> Option<Box<dyn Connection>> {
+    ///
+    /// # Errors
+    /// The failure of that connection.
+    pub(super) async fn stream(&self, upstream: u64) -> Result<Option<Box<dyn Connection>>, ConnectError> {
+        let mut awaited: Option<Rc<Attempted>> = None;
         poll_fn(|cx| {
             let mut is_busy = false;
             let mut stream = None;
@@ -99,18 +103,22 @@ impl Pool {
                 sessions.edit(|sessions| sessions.retain(is_kept));
             }
             if stream.is_some() {
-                return Poll::Ready(stream);
+                return Poll::Ready(Ok(stream));
             }
             if is_busy {
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
-            match self.connecting.borrow_mut().get_mut(&upstream) {
-                Some(waiting) => {
-                    waiting.push(cx.waker().clone());
+            if let Some(error) = awaited.as_ref().and_then(|awaited| awaited.failure.get()) {
+                return Poll::Ready(Err(same_error(error)));
+            }
+            match self.connecting.borrow().get(&upstream) {
+                Some(attempted) => {
+                    attempted.waiting.borrow_mut().push(cx.waker().clone());
+                    awaited = Some(attempted.clone());
                     Poll::Pending
                 }
-                None => Poll::Ready(None),
+                None => Poll::Ready(Ok(None)),
             }
         })
         .await
@@ -123,8 +131,9 @@ impl Pool {
 
     /// A connection to an upstream is about to be made: others wait until the result is dropped.
     pub(super) fn begin_connecting(self: &Rc<Self>, upstream: u64) -> Connecting {
-        self.connecting.borrow_mut().entry(upstream).or_default();
-        Connecting { pool: self.clone(), upstream }
+        let attempted = Rc::new(Attempted::default());
+        self.connecting.borrow_mut().insert(upstream, attempted.clone());
+        Connecting { pool: self.clone(), upstream, attempted }
     }
 
     /// Keeps an HTTP/2 or HTTP/3 connection.
@@ -207,16 +216,36 @@ impl Pool {
     }
 }
 
+/// A connection that is being made, and the requests that wait for it.
+#[derive(Default)]
+struct Attempted {
+    waiting: RefCell<Vec<Waker>>,
+    failure: OnceCell<ConnectError>,
+}
+
 /// An HTTP/2 or HTTP/3 connection may be in the making.
 pub(super) struct Connecting {
     pool: Rc<Pool>,
     upstream: u64,
+    attempted: Rc<Attempted>,
+}
+
+impl Connecting {
+    /// There is no connection: the requests that wait for it fail with the same error.
+    pub(super) fn fail(self, error: &ConnectError) {
+        let _is_first = self.attempted.failure.set(same_error(error));
+    }
 }
 
 impl Drop for Connecting {
     fn drop(&mut self) {
-        let waiting = self.pool.connecting.borrow_mut().remove(&self.upstream);
-        waiting.into_iter().flatten().for_each(Waker::wake);
+        let mut connecting = self.pool.connecting.borrow_mut();
+        // A request that found no room on the connection of another one may have begun after it.
+        if connecting.get(&self.upstream).is_some_and(|last| Rc::ptr_eq(last, &self.attempted)) {
+            connecting.remove(&self.upstream);
+        }
+        drop(connecting);
+        self.attempted.waiting.take().into_iter().for_each(Waker::wake);
     }
 }
 
@@ -262,5 +291,37 @@ impl Drop for Pool {
         if let Some(keeper) = self.keeper.take() {
             keeper.wake();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Error, ErrorKind};
+    use std::pin::pin;
+
+    use tidegate_sys::Address;
+
+    use super::*;
+
+    #[test]
+    fn a_connection_that_fails_fails_all_requests_that_wait_for_it() {
+        let pool = Pool::new(1, 1);
+        let cx = &mut Context::from_waker(Waker::noop());
+        let connecting = pool.begin_connecting(7);
+        let mut waiting: Vec<_> = (0..200).map(|_| Box::pin(pool.stream(7))).collect();
+        assert!(waiting.iter_mut().all(|one| one.as_mut().poll(cx).is_pending()));
+        let address = Address::Ip(([127, 0, 0, 1], 9).into());
+        connecting.fail(&ConnectError::Failed(address, Error::new(ErrorKind::ConnectionRefused, "refused")));
+        for one in &mut waiting {
+            let Poll::Ready(Err(error)) = one.as_mut().poll(cx) else { panic!("it goes on waiting") };
+            assert!(error.to_string().contains("refused"), "{error}");
+        }
+        // A later request tries again, and one whose connection was given up is the next one to try.
+        assert!(matches!(pin!(pool.stream(7)).poll(cx), Poll::Ready(Ok(None))));
+        let given_up = pool.begin_connecting(7);
+        let mut next = pin!(pool.stream(7));
+        assert!(next.as_mut().poll(cx).is_pending());
+        drop(given_up);
+        assert!(matches!(next.as_mut().poll(cx), Poll::Ready(Ok(None))));
     }
 }

@@ -92,11 +92,11 @@ impl ForwardPlan {
         head.method() == Method::Connect && self.handshake.is_none()
     }
 
-    /// The request for an upstream.
+    /// The request for an upstream. `trace` is the context of the attempt, if that has a span.
     pub(super) fn outgoing(
         &self,
         request: &Request,
-        upstream: &Upstream,
+        (upstream, trace): (&Upstream, Option<&TraceContext>),
         options: &Options,
         is_http2: bool,
     ) -> Result<Outgoing, Response> {
@@ -105,7 +105,8 @@ impl ForwardPlan {
         let target = if is_connect { head.target_bytes().into() } else { target(head, options)? };
         // Finding it is a search.
         let kept = request.host();
-        let fields = self.fields(request, kept, options, is_http2);
+        let trace = trace.or_else(|| gateway::trace_context(request));
+        let fields = self.fields(request, (kept, trace), options, is_http2);
         let host = match &options.host {
             _ if is_connect => None,
             // `:authority` is never empty, and an HTTP/2 server needs a host (RFC 9113 §8.3.1).
@@ -124,14 +125,20 @@ impl ForwardPlan {
         outgoing.map_err(|_| Response::of_error(Status::BAD_REQUEST))
     }
 
-    /// The fields of the request to the upstream, without its host. `host` is that of the request.
-    fn fields(&self, request: &Request, host: &str, options: &Options, is_http2: bool) -> Fields {
+    /// The fields of the request to the upstream, without its host. `host` is that of the request, `trace` the context that
+    /// the upstream gets.
+    fn fields(
+        &self,
+        request: &Request,
+        (host, trace): (&str, Option<&TraceContext>),
+        options: &Options,
+        is_http2: bool,
+    ) -> Fields {
         let head = request.head();
         let is_trusted = options.forwarding.trusts(request);
         // That of the middleware, which the upstream gets in place of the client's.
         let id = request.id();
         let id = id.filter(|id| !options.request_edits.iter().any(|edit| edit.replaces(id.field().as_bytes())));
-        let trace = gateway::trace_context(request);
         let trace = trace.filter(|_| !options.request_edits.iter().any(|edit| edit.replaces(TRACEPARENT)));
         let mut fields = fields::end_to_end_fields(self.present, head.headers(), &options.request_edits, |name| {
             options.forwarding.drops(name, is_trusted)
@@ -243,6 +250,13 @@ fn target<'a>(head: &'a RequestHead, options: &Options) -> Result<Cow<'a, [u8]>,
     Ok([b"/", rest, &query()].concat().into())
 }
 
+/// The path that an upstream gets, for a span: a query may have credentials.
+pub(super) fn path_without_query(head: &RequestHead, options: &Options) -> String {
+    let target = target(head, options).unwrap_or_default();
+    let path = target.split(|byte| *byte == b'?').next().unwrap_or_default();
+    String::from_utf8_lossy(path).into_owned()
+}
+
 /// The path behind the prefix of the route, without the slash between them.
 fn stripped<'a>(path: &'a [u8], prefix: &str) -> Result<&'a [u8], Response> {
     let rest = match path.strip_prefix(prefix.as_bytes()) {
@@ -280,7 +294,8 @@ fn asked_protocol(head: &RequestHead) -> Option<&str> {
     std::str::from_utf8(asked).ok()
 }
 
-/// Adds the trace that middleware has found: the parent of the upstream's span is the span of the request here.
+/// Adds the trace that middleware has found: the parent of the upstream's span is the span of the attempt or, without one,
+/// that of the request here.
 #[cold]
 fn add_trace(fields: &mut Fields, trace: &TraceContext) {
     fields::push(fields, TRACEPARENT, trace.traceparent().as_bytes());

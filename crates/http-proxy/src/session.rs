@@ -3,7 +3,7 @@
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tidegate_engine::{Channel, ChannelError};
+use tidegate_engine::{Channel, ChannelError, CloseReason};
 use tidegate_http_upstream::{ExchangeCodec, FromStream, StreamPlace};
 use tidegate_http1::client::{Incoming, Outgoing};
 
@@ -72,6 +72,10 @@ impl<C: ExchangeCodec> Connection for StreamConnection<C> {
 
     fn poll_extends_connect(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
         self.place.connection().poll_extends_connect(cx)
+    }
+
+    fn has_refused(&self, reason: &CloseReason) -> bool {
+        self.stream.has_refused(reason)
     }
 
     fn set_deadline_after(&mut self, after: Option<Duration>) {

@@ -1,14 +1,14 @@
 //! `Upstreams`: a set of upstreams, with the state that all loops share.
 
 use std::fmt;
-use std::net::ToSocketAddrs;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use tidegate_engine::{NameResolver, Resolve};
 #[cfg(feature = "http3")]
 use tidegate_http_upstream::Http3Config;
-use tidegate_http_upstream::{ConnectLimits, Connector, ConnectorConfig, Resolve};
+use tidegate_http_upstream::{ConnectLimits, Connector, ConnectorConfig};
 use tidegate_http1::client;
 use tidegate_http2 as http2;
 use tidegate_sys::Address;
@@ -18,8 +18,8 @@ use tidegate_tls::ClientConfig;
 use super::check::HealthCheck;
 use super::counts::UpstreamCounts;
 use super::loop_counts::LoopCounts;
-use super::resolver::{Resolver, first_addresses};
 use super::retry::{Retries, RetryBudget};
+use super::server_list::{FoundServer, ServerList, UrlEntry};
 use super::shares::Shares;
 use super::url::{Place, UpstreamUrl};
 use super::waiting::WaitQueue;
@@ -136,28 +136,49 @@ impl Default for UpstreamLimits {
 
 #[derive(Debug)]
 pub(super) struct Shared {
-    pub(super) urls: Vec<(UpstreamUrl, u32)>,
+    pub(super) servers: ServerList,
+    pub(super) rules: UrlRules,
+    /// Whether the servers may change: [`Upstreams::handle`].
+    pub(super) has_handle: AtomicBool,
     pub(super) balance: Balance,
     pub(super) ejection: Ejection,
     pub(super) limits: UpstreamLimits,
     pub(super) budget: RetryBudget,
     pub(super) check: Option<HealthCheck>,
     pub(super) resolve_interval: Duration,
-    pub(super) resolver: Resolver,
+    pub(super) resolver: NameResolver,
     /// Connections begin with a PROXY header about the client.
     pub(super) sends_proxy_header: bool,
     pub(super) connector: Connector,
-    /// By the places of the URLs: whether an address of the name could not be connected to since it was resolved.
-    pub(super) wants_lookup: Box<[AtomicBool]>,
     pub(super) waiting: Arc<WaitQueue>,
     /// Requests for which there was no upstream.
     pub(super) counts: UpstreamCounts,
     /// The counts of upstreams that have left the set.
     pub(super) departed: Arc<UpstreamCounts>,
-    members: Mutex<Arc<[Arc<Upstream>]>>,
-    /// Changes with the members.
-    generation: AtomicU64,
     began: OnceLock<Instant>,
+}
+
+/// Which URLs a set may have.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct UrlRules {
+    has_tls: bool,
+    sends_proxy_header: bool,
+    /// Names are resolved by the system.
+    is_of_system: bool,
+}
+
+impl UrlRules {
+    pub(super) fn check(self, url: &UpstreamUrl) -> Result<(), UpstreamsError> {
+        let is_socket = matches!(&url.place, Place::Address(address) if address.ip().is_none());
+        match url {
+            _ if url.is_secure && !self.has_tls => Err(UpstreamsError::NoTls),
+            _ if self.sends_proxy_header && (url.is_secure || url.is_http2 || is_socket) => {
+                Err(UpstreamsError::ProxyHeader)
+            }
+            _ if self.is_of_system && matches!(url.place, Place::Service(_)) => Err(UpstreamsError::Service),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// One address of an upstream.
@@ -165,6 +186,7 @@ pub(super) struct Shared {
 pub(super) struct Upstream {
     /// No two upstreams of a process have the same.
     pub(super) id: u64,
+    url: UpstreamUrl,
     pub(super) address: Address,
     /// Its scheme and its address, for logs and metrics.
     pub(super) name: Arc<str>,
@@ -181,7 +203,8 @@ pub(super) struct Upstream {
     pub(super) is_http2: bool,
     /// It speaks HTTP/3 alone.
     pub(super) is_http3: bool,
-    pub(super) weight: u32,
+    weight: AtomicU32,
+    priority: AtomicU16,
     pub(super) hash: u64,
     /// Requests in progress.
     pub(super) active: AtomicU32,
@@ -205,8 +228,9 @@ pub struct UpstreamsBuilder {
     check: Option<HealthCheck>,
     resolve_interval: Option<Duration>,
     resolve_timeout: Option<Duration>,
-    resolver: Resolver,
+    resolver: NameResolver,
     sends_proxy_header: bool,
+    may_be_empty: bool,
     is_http1_only: bool,
     #[cfg(feature = "tls")]
     tls: Option<ClientConfig>,
@@ -233,6 +257,12 @@ pub enum UpstreamsError {
     ProxyHeader,
     /// The limits of heads do not fit the codec: a head has less than 64 KiB.
     Limits,
+    /// A URL is a service, and the system's resolver has no SRV records.
+    Service,
+    /// A weight is not 1 to 1,000.
+    Weight,
+    /// There are more than 4,096 servers.
+    TooMany,
 }
 
 impl Upstreams {
@@ -268,11 +298,11 @@ impl Upstreams {
 
 impl Shared {
     pub(super) fn members(&self) -> Arc<[Arc<Upstream>]> {
-        self.members.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.servers.members()
     }
 
     pub(super) fn generation(&self) -> u64 {
-        self.generation.load(Ordering::Acquire)
+        self.servers.generation()
     }
 
     /// The time that health counts in.
@@ -303,65 +333,18 @@ impl Shared {
 
     /// An address of a name cannot be connected to: the name may have others by now.
     fn want_lookup(&self, upstream: &Upstream) {
-        for ((url, _), wants) in self.urls.iter().zip(&self.wants_lookup) {
-            if matches!(url.place, Place::Name(..)) && upstream.is_of(url) {
-                wants.store(true, Ordering::Relaxed);
+        for entry in &*self.servers.urls() {
+            if entry.url.has_lookup() && upstream.is_of(&entry.url) {
+                entry.wants_lookup.store(true, Ordering::Relaxed);
             }
         }
-    }
-
-    /// Sets the addresses of all URLs. Names of the system's resolver block for `timeout` at most.
-    fn set_first_addresses(&self, timeout: Duration) {
-        let (mut found, mut names) = (Vec::new(), Vec::new());
-        for (place, (url, _)) in self.urls.iter().enumerate() {
-            match &url.place {
-                Place::Address(address) => found.push((place, vec![address.clone()])),
-                Place::Name(name, port) if self.resolver.is_of_system() => names.push((place, name.clone(), *port)),
-                Place::Name(..) => {}
-            }
-        }
-        let resolve = |name: &str, port: u16| (name, port).to_socket_addrs().map(Iterator::collect);
-        found.extend(first_addresses(names, timeout, resolve));
-        self.set_addresses(&found);
-    }
-
-    /// Replaces the addresses of some URLs, by their places. The others keep those that they have.
-    pub(super) fn set_addresses(&self, found: &[(usize, Vec<Address>)]) {
-        let mut members = self.members.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut after: Vec<Arc<Upstream>> = Vec::new();
-        for (url, weight) in &self.urls {
-            let of_url = members.iter().filter(|member| member.is_of(url));
-            // A set may have the same URL twice, in two spellings: addresses found for one hold for both.
-            let Some((_, addresses)) = found.iter().find(|(found, _)| self.urls[*found].0.is_same(url)) else {
-                of_url.for_each(|member| push_new(&mut after, member.clone()));
-                continue;
-            };
-            for address in addresses {
-                let known = of_url.clone().find(|member| member.address == *address);
-                let new = || Arc::new(Upstream::new(url, *weight, address.clone(), self));
-                let member = known.cloned().unwrap_or_else(new);
-                push_new(&mut after, member);
-            }
-        }
-        let is_same =
-            after.len() == members.len() && after.iter().zip(&**members).all(|(one, other)| one.id == other.id);
-        if !is_same {
-            *members = after.into();
-            self.generation.fetch_add(1, Ordering::Release);
-        }
-    }
-}
-
-/// Adds an upstream, unless it is there. A URL that a set has twice is one.
-fn push_new(members: &mut Vec<Arc<Upstream>>, member: Arc<Upstream>) {
-    if !members.iter().any(|other| other.is_same(&member)) {
-        members.push(member);
     }
 }
 
 impl Upstream {
-    fn new(url: &UpstreamUrl, weight: u32, address: Address, set: &Shared) -> Self {
+    pub(super) fn new(url: &UpstreamUrl, server: &FoundServer, set: &Shared) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
+        let address = server.address.clone();
         Self {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             hash: hash_of(address.to_string()),
@@ -370,13 +353,15 @@ impl Upstream {
             idle_connections: LoopCounts::default(),
             http2_connections: LoopCounts::default(),
             departed: set.departed.clone(),
+            url: url.clone(),
             address,
             host: url.host(),
             authority: url.authority(),
             is_secure: url.is_secure,
             is_http2: url.is_http2,
             is_http3: url.is_http3,
-            weight,
+            weight: AtomicU32::new(server.weight),
+            priority: AtomicU16::new(server.priority),
             active: AtomicU32::new(0),
             shares: Shares::default(),
             waiting: set.waiting.clone(),
@@ -436,13 +421,34 @@ impl Upstream {
         self.unpipelined_until.store(now.saturating_add(millis(PIPELINING_PAUSE)), Ordering::Relaxed);
     }
 
-    fn is_of(&self, url: &UpstreamUrl) -> bool {
-        (self.is_secure, self.is_http2, self.is_http3) == (url.is_secure, url.is_http2, url.is_http3)
-            && self.authority == url.authority()
-            && url.socket_path().is_none_or(|path| *path == self.address)
+    /// Its share of the requests, compared with the others.
+    #[inline]
+    pub(super) fn weight(&self) -> u32 {
+        self.weight.load(Ordering::Relaxed)
     }
 
-    fn is_same(&self, other: &Self) -> bool {
+    /// It gets no request while one of the same URL and of a lower number is available.
+    #[inline]
+    pub(super) fn priority(&self) -> u16 {
+        self.priority.load(Ordering::Relaxed)
+    }
+
+    /// Takes the weight and the priority that were found. Returns whether they have changed.
+    pub(super) fn set_share(&self, server: &FoundServer) -> bool {
+        let weight = self.weight.swap(server.weight, Ordering::Relaxed);
+        let priority = self.priority.swap(server.priority, Ordering::Relaxed);
+        (weight, priority) != (server.weight, server.priority)
+    }
+
+    pub(super) fn is_of(&self, url: &UpstreamUrl) -> bool {
+        self.url.is_same(url)
+    }
+
+    pub(super) fn is_of_same_url(&self, other: &Self) -> bool {
+        self.url.is_same(&other.url)
+    }
+
+    pub(super) fn is_same(&self, other: &Self) -> bool {
         (self.is_secure, self.is_http2, self.is_http3) == (other.is_secure, other.is_http2, other.is_http3)
             && self.authority == other.authority
             && self.address == other.address
@@ -469,6 +475,12 @@ impl UpstreamsBuilder {
     pub fn weighted(mut self, url: UpstreamUrl, weight: u32) -> Self {
         assert!((1..=WEIGHT_MAX).contains(&weight), "a weight is 1 to 1000");
         self.urls.push((url, weight));
+        self
+    }
+
+    /// The set may begin without upstreams: for one that a [handle](Upstreams::handle) fills. Requests get 503 until then.
+    pub fn allow_empty(mut self) -> Self {
+        self.may_be_empty = true;
         self
     }
 
@@ -502,8 +514,10 @@ impl UpstreamsBuilder {
         self
     }
 
-    /// How often names are resolved again, while [`Upstreams::maintain`] or its thread runs; 30 seconds unless set. A name
-    /// is resolved again before that, at most once a second, if one of its addresses cannot be connected to.
+    /// How often names are resolved again at least, while [`Upstreams::maintain`] or its thread runs; 30 seconds unless set.
+    /// A name is resolved again before that, at most once a second, when the TTL of its addresses is over, if the resolver
+    /// has TTLs, or if one of them cannot be connected to. A name that cannot be resolved keeps its addresses, and is tried
+    /// again after 5 seconds at most.
     pub fn resolve_interval(mut self, interval: Duration) -> Self {
         self.resolve_interval = Some(interval);
         self
@@ -516,10 +530,10 @@ impl UpstreamsBuilder {
         self
     }
 
-    /// Resolves names in the place of the system's resolver. Then [`build`](Self::build) resolves none:
-    /// [`Upstreams::maintain`] does when it begins, and [`Upstreams::resolve`].
+    /// Resolves names in the place of the process's [default](tidegate_engine::DefaultResolver). Then [`build`](Self::build)
+    /// resolves none: [`Upstreams::maintain`] does when it begins, and [`Upstreams::resolve`].
     pub fn resolver(mut self, resolver: impl Resolve + Send + Sync) -> Self {
-        self.resolver = Resolver::new(resolver);
+        self.resolver = NameResolver::new(resolver);
         self
     }
 
@@ -553,14 +567,14 @@ impl UpstreamsBuilder {
         self
     }
 
-    /// The set. Names are resolved by the system's resolver, up to 32 of them beside each other, which blocks until all are,
-    /// or for [`resolve_timeout`](Self::resolve_timeout). One that has no address then is resolved again later. Of the
+    /// The set. Names are resolved beside each other, by the system's resolver up to 32 of them, which blocks until all are, or
+    /// for [`resolve_timeout`](Self::resolve_timeout). One that has no address then is resolved again later. Of the
     /// addresses of a name the first 64 are used.
     ///
     /// # Errors
     /// [`UpstreamsError`].
     pub fn build(self) -> Result<Upstreams, UpstreamsError> {
-        if self.urls.is_empty() {
+        if self.urls.is_empty() && !self.may_be_empty {
             return Err(UpstreamsError::None);
         }
         let resolve_timeout = self.resolve_timeout.unwrap_or(Duration::from_secs(5));
@@ -568,15 +582,9 @@ impl UpstreamsBuilder {
         let has_tls = self.tls.is_some();
         #[cfg(not(feature = "tls"))]
         let has_tls = false;
-        if !has_tls && self.urls.iter().any(|(url, _)| url.is_secure) {
-            return Err(UpstreamsError::NoTls);
-        }
-        let is_plain = |url: &UpstreamUrl| {
-            !url.is_secure && !url.is_http2 && !matches!(&url.place, Place::Address(address) if address.ip().is_none())
-        };
-        if self.sends_proxy_header && !self.urls.iter().all(|(url, _)| is_plain(url)) {
-            return Err(UpstreamsError::ProxyHeader);
-        }
+        let is_of_system = self.resolver.is_of_system();
+        let rules = UrlRules { has_tls, sends_proxy_header: self.sends_proxy_header, is_of_system };
+        self.urls.iter().try_for_each(|(url, _)| rules.check(url))?;
         let limits = &self.limits;
         if limits.head_bytes_max >= 64 * 1024 || limits.head_bytes_max < 1024 {
             return Err(UpstreamsError::Limits);
@@ -597,11 +605,12 @@ impl UpstreamsBuilder {
             return Err(UpstreamsError::NoHttp3);
         }
         let upstreams = Upstreams(Arc::new(Shared {
-            wants_lookup: self.urls.iter().map(|_| AtomicBool::new(false)).collect(),
+            servers: ServerList::default(),
+            rules,
+            has_handle: AtomicBool::new(false),
             waiting: Arc::default(),
             counts: UpstreamCounts::default(),
             departed: Arc::default(),
-            urls: self.urls,
             balance: self.balance,
             ejection: self.ejection,
             budget: RetryBudget::new(self.retries),
@@ -611,11 +620,11 @@ impl UpstreamsBuilder {
             resolver: self.resolver,
             sends_proxy_header: self.sends_proxy_header,
             connector,
-            members: Mutex::new(Arc::new([])),
-            generation: AtomicU64::new(0),
             began: OnceLock::new(),
         }));
-        upstreams.0.set_first_addresses(resolve_timeout);
+        let urls = self.urls.into_iter().map(|(url, weight)| UrlEntry::new(url, weight)).collect();
+        upstreams.0.servers.change(&upstreams.0, |entries| *entries = urls);
+        upstreams.set_first_servers(resolve_timeout);
         Ok(upstreams)
     }
 }
@@ -684,6 +693,11 @@ impl fmt::Display for UpstreamsError {
             }
             Self::ProxyHeader => "a PROXY header cannot be sent to an upstream with TLS or HTTP/2, or at a Unix socket",
             Self::Limits => "head_bytes_max is at least 1 KiB and less than 64 KiB",
+            Self::Service => {
+                "an upstream is a service (srv://), and the system's resolver has no SRV records: use that of `tidegate::dns`"
+            }
+            Self::Weight => "a weight is 1 to 1000",
+            Self::TooMany => "a set has at most 4096 servers",
         })
     }
 }
@@ -712,17 +726,20 @@ mod tests {
 
     #[test]
     fn an_address_that_stays_keeps_its_health() {
-        let upstreams = Upstreams::new(["http://10.0.0.1"]).unwrap();
+        // With a resolver of its own, a set looks up nothing as it is built.
+        let upstreams = Upstreams::builder().server("http://app.test".parse().unwrap());
+        let upstreams = upstreams.resolver(tidegate_engine::SystemResolver).build().unwrap();
+        upstreams.0.servers.set_addresses(&upstreams.0, &[(0, vec![address(1)])]);
         let first = upstreams.0.members()[0].clone();
         let generation = upstreams.0.generation();
-        upstreams.0.set_addresses(&[(0, vec![address(1), address(2), address(2)])]);
+        upstreams.0.servers.set_addresses(&upstreams.0, &[(0, vec![address(1), address(2), address(2)])]);
         let members = upstreams.0.members();
         assert_eq!(members.len(), 2);
         assert!(Arc::ptr_eq(&first, &members[0]));
         assert_ne!(generation, upstreams.0.generation());
-        upstreams.0.set_addresses(&[]);
+        upstreams.0.servers.set_addresses(&upstreams.0, &[]);
         assert_eq!(upstreams.len(), 2, "a name that is not resolved keeps its addresses");
-        upstreams.0.set_addresses(&[(0, vec![])]);
+        upstreams.0.servers.set_addresses(&upstreams.0, &[(0, vec![])]);
         assert!(upstreams.is_empty());
     }
 
@@ -730,8 +747,8 @@ mod tests {
     fn a_url_that_a_set_has_twice_is_one_however_often_names_are_resolved() {
         let upstreams = Upstreams::new(["http://10.0.0.1", "http://10.0.0.1", "http://10.0.0.2"]).unwrap();
         for _ in 0..10 {
-            upstreams.0.set_addresses(&[]);
-            upstreams.0.set_addresses(&[(1, vec![address(1)])]);
+            upstreams.0.servers.set_addresses(&upstreams.0, &[]);
+            upstreams.0.servers.set_addresses(&upstreams.0, &[(1, vec![address(1)])]);
         }
         assert_eq!(upstreams.len(), 2);
     }
@@ -742,7 +759,7 @@ mod tests {
         assert_eq!(upstreams.len(), 3);
         let members = upstreams.0.members();
         assert_eq!(members.iter().map(|member| member.is_http2).collect::<Vec<_>>(), [false, false, true]);
-        upstreams.0.set_addresses(&[]);
+        upstreams.0.servers.set_addresses(&upstreams.0, &[]);
         assert_eq!(upstreams.len(), 3);
     }
 

@@ -1,5 +1,5 @@
 //! `UpstreamUrl`: the name of an upstream, `http://HOST:PORT`, `https://HOST:PORT`, `https+h3://HOST:PORT`,
-//! `h2c://HOST:PORT`, `unix:PATH` or `unix+h2c:PATH`.
+//! `h2c://HOST:PORT`, `unix:PATH`, `unix+h2c:PATH`, or `srv://SERVICE`.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddrV6};
@@ -15,6 +15,11 @@ use tidegate_sys::{Address, parse_zoned};
 /// The host is an IP address, in brackets if it is one of IPv6, or a name, which may have several addresses. An address of a
 /// link has a zone: `[fe80::1%25eth0]` (RFC 6874), which the upstream does not see in `Host`. `unix:PATH` and `unix:@NAME`
 /// are Unix sockets, to which HTTP/1.1 is spoken; with `unix+h2c:` in their place, HTTP/2.
+///
+/// `srv://_http._tcp.sea.example` is a service (RFC 2782): the servers are those of its SRV records, with their ports and
+/// weights. One of a higher priority number gets requests while none of a lower one is available. With `srv+https://` and
+/// `srv+h2c://` they speak as with `https` and `h2c`; the name of their certificates and of `Host` is the domain of the
+/// service, here `sea.example`.
 ///
 /// ```
 /// use tidegate::http::proxy::UpstreamUrl;
@@ -39,13 +44,15 @@ pub struct UpstreamUrl {
 pub(super) enum Place {
     Address(Address),
     Name(String, u16),
+    /// The name of SRV records.
+    Service(String),
 }
 
 /// Why a text is not the URL of an upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum InvalidUrl {
-    /// The scheme is none of `http`, `https`, `https+h3` and `h2c`.
+    /// The scheme is none of `http`, `https`, `https+h3`, `h2c` and `srv`.
     Scheme,
     /// It has a path, a query, a fragment or credentials.
     NotBare,
@@ -53,6 +60,8 @@ pub enum InvalidUrl {
     Host,
     /// The port is no number from 1 to 65535.
     Port,
+    /// A service has a port, or is no name.
+    Service,
 }
 
 impl FromStr for UpstreamUrl {
@@ -66,17 +75,32 @@ impl FromStr for UpstreamUrl {
             return Ok(Self { is_secure: false, is_http2, is_http3: false, place });
         }
         let (scheme, rest) = text.split_once("://").ok_or(InvalidUrl::Scheme)?;
-        let is_http3 = scheme.eq_ignore_ascii_case("https+h3");
+        let scheme = scheme.to_ascii_lowercase();
+        let (scheme, is_service) = match scheme.strip_prefix("srv") {
+            Some("") => ("http", true),
+            Some(rest) => (rest.strip_prefix('+').ok_or(InvalidUrl::Scheme)?, true),
+            None => (&*scheme, false),
+        };
+        let is_http3 = scheme == "https+h3";
         let (is_secure, is_http2) = match scheme {
             _ if is_http3 => (true, false),
-            _ if scheme.eq_ignore_ascii_case("http") => (false, false),
-            _ if scheme.eq_ignore_ascii_case("https") => (true, false),
-            _ if scheme.eq_ignore_ascii_case("h2c") => (false, true),
+            "http" => (false, false),
+            "https" => (true, false),
+            "h2c" => (false, true),
             _ => return Err(InvalidUrl::Scheme),
         };
         let authority = rest.strip_suffix('/').unwrap_or(rest);
         if authority.contains(['/', '?', '#', '@']) {
             return Err(InvalidUrl::NotBare);
+        }
+        if is_service {
+            let is_service = is_name(authority) && authority.parse::<IpAddr>().is_err();
+            let place = Place::Service(authority.to_ascii_lowercase());
+            return if is_service {
+                Ok(Self { is_secure, is_http2, is_http3, place })
+            } else {
+                Err(InvalidUrl::Service)
+            };
         }
         let default_port = if is_secure { 443 } else { 80 };
         let (host, port) = match authority.rfind(':') {
@@ -114,11 +138,27 @@ fn is_name(text: &str) -> bool {
     text.len() <= 253 && text.strip_suffix('.').unwrap_or(text).split('.').all(is_label)
 }
 
+/// The domain of a service: without the labels of the service and of its protocol (RFC 2782).
+fn domain_of(service: &str) -> &str {
+    let mut domain = service.strip_suffix('.').unwrap_or(service);
+    while let Some((_, rest)) = domain.split_once('.').filter(|(label, _)| label.starts_with('_')) {
+        domain = rest;
+    }
+    domain
+}
+
 impl UpstreamUrl {
+    /// Whether connections are encrypted.
+    #[must_use]
+    pub fn is_secure(&self) -> bool {
+        self.is_secure
+    }
+
     /// The name that a certificate of the upstream has to have, and the host of requests that name none.
     pub(super) fn host(&self) -> String {
         match &self.place {
             Place::Name(name, _) => name.strip_suffix('.').unwrap_or(name).to_owned(),
+            Place::Service(service) => domain_of(service).to_owned(),
             Place::Address(address) => address.ip().map_or_else(|| "localhost".to_owned(), |ip| ip.ip().to_string()),
         }
     }
@@ -128,7 +168,20 @@ impl UpstreamUrl {
         (self.is_secure, self.is_http2, self.is_http3) == (other.is_secure, other.is_http2, other.is_http3)
             && self.authority() == other.authority()
             && self.zone() == other.zone()
+            && self.service() == other.service()
             && self.socket_path() == other.socket_path()
+    }
+
+    /// Whether it has to be looked up.
+    pub(super) fn has_lookup(&self) -> bool {
+        !matches!(self.place, Place::Address(_))
+    }
+
+    fn service(&self) -> Option<&str> {
+        match &self.place {
+            Place::Service(service) => Some(service.strip_suffix('.').unwrap_or(service)),
+            Place::Name(..) | Place::Address(_) => None,
+        }
     }
 
     /// The number of the network interface of an IPv6 address, if a zone names it.
@@ -172,6 +225,7 @@ impl UpstreamUrl {
         match &self.place {
             Place::Name(name, port) if *port == default_port => name.clone(),
             Place::Name(name, port) => format!("{name}:{port}"),
+            Place::Service(service) => domain_of(service).to_owned(),
             Place::Address(address) => match address.ip() {
                 Some(ip) if ip.port() == default_port && ip.is_ipv4() => ip.ip().to_string(),
                 Some(ip) if ip.port() == default_port => format!("[{}]", ip.ip()),
@@ -189,6 +243,12 @@ impl fmt::Display for UpstreamUrl {
             return f.write_str(&self.at(path));
         }
         let (scheme, authority) = (self.scheme(), self.authority());
+        if let Place::Service(service) = &self.place {
+            return match scheme {
+                "http" => write!(f, "srv://{service}"),
+                _ => write!(f, "srv+{scheme}://{service}"),
+            };
+        }
         match (self.zone(), authority.split_once(']')) {
             (Some(zone), Some((ip, port))) => write!(f, "{scheme}://{ip}%25{zone}]{port}"),
             _ => write!(f, "{scheme}://{authority}"),
@@ -200,11 +260,12 @@ impl fmt::Display for InvalidUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Scheme => {
-                "the URL of an upstream begins with http://, https://, https+h3:// or h2c://, or is unix:PATH or unix+h2c:PATH"
+                "the URL of an upstream begins with http://, https://, https+h3://, h2c:// or srv://, or is unix:PATH or unix+h2c:PATH"
             }
             Self::NotBare => "the URL of an upstream has no path, no query, no fragment and no credentials",
             Self::Host => "the host is neither a name, nor an address of IPv4, nor one of IPv6 in brackets; a zone in it is a network interface of this machine",
             Self::Port => "the port is a number from 1 to 65535",
+            Self::Service => "a service is a name without a port, as in srv://_http._tcp.sea.example: its SRV records have the ports",
         })
     }
 }
@@ -234,6 +295,9 @@ mod tests {
             ("unix+h2c:@a", "localhost", false),
             ("http://[fe80::1%25lo]:8080", "[fe80::1]:8080", false),
             ("https://[fe80::1%lo]", "[fe80::1]", true),
+            ("srv://_http._tcp.Sea.Example", "sea.example", false),
+            ("SRV+https://_web._tcp.sea.example.", "sea.example", true),
+            ("srv+h2c://sea.service.consul", "sea.service.consul", false),
         ] {
             let url: UpstreamUrl = text.parse().unwrap_or_else(|error| panic!("{text}: {error}"));
             assert_eq!((url.authority().as_str(), url.is_secure), (authority, is_secure), "{text}");
@@ -269,6 +333,14 @@ mod tests {
             ("http://a b", InvalidUrl::Host),
             ("http://a\r\nb", InvalidUrl::Host),
             ("http://a..b", InvalidUrl::Host),
+            ("srv://_http._tcp.a:80", InvalidUrl::Service),
+            ("srv://10.0.0.1", InvalidUrl::Service),
+            ("srv://[::1]", InvalidUrl::Service),
+            ("srv://", InvalidUrl::Service),
+            ("srv://a/b", InvalidUrl::NotBare),
+            ("srv+unix://a", InvalidUrl::Scheme),
+            ("srv+://a", InvalidUrl::Scheme),
+            ("srvhttp://a", InvalidUrl::Scheme),
         ] {
             assert_eq!(text.parse::<UpstreamUrl>(), Err(error), "{text:?}");
         }

@@ -16,6 +16,9 @@ pub struct StreamLimits {
     pub head_bytes_max: u32,
     /// Bytes of the body of a message; beyond it 413. 1 MiB. It stops bodies without end.
     pub body_bytes_max: u64,
+    /// From the beginning of a stream to the end of its head; beyond it 408. 30 seconds. It stops streams that are opened and
+    /// left. An HTTP/2 stream begins with its head, so this is for HTTP/3.
+    pub head_timeout: Duration,
     /// How far a body may fall behind `body_rate_min`; beyond it 408. 30 seconds. It stops bodies that are sent slowly.
     pub body_timeout: Duration,
     /// The minimum rate of a body, in bytes per second. 240. It stops bodies that are sent slowly.
@@ -29,6 +32,7 @@ impl Default for StreamLimits {
             headers_max: http1.headers_max,
             head_bytes_max: http1.head_bytes_max,
             body_bytes_max: http1.body_bytes_max,
+            head_timeout: http1.head_timeout,
             body_timeout: http1.body_timeout,
             body_rate_min: http1.body_rate_min,
         }

@@ -133,6 +133,10 @@ pub fn write_head_record(text: &mut [u8], ends: bool) {
 /// Copies the first bytes of a queue, unless it has fewer.
 #[cold]
 fn copy_front(queue: &Outbound, to: &mut [u8]) -> Option<()> {
+    // As behind the last record of a queue.
+    if queue.pending() < to.len() as u64 {
+        return None;
+    }
     let mut parts: Vec<MaybeUninit<IoSlice<'_>>> = Vec::new();
     parts.resize_with(PARTS_MIN + to.len() / PART_BYTES_MIN, MaybeUninit::uninit);
     let Gathered::Parts(parts) = queue.gather(&mut parts, to.len()) else { return None };

@@ -33,7 +33,7 @@ use crate::tunnel::Tunnel;
 #[derive(Debug)]
 pub struct ServerStream<T = ()> {
     config: Arc<StreamConfig>,
-    /// Since when the peer owes bytes of the body.
+    /// Since when the peer owes bytes of the body, or, over HTTP/3, the head.
     since: Option<Instant>,
     /// How many more bytes of the request's body the limits allow.
     budget: u64,
@@ -157,7 +157,7 @@ impl<T: 'static> ServerStream<T> {
         ends: bool,
         reply: &mut Output<'_>,
     ) -> Result<Step<Incoming>, Error> {
-        self.outbound = Outbound::Owed;
+        (self.outbound, self.since) = (Outbound::Owed, None);
         self.inbound = if ends { Inbound::Done } else { Inbound::Body };
         let head = parse_head(input.take(head.length as usize), ends, &self.config)?;
         self.flags = match head.method() {
@@ -229,12 +229,15 @@ impl<T: 'static> ServerStream<T> {
 
     /// While the response is sent, the peer may hold its body back until it sees it: the two sides of an HTTP/2 stream
     /// may be a conversation.
-    fn deadline(&self) -> Option<Instant> {
+    fn deadline(&self) -> Option<(Instant, Exceeded)> {
+        if self.inbound == Inbound::Head {
+            return Some((self.since?.checked_add(self.config.limits().head_timeout)?, Exceeded::HeadTime));
+        }
         let is_answered = matches!(self.outbound, Outbound::Length | Outbound::Any);
         if self.flags & WAITS == 0 || self.inbound != Inbound::Body || is_answered {
             return None;
         }
-        self.since?.checked_add(self.config.limits().body_timeout)
+        Some((self.since?.checked_add(self.config.limits().body_timeout)?, Exceeded::BodyTime))
     }
 
     fn send(&mut self, message: Outgoing, out: &mut Output<'_>) -> Result<(), Misuse> {
@@ -594,6 +597,8 @@ impl<T: 'static> Codec for ServerStream<T> {
 
     fn on(&mut self, event: Lifecycle, out: &mut Output<'_>) -> Result<(), Error> {
         match event {
+            // An HTTP/2 stream begins with its head.
+            Lifecycle::Opened if self.config.version() == Version::Http3 => self.since = Some(out.now()),
             Lifecycle::Resumed if self.flags & WAITS != 0 => {
                 self.since = out.now().checked_sub(Duration::from_millis(self.late.into()));
             }
@@ -621,12 +626,12 @@ impl<T: 'static> Codec for ServerStream<T> {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        self.deadline()
+        self.deadline().map(|(at, _)| at)
     }
 
     fn handle_timeout(&mut self, reply: &mut Output<'_>) -> Result<(), Error> {
         match self.deadline() {
-            Some(at) if at <= reply.now() => Err(self.refuse(Error::Limit(Exceeded::BodyTime), reply)),
+            Some((at, exceeded)) if at <= reply.now() => Err(self.refuse(Error::Limit(exceeded), reply)),
             _ => Ok(()),
         }
     }

@@ -96,9 +96,6 @@ fn error_over<'a, F: std::error::Error + 'static>(
     }
 }
 
-/// The code of a stream that an HTTP/3 server has not processed (RFC 9114 §8.1).
-pub const HTTP3_REQUEST_REJECTED: u64 = 0x10b;
-
 /// Whether the server closed the connection, or the network broke it, before any byte of a response.
 fn retry_on_connection<C: ExchangeCodec>(reason: &CloseReason) -> Retry {
     let is_unanswered = match reason {

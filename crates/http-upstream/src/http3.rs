@@ -5,8 +5,8 @@
 //! distributes them over its loops.
 //!
 //! **A server that is gone is noticed.** QUIC has no FIN of a system whose process has died, and its idle timeout is long.
-//! While requests are in progress, a PING leaves at intervals, and the connection ends if no packet has come from one PING
-//! to the next. These PINGs keep the connection as well (RFC 9114 §5.1), so that a slow response outlives the idle timeout.
+//! While requests are in progress, a PING leaves at intervals, and the connection ends if no packet has come for a longer
+//! time since the first of them. These PINGs keep the connection as well (RFC 9114 §5.1), so that a slow response outlives the idle timeout.
 
 use std::fmt;
 use std::io;
@@ -14,7 +14,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::rc::Weak;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tidegate_codec::Direction;
 use tidegate_engine::{
@@ -27,7 +27,7 @@ use tidegate_sys::{Address, DatagramOptions, Socket};
 use tidegate_tls::ClientConfig;
 
 use super::error::{Phase, UpstreamError};
-use super::session::{OpenFailure, STREAMS_ASSUMED, UpstreamSession};
+use super::session::{OpenFailure, UpstreamSession};
 
 /// The settings of HTTP/3 connections.
 #[derive(Debug, Clone)]
@@ -36,9 +36,12 @@ pub struct Http3Config {
     pub limits: http3::Limits,
     /// The limits of the QUIC connection below it.
     pub transport: quic::TransportLimits,
-    /// How often a connection with requests in progress sends a PING; it ends if no packet of the server has come from one
-    /// to the next.
-    pub ping_interval: Duration,
+    /// How often a connection with requests in progress sends a PING; 5 seconds. At least 100 milliseconds, so that PINGs do
+    /// not flood the server. `None` means never: a server that vanished is noticed by the idle timeout alone.
+    pub ping_interval: Option<Duration>,
+    /// How long the server may take to answer such a PING, or to send anything else; beyond it the connection ends, and its
+    /// requests fail. 10 seconds. More than zero.
+    pub ping_timeout: Duration,
     /// Where sockets come from.
     pub sockets: UdpSockets,
 }
@@ -54,7 +57,8 @@ impl Default for Http3Config {
                 bidirectional_max: 0,
                 ..quic::TransportLimits::default()
             },
-            ping_interval: Duration::from_secs(5),
+            ping_interval: Some(Duration::from_secs(5)),
+            ping_timeout: Duration::from_secs(10),
             sockets: UdpSockets::default(),
         }
     }
@@ -97,7 +101,8 @@ pub(super) struct Http3Connector {
     http3: Arc<http3::Config>,
     streams: Arc<Limits>,
     engine: engine::Limits,
-    ping_interval: Duration,
+    /// The interval of PINGs, and the time for their answers.
+    pings: Option<[Duration; 2]>,
     sockets: UdpSockets,
 }
 
@@ -110,9 +115,16 @@ impl Http3Connector {
         streams: Arc<Limits>,
         engine: engine::Limits,
     ) -> Result<Self, quic::ConfigError> {
+        if config.ping_interval.is_some_and(|interval| interval < PING_INTERVAL_MIN) {
+            return Err(quic::ConfigError::Limit("ping_interval"));
+        }
+        if config.ping_timeout.is_zero() {
+            return Err(quic::ConfigError::Limit("ping_timeout"));
+        }
+        let pings = config.ping_interval.map(|interval| [interval, config.ping_timeout]);
         let quic = quic::ClientConfig::new(&tls.with_alpn(["h3"])?, config.transport)?.codes(quic::Codes::HTTP3);
         let http3 = Arc::new(http3::Config::new(config.limits));
-        Ok(Self { quic, http3, streams, engine, ping_interval: config.ping_interval, sockets: config.sockets })
+        Ok(Self { quic, http3, streams, engine, pings, sockets: config.sockets })
     }
 
     /// Connects to the first address that answers, within `timeout`. Each address gets an equal share of the time that is
@@ -224,10 +236,11 @@ pub(super) struct Http3Session {
 }
 
 impl Http3Session {
-    pub(super) fn ping_interval(&self) -> Duration {
-        self.connector.ping_interval
+    pub(super) fn pings(&self) -> Option<[Duration; 2]> {
+        self.connector.pings
     }
 
+    /// A server permits one stream after the other, and does not announce how many: only the caller bounds them.
     pub(super) fn permits(&self, waker: Option<&Waker>) -> Result<Option<usize>, OpenFailure> {
         let number = self.connection.number();
         let may_request = self.connection.with(|endpoint, _| {
@@ -238,7 +251,7 @@ impl Http3Session {
         });
         match may_request {
             Err(SessionError::Busy) => Err(OpenFailure::Busy),
-            may_request => Ok(may_request.unwrap_or(false).then_some(STREAMS_ASSUMED)),
+            may_request => Ok(may_request.unwrap_or(false).then_some(usize::MAX)),
         }
     }
 
@@ -278,16 +291,32 @@ impl Http3Session {
 }
 
 /// Looks at intervals whether the server of a connection with requests in progress is there.
-pub(super) fn watch_peer(interval: Duration, session: Weak<UpstreamSession>) {
+pub(super) fn watch_peer([interval, timeout]: [Duration; 2], session: Weak<UpstreamSession>) {
     drop(task::spawn(async move {
-        let mut received = None;
+        // How many datagrams had come before a PING that has no answer yet, and when it left.
+        let mut unanswered: Option<(u64, Instant)> = None;
         loop {
-            task::sleep(interval).await;
+            let left =
+                unanswered.map(|(_, since)| timeout.saturating_sub(task::now().saturating_duration_since(since)));
+            task::sleep(left.map_or(interval, |left| left.min(interval))).await;
             let Some(session) = session.upgrade() else { return };
-            received = match session.http3().filter(|_| session.open_count() > 0) {
-                Some(http3) => http3.ping(received),
-                None => None,
+            let Some(http3) = session.http3().filter(|_| session.open_count() > 0) else {
+                unanswered = None;
+                continue;
+            };
+            let now = task::now();
+            let late = unanswered.filter(|(_, since)| now.saturating_duration_since(*since) >= timeout);
+            let received = http3.ping(late.map(|(before, _)| before));
+            unanswered = match (received, unanswered) {
+                (None, _) => None,
+                (Some(received), Some((before, since))) if received == before => Some((before, since)),
+                // The next PING leaves after the whole interval.
+                (Some(_), Some(_)) if timeout < interval => None,
+                (Some(received), _) => Some((received, now)),
             };
         }
     }));
 }
+
+/// The shortest interval of PINGs.
+const PING_INTERVAL_MIN: Duration = Duration::from_millis(100);

@@ -20,7 +20,6 @@
 //! | `tunnel.rs` | tunnels through HTTP proxies |
 //! | `socks.rs` | tunnels through SOCKS proxies |
 //! | `forward_proxy.rs` | `ForwardProxy`: the address, the protocol and the credentials of a proxy |
-//! | `resolve.rs` | `Resolve`: from names to addresses |
 //! | `codec.rs` | `ExchangeCodec`, `ClientCodec`: the pipelines that carry exchanges |
 //! | `channel.rs` | `ExchangeChannel`: the channel of an exchange, whole or split |
 //! | `exchange.rs` | `ClientExchange`: one request and its response; `Release`: where its channel goes at its end |
@@ -49,7 +48,6 @@ mod http3;
 mod origin;
 mod pool;
 mod resets;
-mod resolve;
 mod retry;
 mod session;
 mod shared;
@@ -58,7 +56,7 @@ mod target;
 mod tunnel;
 
 pub use self::channel::ExchangeChannel;
-pub use self::codec::{ClientCodec, ClientFilter, ExchangeCodec, HTTP3_REQUEST_REJECTED, http_error};
+pub use self::codec::{ClientCodec, ClientFilter, ExchangeCodec, http_error};
 pub use self::connect::{ConnectLimits, Connected, Connector, ConnectorConfig, FromChannel};
 pub use self::connection::{Connection, Http1, Lease};
 pub use self::error::{Phase, ProxyError, UpstreamError};
@@ -68,8 +66,7 @@ pub use self::forward_proxy::{ForwardProxy, ProxyKind, basic_credentials};
 pub use self::http3::{Http3Config, UdpSockets};
 pub use self::origin::{Origin, default_port};
 pub use self::pool::{Checkout, Pool, PoolLimits};
-pub use self::resolve::{Resolve, Resolving, SystemResolver};
 pub use self::retry::{Retry, is_idempotent};
 pub use self::session::{FromStream, OpenFailure, StreamPlace, UpstreamSession};
-pub use self::shared::StreamLease;
+pub use self::shared::{SharedHandle, StreamLease};
 pub use self::target::{Addresses, Target, Versions};

@@ -1,15 +1,17 @@
 //! `Origin`: the target of a request, and the key of the pool.
 
+use std::hash::{Hash, Hasher};
 use std::rc::Rc;
 
+use tidegate_engine::Resolve;
 use tidegate_sys::Address;
 
 use super::forward_proxy::{ForwardProxy, ProxyKind};
-use super::resolve::Resolve;
 use super::target::{Addresses, Target, Versions, authority, without_zone};
 
-/// Requests of the same origin share connections.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+/// Requests of the same origin share connections. Origins that differ in the port of their alternative alone are the same:
+/// a server cannot multiply the connections of a client by naming many ports.
+#[derive(Debug, Clone)]
 pub struct Origin {
     /// Whether its scheme is `https`.
     pub is_secure: bool,
@@ -31,7 +33,27 @@ pub struct Origin {
     pub alternative: Option<u16>,
 }
 
+impl PartialEq for Origin {
+    fn eq(&self, other: &Self) -> bool {
+        self.key() == other.key()
+    }
+}
+
+impl Eq for Origin {}
+
+impl Hash for Origin {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.key().hash(state);
+    }
+}
+
 impl Origin {
+    /// The parts by which origins differ.
+    fn key(&self) -> impl Hash + PartialEq {
+        let Self { is_secure, host, port, at, tunnels, via, may_be_http2, is_http3, alternative } = self;
+        ((is_secure, host, port, at), (tunnels, via, may_be_http2, is_http3, alternative.is_some()))
+    }
+
     /// The target of its connections.
     #[must_use]
     pub fn target<'a>(&'a self, resolver: &'a dyn Resolve) -> Target<'a> {

@@ -175,8 +175,8 @@ impl Pool {
         }
         let mut state = self.state.borrow_mut();
         if let Some(connections) = state.origins.get(origin) {
-            let (owner, streams_max) = (self.stream_owner(), self.limits.streams_per_connection_max);
-            if let Some(lease) = connections.shared.iter().find_map(|shared| shared.lease(&owner, streams_max)) {
+            let owner = self.stream_owner();
+            if let Some(lease) = connections.shared.iter().find_map(|shared| shared.lease(&owner)) {
                 return Some(Checkout::Stream(lease));
             }
             if !connections.may_connect(self.limits.connections_per_origin_max) {
@@ -309,7 +309,7 @@ impl Pool {
             if state.origins.get(&shared.origin).is_none_or(|connections| connections.waiting.is_empty()) {
                 return;
             }
-            let lease = shared.lease(&self.stream_owner(), self.limits.streams_per_connection_max);
+            let lease = shared.lease(&self.stream_owner());
             let Some(lease) = lease else { return };
             let place = state.pop_waiting(&shared.origin);
             drop(state);
@@ -462,7 +462,7 @@ impl Pool {
     /// The connection of a lease speaks HTTP/2 or HTTP/3: all requests of its origin share it.
     pub fn share(self: &Rc<Self>, mut lease: Lease, session: Rc<UpstreamSession>) -> StreamLease {
         let origin = lease.origin().clone();
-        let shared = SharedConnection::new(session, origin.clone());
+        let shared = SharedConnection::new(session, origin.clone(), self.limits.streams_per_connection_max);
         if let Some(connections) = self.state.borrow_mut().origins.get_mut(&origin) {
             connections.shared.push(shared.clone());
             if lease.end_probe() {

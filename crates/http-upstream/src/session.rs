@@ -82,8 +82,8 @@ impl UpstreamSession {
         let resets = Resets::new(resets_max, resets_per_second);
         let session = Rc::new(Self { version, resets, open: Cell::new(0), has_answered: Cell::new(false) });
         #[cfg(feature = "http3")]
-        if let SessionVersion::Http3(http3) = &session.version {
-            http3::watch_peer(http3.ping_interval(), Rc::downgrade(&session));
+        if let Some(pings) = session.http3().and_then(Http3Session::pings) {
+            http3::watch_peer(pings, Rc::downgrade(&session));
         }
         session
     }
@@ -312,5 +312,5 @@ impl<C: ExchangeCodec, P> Drop for DiscardedStream<C, P> {
 }
 
 /// How many streams a server permits whose settings have not come yet. One that permits fewer refuses the others, which are
-/// sent again. An HTTP/3 server permits one stream after the other, and does not announce how many.
+/// sent again.
 pub(super) const STREAMS_ASSUMED: usize = 100;

@@ -7,10 +7,11 @@
 //!
 //! A task of each connection waits for changes of its stream count: settings, GOAWAY, its end.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
 use std::future::poll_fn;
 use std::rc::{Rc, Weak};
-use std::task::Poll;
+use std::task::{Poll, Waker};
 
 use tidegate_engine::{Channel, task};
 
@@ -35,6 +36,10 @@ pub(super) struct SharedConnection {
     pub(super) origin: Rc<Origin>,
     /// How many streams it takes at a time; `None` once it takes no further one.
     permits: Cell<Option<usize>>,
+    streams_max: usize,
+    /// Requests that wait until the server permits their stream, by their numbers.
+    opening: RefCell<HashMap<u64, Waker>>,
+    next_opening: Cell<u64>,
     /// It is in the pool.
     pub(super) is_listed: Cell<bool>,
     /// Since when it has no exchange, as a number of the pool.
@@ -42,9 +47,27 @@ pub(super) struct SharedConnection {
 }
 
 impl SharedConnection {
-    pub(super) fn new(session: Rc<UpstreamSession>, origin: Rc<Origin>) -> Rc<Self> {
-        let permits = Cell::new(Some(STREAMS_ASSUMED));
-        Rc::new(Self { session, origin, permits, is_listed: Cell::new(true), idle_since: Cell::new(0) })
+    /// A connection that carries `streams_max` exchanges at a time, if the server permits as many.
+    pub(super) fn new(session: Rc<UpstreamSession>, origin: Rc<Origin>, streams_max: usize) -> Rc<Self> {
+        let permits = if session.is_http3() { streams_max } else { STREAMS_ASSUMED.min(streams_max) };
+        Rc::new(Self {
+            session,
+            origin,
+            permits: Cell::new(Some(permits)),
+            streams_max,
+            opening: RefCell::default(),
+            next_opening: Cell::new(0),
+            is_listed: Cell::new(true),
+            idle_since: Cell::new(0),
+        })
+    }
+
+    fn set_permits(&self, permits: Option<usize>) {
+        self.permits.set(permits.map(|permits| permits.min(self.streams_max)));
+        if permits.is_none() {
+            // No credit of the server wakes them any more.
+            self.opening.take().into_values().for_each(Waker::wake);
+        }
     }
 
     /// Whether it takes no further stream.
@@ -56,9 +79,9 @@ impl SharedConnection {
         self.session.open_count() == 0
     }
 
-    /// A place for one more stream, of `streams_max` at most.
-    pub(super) fn lease(self: &Rc<Self>, owner: &Rc<dyn StreamOwner>, streams_max: usize) -> Option<StreamLease> {
-        let permits = self.permits.get()?.min(streams_max);
+    /// A place for one more stream.
+    pub(super) fn lease(self: &Rc<Self>, owner: &Rc<dyn StreamOwner>) -> Option<StreamLease> {
+        let permits = self.permits.get()?;
         (self.session.open_count() < permits).then(|| self.first_lease(owner))
     }
 
@@ -82,12 +105,16 @@ async fn watch(owner: Weak<dyn StreamOwner>, shared: Weak<SharedConnection>) {
         }
         match shared.session.watch_permits(cx.waker()) {
             Ok(permits) => {
-                shared.permits.set(permits);
+                shared.set_permits(permits);
                 owner.on_permits(&shared);
+                // Nothing wakes the task of a connection that has ended.
+                if permits.is_none() { Poll::Ready(()) } else { Poll::Pending }
             }
-            Err(_) => cx.waker().wake_by_ref(),
+            Err(_) => {
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            }
         }
-        Poll::Pending
     })
     .await;
 }
@@ -101,28 +128,90 @@ pub struct StreamLease {
 }
 
 impl StreamLease {
+    /// The connection of the stream.
+    #[must_use]
+    pub fn connection(&self) -> SharedHandle {
+        SharedHandle { owner: self.owner.clone(), shared: self.shared.clone() }
+    }
+
     /// Opens the stream. `None` if the connection takes none: the request needs another place.
     pub async fn begin(self) -> Option<Rc<dyn ClientExchange>> {
         let mut polls_left = OPEN_POLLS_MAX;
-        let channel = poll_fn(|cx| match self.shared.session.poll_open(cx) {
-            Poll::Ready(Ok(channel)) => Poll::Ready(Some(channel)),
-            Poll::Pending if polls_left > 0 => {
-                polls_left -= 1;
-                Poll::Pending
+        let opening = OpeningGuard::new(&self.shared);
+        let channel = poll_fn(|cx| {
+            if self.shared.is_ending() {
+                return Poll::Ready(None);
             }
-            Poll::Ready(Err(OpenFailure::Ended)) => {
-                self.shared.permits.set(None);
-                self.owner.clone().on_permits(&self.shared);
-                Poll::Ready(None)
+            match self.shared.session.poll_open(cx) {
+                Poll::Ready(Ok(channel)) => Poll::Ready(Some(channel)),
+                // Each stream that the server permits wakes all requests that wait.
+                Poll::Pending if self.shared.session.is_http3() => {
+                    opening.register(cx.waker());
+                    Poll::Pending
+                }
+                Poll::Pending if polls_left > 0 => {
+                    polls_left -= 1;
+                    Poll::Pending
+                }
+                Poll::Ready(Err(OpenFailure::Ended)) => {
+                    self.shared.set_permits(None);
+                    self.owner.clone().on_permits(&self.shared);
+                    Poll::Ready(None)
+                }
+                _ => Poll::Ready(None),
             }
-            _ => Poll::Ready(None),
         })
-        .await?;
-        Some(match channel {
+        .await;
+        drop(opening);
+        Some(match channel? {
             StreamChannel::Http2(channel) => Rc::new(ChannelExchange::new(channel, self)),
             #[cfg(feature = "http3")]
             StreamChannel::Http3(channel) => Rc::new(ChannelExchange::new(channel, self)),
         })
+    }
+}
+
+/// A request that waits until the server permits its stream.
+struct OpeningGuard {
+    shared: Rc<SharedConnection>,
+    number: u64,
+}
+
+impl OpeningGuard {
+    fn new(shared: &Rc<SharedConnection>) -> Self {
+        let number = shared.next_opening.get();
+        shared.next_opening.set(number + 1);
+        Self { shared: shared.clone(), number }
+    }
+
+    fn register(&self, waker: &Waker) {
+        self.shared.opening.borrow_mut().insert(self.number, waker.clone());
+    }
+}
+
+impl Drop for OpeningGuard {
+    fn drop(&mut self) {
+        self.shared.opening.borrow_mut().remove(&self.number);
+    }
+}
+
+/// The HTTP/2 or HTTP/3 connection of an exchange, as the sender of the request judges it.
+pub struct SharedHandle {
+    owner: Rc<dyn StreamOwner>,
+    shared: Rc<SharedConnection>,
+}
+
+impl SharedHandle {
+    /// Its session.
+    #[must_use]
+    pub fn session(&self) -> &UpstreamSession {
+        &self.shared.session
+    }
+
+    /// The connection takes no further request. Those in progress go on.
+    pub fn retire(&self) {
+        self.shared.set_permits(None);
+        self.owner.clone().on_permits(&self.shared);
     }
 }
 
@@ -146,7 +235,7 @@ impl<C: ExchangeCodec> Release<C> for StreamLease {
         if let Some(permits) = shared.permits.get()
             && shared.session.is_spent(permits)
         {
-            shared.permits.set(None);
+            shared.set_permits(None);
             owner.on_permits(&shared);
         }
         shared.session.end_if_discarded();

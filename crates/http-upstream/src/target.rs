@@ -1,9 +1,9 @@
 //! `Target`: the server of a connection, and the way to it.
 
+use tidegate_engine::Resolve;
 use tidegate_sys::Address;
 
 use super::forward_proxy::ForwardProxy;
-use super::resolve::Resolve;
 
 /// The server of a connection, and the way to it.
 #[derive(Clone, Copy)]

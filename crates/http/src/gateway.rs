@@ -18,7 +18,7 @@ pub use crate::field_names::{has_prefix, is_of_connection, is_same};
 pub use crate::middleware::address_key;
 pub use crate::normal_path::{normal_path_of, strip_prefix};
 pub use crate::serving::order::PipelineSlot;
-use crate::{BoxResponseFuture, Endpoint, Request, Response, TlsInfo, TraceContext};
+use crate::{BoxResponseFuture, Endpoint, Request, RequestSpan, Response, TlsInfo, TraceContext};
 
 /// A function that passes requests on to other servers, and their interim responses back. Paths reach it as they were sent.
 ///
@@ -180,6 +180,12 @@ pub fn forwarded(mut response: Response) -> Response {
 /// The trace that middleware has found in a request, or begun.
 #[must_use]
 pub fn trace_context(request: &Request) -> Option<&TraceContext> {
+    request.made_extensions()?.get()
+}
+
+/// The span of the request, if middleware has made one.
+#[must_use]
+pub fn request_span(request: &Request) -> Option<&RequestSpan> {
     request.made_extensions()?.get()
 }
 

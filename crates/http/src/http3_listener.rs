@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use tidegate_engine::{EndpointListener, EndpointSession, ServedListener, SessionLimits, SessionStreams};
 use tidegate_http3 as http3;
 use tidegate_quic as quic;
-use tidegate_sys::Address;
+use tidegate_sys::{Address, DatagramOptions};
 use tidegate_tls as tls;
 
 use crate::app_of_loop::AppOfLoop;
@@ -58,7 +58,9 @@ impl Http3Listener {
     {
         let quic = self.quic.clone();
         let make = move |number| http3::Endpoint::server(config.clone(), quic.endpoint(number));
-        let endpoint = EndpointListener::beside_listener().label("http3").serve_sessions_each(limits, make, each);
+        let options = DatagramOptions { steering: Some(self.quic.steering()), ..DatagramOptions::default() };
+        let listener_of_datagrams = EndpointListener::beside_listener().label("http3").options(options);
+        let endpoint = listener_of_datagrams.serve_sessions_each(limits, make, each);
         let alternatives = self.alternatives.clone();
         listener.with_endpoint(endpoint, move |addresses| {
             alternatives.get_or_init(|| alt_svc(addresses));

@@ -39,7 +39,8 @@ pub struct Limits {
     /// From the last piece of a request that was received to the head of the response; beyond it 503. 60 seconds. It stops
     /// async functions that never respond.
     pub request_timeout: Duration,
-    /// How long a connection may be idle between requests. 75 seconds.
+    /// How long a connection may be idle between requests. 75 seconds. Over HTTP/3 it is also how long a connection may be
+    /// without a packet.
     pub idle_timeout: Duration,
     /// Requests of one HTTP/1.1 connection that a reverse proxy has in progress at a time, if the client pipelines
     /// requests with safe methods; further ones wait. 16; 1 passes them on one after the other, and more than 33 counts
@@ -71,8 +72,8 @@ pub struct Limits {
     /// How long an HTTP/2 peer may take to acknowledge our SETTINGS; beyond it the connection ends. 30 seconds.
     pub settings_timeout: Duration,
     /// After how long without a byte from the peer an HTTP/2 connection with open streams sends a PING; see
-    /// [`http2::Limits::ping_interval`]. `None`, so never, unless set. It finds clients that vanished without closing
-    /// their connection.
+    /// [`http2::Limits::ping_interval`]. `None`, so never, unless set; over HTTP/3 15 seconds. It finds clients that vanished
+    /// without closing their connection.
     pub ping_interval: Option<Duration>,
     /// How long the peer may take to answer such a PING; beyond it the connection ends. 20 seconds.
     pub ping_timeout: Duration,
@@ -180,8 +181,10 @@ impl Limits {
             head_bytes_max: self.head_bytes_max.min(tidegate_http3::HEAD_BYTES_CEILING),
             field_section_bytes_max: self.field_block_bytes_max,
             body_bytes_max: self.body_bytes_max,
+            head_timeout: self.head_timeout,
             body_timeout: self.body_timeout,
             body_rate_min: self.body_rate_min,
+            idle_timeout: self.idle_timeout,
             abuse_max: self.abuse_max,
             abuse_credit_per_request: self.abuse_credit_per_request,
             abuse_leak_per_second: self.abuse_leak_per_second,
@@ -198,6 +201,7 @@ impl Limits {
             connections_max: self.connections_max.min(defaults.connections_max),
             bidirectional_max: self.streams_max,
             idle_timeout: Some(self.idle_timeout),
+            ping_interval: self.ping_interval.or(defaults.ping_interval),
             ..defaults
         }
     }

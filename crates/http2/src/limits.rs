@@ -121,6 +121,7 @@ impl Limits {
             headers_max: self.headers_max,
             head_bytes_max: self.head_bytes_max,
             body_bytes_max: self.body_bytes_max,
+            head_timeout: self.head_timeout,
             body_timeout: self.body_timeout,
             body_rate_min: self.body_rate_min,
         }

@@ -299,6 +299,12 @@ impl Connection {
         self.requests_end = end;
     }
 
+    /// The number in the last GOAWAY of the peer.
+    #[must_use]
+    pub fn peer_goaway(&self) -> Option<u64> {
+        self.goaway_received
+    }
+
     /// Whether a client may open a further request stream.
     #[must_use]
     pub fn may_request(&self) -> bool {

@@ -7,21 +7,26 @@
 //! A client's request that the server has not processed, by its GOAWAY, ends as if the server had reset its stream with
 //! H3_REQUEST_REJECTED (RFC 9114 §5.2): it is safe to send again.
 //!
+//! A server ends a connection that is without a request for too long: by GOAWAY, and two round trips later, so that a
+//! request on its way is refused in a way that permits to send it again, by H3_NO_ERROR.
+//!
 //! It counts abuse: requests that the peer resets, and those that this side is made to reset. A drain has two steps (RFC
 //! 9114 §5.2): a GOAWAY that permits the requests on their way, and two round trips later one that names the first request
 //! that is not accepted. Connections without a request stay for two round trips more, so that the peer has both.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
+use foldhash::{HashMap, HashMapExt};
 use tidegate_codec::mux::{OpenError, ResetCause};
 use tidegate_codec::{
-    Datagram, DatagramError, Direction, Handshake, ReadEnd, SessionEvent, SessionNumber, StreamEndpoint, StreamNumber,
-    Transmits, WriteRefused,
+    Datagram, DatagramError, Direction, Handshake, ReadEnd, SessionCounts, SessionEvent, SessionNumber, StreamEndpoint,
+    StreamNumber, Transmits, WriteRefused,
 };
+use tidegate_http_stream::Priority;
 
 use crate::connection::{Admission, Connection, ConnectionRole, Event};
 use crate::error::{Error, ErrorCode, Violation};
@@ -37,6 +42,8 @@ pub struct Endpoint<E> {
     config: Arc<Config>,
     role: ConnectionRole,
     sessions: HashMap<SessionNumber, Box<Session>>,
+    /// When a server looks at its connections next, for those that are idle.
+    timers: BTreeSet<(Instant, SessionNumber)>,
     /// Events for the caller.
     events: VecDeque<SessionEvent>,
     drain: Drain,
@@ -50,10 +57,17 @@ struct Session {
     control: StreamNumber,
     /// Bytes of the control stream that QUIC does not take yet.
     unsent: Vec<u8>,
-    /// When the requests came, or were opened, whose responses are not complete.
-    requests: HashMap<u64, Instant>,
+    /// The requests whose streams are open: when they came, or were opened, and `None` once the response is complete. A tunnel
+    /// that this side has finished with may go on.
+    requests: HashMap<u64, Option<Instant>>,
     /// Tasks that wait for settings, GOAWAY, or the end of the connection.
     wakers: Vec<Waker>,
+    /// Since when there is no request.
+    idle_since: Instant,
+    /// Its timer in the table of the endpoint. It is not moved by requests, and set again when it has come.
+    timer: Option<Instant>,
+    /// GOAWAY was sent because the connection is idle.
+    is_ending: bool,
 }
 
 impl Session {
@@ -61,14 +75,22 @@ impl Session {
         std::mem::take(&mut self.wakers).into_iter().for_each(Waker::wake);
     }
 
+    /// A response is complete. Returns when its request came, unless that was known.
+    fn end_response(&mut self, stream: u64) -> Option<Instant> {
+        self.requests.get_mut(&stream)?.take()
+    }
+
     /// A request is over. Returns when it came, unless its response was complete.
-    fn end_request(&mut self, stream: u64) -> Option<Instant> {
+    fn end_request(&mut self, stream: u64, now: Option<Instant>) -> Option<Instant> {
         let came = self.requests.remove(&stream);
         if self.requests.is_empty() {
             // An idle connection keeps no memory for them.
             self.requests = HashMap::new();
+            if came.is_some() {
+                self.idle_since = now.unwrap_or(self.idle_since);
+            }
         }
-        came
+        came.flatten()
     }
 }
 
@@ -103,7 +125,8 @@ impl<E: StreamEndpoint> Endpoint<E> {
 
     fn new(role: ConnectionRole, config: Arc<Config>, quic: E) -> Self {
         let (sessions, events) = <(HashMap<_, _>, VecDeque<_>)>::default();
-        Self { quic, config, role, sessions, events, drain: Drain::None, now: None }
+        let timers = BTreeSet::new();
+        Self { quic, config, role, sessions, timers, events, drain: Drain::None, now: None }
     }
 
     /// QUIC.
@@ -115,6 +138,12 @@ impl<E: StreamEndpoint> Endpoint<E> {
     #[must_use]
     pub fn peer_settings(&self, session: SessionNumber) -> Option<&Settings> {
         self.sessions.get(&session)?.connection.peer_settings()
+    }
+
+    /// The number in the last GOAWAY of a peer.
+    #[must_use]
+    pub fn peer_goaway(&self, session: SessionNumber) -> Option<u64> {
+        self.sessions.get(&session)?.connection.peer_goaway()
     }
 
     /// Whether a client may open a further request on a connection, apart from the limit of streams. It may not after
@@ -158,14 +187,17 @@ impl<E: StreamEndpoint> Endpoint<E> {
                 None
             }
             SessionEvent::Opened { stream, .. } => self.on_request(stream, now).then_some(event),
-            SessionEvent::Stopped { stream, is_unneeded, .. } => {
+            SessionEvent::Stopped { stream, code, is_unneeded } => {
                 if !is_unneeded {
                     self.on_reset(stream, now);
                 }
-                Some(event)
+                // A server that gives no response resets its side. Some stop each request that they have not read to the end,
+                // and answer it.
+                let is_unneeded = is_unneeded || self.role == ConnectionRole::Client;
+                Some(SessionEvent::Stopped { stream, code, is_unneeded })
             }
             SessionEvent::Ended { session, .. } => {
-                self.sessions.remove(&session);
+                self.remove(session);
                 Some(event)
             }
             event => Some(event),
@@ -190,8 +222,53 @@ impl<E: StreamEndpoint> Endpoint<E> {
             ConnectionRole::Client => Connection::client(self.config.clone()),
         };
         let (unsent, requests, wakers) = Default::default();
-        self.sessions.insert(session, Box::new(Session { connection, control, unsent, requests, wakers }));
+        let (idle_since, timer, is_ending) = (now, None, false);
+        let added = Session { connection, control, unsent, requests, wakers, idle_since, timer, is_ending };
+        self.sessions.insert(session, Box::new(added));
+        if self.role == ConnectionRole::Server {
+            self.set_timer(session, now.checked_add(self.config.limits().idle_timeout));
+        }
         self.flush(session, now);
+    }
+
+    /// A connection is over.
+    fn remove(&mut self, session: SessionNumber) {
+        self.set_timer(session, None);
+        self.sessions.remove(&session);
+    }
+
+    fn set_timer(&mut self, number: SessionNumber, timer: Option<Instant>) {
+        let Some(session) = self.sessions.get_mut(&number) else { return };
+        if let Some(before) = std::mem::replace(&mut session.timer, timer) {
+            self.timers.remove(&(before, number));
+        }
+        self.timers.extend(timer.map(|at| (at, number)));
+    }
+
+    /// Ends the connections that are idle for too long.
+    fn end_idle(&mut self, now: Instant) {
+        let idle_timeout = self.config.limits().idle_timeout;
+        while let Some(&(at, number)) = self.timers.first()
+            && at <= now
+        {
+            self.set_timer(number, None);
+            let Some(session) = self.sessions.get_mut(&number) else { continue };
+            if session.is_ending {
+                self.lose(number, ErrorCode::NO_ERROR, Box::new(ErrorCode::NO_ERROR), now);
+                continue;
+            }
+            let since = if session.requests.is_empty() { session.idle_since } else { now };
+            let due = since.checked_add(idle_timeout);
+            if due.is_some_and(|due| due <= now) {
+                session.is_ending = true;
+                session.connection.end_drain();
+                self.flush(number, now);
+                let round_trip = self.quic.round_trip(number).unwrap_or(GRACE_MIN);
+                self.set_timer(number, Some(now + (round_trip * 2).clamp(GRACE_MIN, GRACE_MAX)));
+            } else {
+                self.set_timer(number, due);
+            }
+        }
     }
 
     /// The peer has opened a request stream. Returns whether it is accepted.
@@ -199,9 +276,9 @@ impl<E: StreamEndpoint> Endpoint<E> {
         let Some(session) = self.sessions.get_mut(&stream.session) else { return false };
         match session.connection.handle_request(stream.stream, now) {
             Ok(Admission::Accepted(priority)) => {
-                session.requests.insert(stream.stream, now);
-                if let Some(priority) = priority {
-                    self.quic.set_urgency(stream, priority.urgency);
+                session.requests.insert(stream.stream, Some(now));
+                if let Some(Priority { urgency, .. }) = priority {
+                    self.events.push_back(SessionEvent::Prioritized { stream, urgency });
                 }
                 true
             }
@@ -246,7 +323,12 @@ impl<E: StreamEndpoint> Endpoint<E> {
         while let Some(event) = session.connection.poll_event() {
             let at = |stream| StreamNumber { session: number, stream };
             match event {
-                Event::Priority { stream, priority } => quic.set_urgency(at(stream), priority.urgency),
+                Event::Priority { stream, priority: Priority { urgency, .. } } => {
+                    // A request that is over has none.
+                    if session.requests.contains_key(&stream) {
+                        events.push_back(SessionEvent::Prioritized { stream: at(stream), urgency });
+                    }
+                }
                 Event::StopUni { stream, code } => {
                     quic.close(at(stream), Some(ResetCause::Code(code.0)), false);
                     // An unknown stream may end.
@@ -286,7 +368,7 @@ impl<E: StreamEndpoint> Endpoint<E> {
     fn on_reset(&mut self, stream: StreamNumber, now: Instant) {
         if self.role == ConnectionRole::Server
             && let Some(session) = self.sessions.get_mut(&stream.session)
-            && let Some(came) = session.end_request(stream.stream)
+            && let Some(came) = session.end_request(stream.stream, Some(now))
         {
             let counted = session.connection.handle_request_reset(now.saturating_duration_since(came), now);
             self.check(stream.session, Some(counted), now);
@@ -316,7 +398,7 @@ impl<E: StreamEndpoint> Endpoint<E> {
 
     #[cold]
     fn lose(&mut self, session: SessionNumber, code: ErrorCode, reason: Box<dyn std::error::Error>, now: Instant) {
-        self.sessions.remove(&session);
+        self.remove(session);
         self.quic.end_session(session, Some(ResetCause::Code(code.0)), now);
         self.events.push_back(SessionEvent::Ended { session, reason });
     }
@@ -357,12 +439,14 @@ impl<E: StreamEndpoint> tidegate_codec::Endpoint for Endpoint<E> {
             Drain::Announced(at) | Drain::Named(at) => Some(at),
             Drain::None | Drain::Ending => None,
         };
-        [self.quic.poll_timeout(), second].into_iter().flatten().min()
+        let idle = self.timers.first().map(|(at, _)| *at);
+        [self.quic.poll_timeout(), second, idle].into_iter().flatten().min()
     }
 
     fn handle_timeout(&mut self, now: Instant) {
         self.now = Some(now);
         self.quic.handle_timeout(now);
+        self.end_idle(now);
         match self.drain {
             Drain::Announced(at) if at <= now => {
                 self.drain = Drain::Named(now + self.grace());
@@ -420,7 +504,7 @@ impl<E: StreamEndpoint> StreamEndpoint for Endpoint<E> {
     fn finish(&mut self, stream: StreamNumber) {
         if self.role == ConnectionRole::Server
             && let Some(session) = self.sessions.get_mut(&stream.session)
-            && session.end_request(stream.stream).is_some()
+            && session.end_response(stream.stream).is_some()
         {
             session.connection.credit_request();
         }
@@ -435,7 +519,7 @@ impl<E: StreamEndpoint> StreamEndpoint for Endpoint<E> {
         }
         self.quic.close(stream, cause, resets);
         if let Some(session) = self.sessions.get_mut(&stream.session) {
-            let was_open = session.end_request(stream.stream).is_some();
+            let was_open = session.end_request(stream.stream, Some(now)).is_some();
             if was_open && cause == Some(ResetCause::Unneeded) && self.role == ConnectionRole::Client {
                 session.connection.credit_request();
             }
@@ -453,13 +537,13 @@ impl<E: StreamEndpoint> StreamEndpoint for Endpoint<E> {
         if let Some(session) = self.sessions.get_mut(&session)
             && let (Direction::Bidirectional, Some(now)) = (direction, self.now)
         {
-            session.requests.insert(stream.stream, now);
+            session.requests.insert(stream.stream, Some(now));
         }
         Ok(stream)
     }
 
     fn end_session(&mut self, session: SessionNumber, cause: Option<ResetCause>, now: Instant) {
-        self.sessions.remove(&session);
+        self.remove(session);
         let cause = cause.map(|cause| match cause {
             // At the end of a drain nothing is wrong with the connection.
             ResetCause::Refused if self.drain != Drain::None => ResetCause::Code(ErrorCode::NO_ERROR.0),
@@ -479,6 +563,14 @@ impl<E: StreamEndpoint> StreamEndpoint for Endpoint<E> {
 
     fn set_urgency(&mut self, stream: StreamNumber, urgency: u8) {
         self.quic.set_urgency(stream, urgency);
+    }
+
+    fn counts(&self) -> SessionCounts {
+        self.quic.counts()
+    }
+
+    fn session_protocols(&self) -> &'static [&'static str] {
+        &["HTTP/3", "QUIC"]
     }
 
     fn handshake(&self, session: SessionNumber) -> Option<Handshake> {

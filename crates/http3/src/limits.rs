@@ -25,10 +25,16 @@ pub struct Limits {
     pub field_section_bytes_max: u32,
     /// Bytes of the body of a message; beyond it 413. 1 MiB. It stops bodies without end.
     pub body_bytes_max: u64,
+    /// From the beginning of a request stream to the end of its head; beyond it 408. 30 seconds. It stops streams that are
+    /// opened and left, and heads that are sent slowly.
+    pub head_timeout: Duration,
     /// How far a body may fall behind `body_rate_min`; beyond it 408. 30 seconds. It stops bodies that are sent slowly.
     pub body_timeout: Duration,
     /// The minimum rate of a body, in bytes per second. 240. It stops bodies that are sent slowly.
     pub body_rate_min: u32,
+    /// How long a server keeps a connection without a request; then it sends GOAWAY, and closes with H3_NO_ERROR. 75 seconds.
+    /// It stops peers that only occupy a connection, although they send packets. The idle timeout of QUIC is about packets.
+    pub idle_timeout: Duration,
     /// Bytes of a stream that are discarded: those of reserved and unknown frames, with their heads, and the heads of
     /// empty DATA frames. 16 KiB on each request stream, and on the control stream between two requests; beyond it the
     /// connection ends with H3_EXCESSIVE_LOAD. It stops streams that never bring a request forward.
@@ -73,8 +79,10 @@ impl Default for Limits {
             head_bytes_max: stream.head_bytes_max,
             field_section_bytes_max: 32 * 1024,
             body_bytes_max: stream.body_bytes_max,
+            head_timeout: stream.head_timeout,
             body_timeout: stream.body_timeout,
             body_rate_min: stream.body_rate_min,
+            idle_timeout: http1::Limits::default().idle_timeout,
             reserved_bytes_max: 16 * 1024,
             settings_max: 64,
             control_frame_bytes_max: 2 * 1024,
@@ -102,6 +110,7 @@ impl Limits {
             headers_max: self.headers_max,
             head_bytes_max: self.head_bytes_max,
             body_bytes_max: self.body_bytes_max,
+            head_timeout: self.head_timeout,
             body_timeout: self.body_timeout,
             body_rate_min: self.body_rate_min,
         }

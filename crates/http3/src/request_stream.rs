@@ -436,6 +436,10 @@ impl Filter for RequestStream {
         ended.map_err(|error| self.fail(error))
     }
 
+    fn urgency(&self) -> Option<u8> {
+        self.priority.map(|priority| priority.urgency)
+    }
+
     fn protocol(&self) -> &'static str {
         "HTTP/3"
     }

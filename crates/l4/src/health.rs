@@ -19,11 +19,21 @@ pub struct Ejection {
     /// The longest time. 5 minutes.
     pub time_max: Duration,
     /// The share of the upstreams that may be left out at once, in percent; 50. Beyond it further ones stay in use: if all
-    /// fail, the cause is elsewhere. An upstream that cannot be connected to is left out beyond it, as long as another
-    /// one is not.
+    /// fail, the cause is elsewhere. An HTTP upstream that cannot be connected to is left out beyond it, as long as
+    /// another one is not.
     pub percent_max: u32,
     /// Over how long an upstream that comes back gets a growing share, from a tenth to all of it. 10 seconds.
     pub slow_start: Duration,
+}
+
+impl Ejection {
+    /// The default for servers below HTTP. Of servers of datagrams half may be left out: the reports of the network that
+    /// eject them can be forged. Of others all but one may: each failure is a connection that cannot be made.
+    #[must_use]
+    pub fn default_for(is_udp: bool) -> Self {
+        let default = Self::default();
+        Self { percent_max: if is_udp { default.percent_max } else { 100 }, ..default }
+    }
 }
 
 impl Default for Ejection {

@@ -6,10 +6,10 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tidegate_codec::framing::Raw;
-use tidegate_engine::{Backend, Client, EventLoop, resolve, task};
+use tidegate_engine::{Backend, Client, EventLoop, Resolve as _, task};
 
 use super::upstreams::{ConnectCheck, ServerSet, Upstreams};
 
@@ -57,12 +57,14 @@ impl Upstreams {
 
 async fn maintain(shared: Weak<ServerSet>, has_ended: Arc<AtomicBool>, resolved: Sender<()>) {
     let mut rows: HashMap<u64, (u32, u32)> = HashMap::new();
-    let (mut resolve_at, mut check_at) = (task::now(), task::now());
+    let mut check_at = task::now();
+    let mut due: Vec<Instant> = Vec::new();
     while let Some(shared) = shared.upgrade().filter(|_| !has_ended.load(Relaxed)) {
         let (upstreams, now) = (Upstreams(shared), task::now());
-        if resolve_at <= now {
-            resolve_at = now + upstreams.0.resolve_interval;
-            resolve_all(&upstreams).await;
+        let is_first = due.is_empty();
+        due.resize(upstreams.0.servers.len(), now);
+        resolve_due(&upstreams, &mut due).await;
+        if is_first {
             let _ = resolved.send(());
         }
         if let Some(check) = upstreams.0.check
@@ -76,18 +78,32 @@ async fn maintain(shared: Weak<ServerSet>, has_ended: Arc<AtomicBool>, resolved:
     }
 }
 
-/// Resolves all names at the same time. One that cannot be resolved keeps its addresses.
-async fn resolve_all(upstreams: &Upstreams) {
-    let names = upstreams.0.servers.iter().enumerate().filter(|(_, (server, _))| server.ip().is_none());
-    let lookups: Vec<_> = names
-        .map(|(place, (server, _))| {
-            let (name, port) = server.name();
-            (place, name.to_owned(), resolve(name, port))
+/// Resolves the names that are due, at the same time. One that cannot be resolved keeps its addresses. `due` has the time of
+/// each server.
+async fn resolve_due(upstreams: &Upstreams, due: &mut [Instant]) {
+    let (servers, now) = (&upstreams.0.servers, task::now());
+    let is_due = |place: &usize| servers[*place].0.ip().is_none() && due[*place] <= now;
+    let lookups: Vec<_> = (0..servers.len())
+        .filter(is_due)
+        .map(|place| {
+            let (name, port) = servers[place].0.name();
+            // A task, so that all go on at the same time.
+            (place, name.to_owned(), task::spawn(upstreams.0.resolver.resolve_servers(name, port)))
         })
         .collect();
     for (place, name, lookup) in lookups {
+        let mut ttl = None;
         match lookup.await.unwrap_or_else(|error| Err(io::Error::other(error))) {
-            Ok(mut found) => {
+            Ok(found) => {
+                let is_partial = found.is_partial;
+                ttl = found.ttl;
+                let mut found: Vec<_> = found.servers.into_iter().map(|server| server.address).collect();
+                if is_partial {
+                    // Those of a family whose lookup failed stay.
+                    let families: Vec<bool> = found.iter().map(SocketAddr::is_ipv6).collect();
+                    let known = upstreams.addresses_of(place).into_iter();
+                    found.extend(known.filter(|address| !families.contains(&address.is_ipv6())));
+                }
                 found.sort_unstable();
                 found.dedup();
                 found.truncate(ADDRESSES_MAX);
@@ -95,6 +111,8 @@ async fn resolve_all(upstreams: &Upstreams) {
             }
             Err(error) => tracing::warn!(subsystem = "l4", %name, %error, "upstream not resolved"),
         }
+        let interval = upstreams.0.resolve_interval;
+        due[place] = now + ttl.map_or(interval, |ttl| ttl.max(TTL_MIN).min(interval));
     }
 }
 
@@ -134,6 +152,9 @@ async fn accepts(address: SocketAddr, timeout: Duration) -> bool {
 }
 
 const TICK: Duration = Duration::from_millis(500);
+
+/// A name with a shorter TTL is not resolved more often than that.
+const TTL_MIN: Duration = Duration::from_secs(1);
 
 /// How many addresses of one name are used.
 const ADDRESSES_MAX: usize = 64;

@@ -180,7 +180,8 @@ impl UdpForwarder {
         DatagramOptions { payload_bytes_max, fragments: true, ..DatagramOptions::default() }
     }
 
-    /// Passes the datagrams of a socket on, until the loop drains. `open` opens a socket to an upstream.
+    /// Passes the datagrams of a socket on, until the loop drains; then the responses of another second. `open` opens a socket
+    /// to an upstream.
     pub async fn run(
         self,
         front: DatagramChannel,
@@ -206,6 +207,14 @@ impl UdpForwarder {
             while let Some(datagram) = flows.try_recv() {
                 flows.on_client(datagram);
             }
+        }
+        while let Some(datagram) = flows.try_recv() {
+            flows.on_client(datagram);
+        }
+        // Responses may be under way, and a successor has the socket of the clients.
+        let has_flows = !flows.flows.borrow().is_empty();
+        if has_flows {
+            task::sleep_until(task::now() + DRAIN_TIME).await;
         }
         flows.end_all();
     }
@@ -410,6 +419,9 @@ impl Default for UdpRules {
         }
     }
 }
+
+/// How long responses of upstreams are awaited at a drain.
+const DRAIN_TIME: Duration = Duration::from_secs(1);
 
 /// The limits of the socket of a flow: a few batches, since each flow has its own.
 pub(crate) const FLOW_LIMITS: EndpointLimits =

@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use tidegate_engine::{NameResolver, Resolve};
+
 use super::balance::{Balance, Balancer, Candidate, hash_of};
 use super::health::{Ejection, Health, Millis, millis};
 
@@ -76,10 +78,11 @@ pub struct ConnectCheck {
 pub struct UpstreamsBuilder {
     servers: Vec<(ServerAddress, u32)>,
     balance: Balance,
-    ejection: Ejection,
+    ejection: Option<Ejection>,
     limits: UpstreamLimits,
     check: Option<ConnectCheck>,
     resolve_interval: Option<Duration>,
+    resolver: NameResolver,
     sends_proxy_header: bool,
 }
 
@@ -89,6 +92,7 @@ pub(crate) struct ServerSet {
     pub(crate) limits: UpstreamLimits,
     pub(crate) check: Option<ConnectCheck>,
     pub(crate) resolve_interval: Duration,
+    pub(crate) resolver: NameResolver,
     pub(crate) sends_proxy_header: bool,
     ejection: Ejection,
     balancer: Mutex<Balancer>,
@@ -175,8 +179,14 @@ impl Upstreams {
     pub(crate) fn on_failure(&self, failed: &Member, now: Instant) {
         let now = self.millis(now);
         let members = self.members();
-        let is_other = |member: &Arc<Member>| member.id != failed.id && member.health.is_available(now);
-        let time = failed.health.on_failure(&self.0.ejection, now, || members.iter().any(is_other));
+        let may_eject = || {
+            let others = members.iter().filter(|member| member.id != failed.id);
+            let available = others.filter(|member| member.health.is_available(now)).count();
+            // One that checks have found down counts as left out.
+            let away = members.len().saturating_sub(available);
+            available > 0 && away * 100 <= members.len() * self.0.ejection.percent_max as usize
+        };
+        let time = failed.health.on_failure(&self.0.ejection, now, may_eject);
         if let Some(milliseconds) = time {
             tracing::warn!(subsystem = "l4", upstream = %failed.address, milliseconds, "upstream ejected");
         }
@@ -185,6 +195,11 @@ impl Upstreams {
     /// Whether names have to be resolved.
     pub(crate) fn has_names(&self) -> bool {
         self.0.servers.iter().any(|(server, _)| server.ip().is_none())
+    }
+
+    /// The addresses that a server has now.
+    pub(crate) fn addresses_of(&self, place: usize) -> Vec<SocketAddr> {
+        self.members().iter().filter(|member| member.is_of(place)).map(|member| member.address).collect()
     }
 
     /// Replaces the addresses of the server at a place. An address that stays keeps its health.
@@ -238,9 +253,10 @@ impl UpstreamsBuilder {
         self
     }
 
-    /// When a server that fails is left out for a while.
+    /// When a server that fails is left out for a while; [`Ejection::default_for`] the kind of the first server, unless set.
+    /// The last one that is left stays in use, whatever share may be left out.
     pub fn ejection(mut self, ejection: Ejection) -> Self {
-        self.ejection = ejection;
+        self.ejection = Some(ejection);
         self
     }
 
@@ -256,9 +272,16 @@ impl UpstreamsBuilder {
         self
     }
 
-    /// Until names are resolved again; 30 seconds.
+    /// Until names are resolved again, at the latest; 30 seconds. A resolver with TTLs is asked again when that of the
+    /// addresses is over, once a second at most.
     pub fn resolve_interval(mut self, interval: Duration) -> Self {
         self.resolve_interval = Some(interval);
+        self
+    }
+
+    /// Resolves names in the place of the process's [default](tidegate_engine::DefaultResolver).
+    pub fn resolver(mut self, resolver: impl Resolve + Send + Sync) -> Self {
+        self.resolver = NameResolver::new(resolver);
         self
     }
 
@@ -271,13 +294,15 @@ impl UpstreamsBuilder {
     /// Makes the set. Names have no address until the [upkeep](Upstreams::maintain_on_thread) runs.
     #[must_use]
     pub fn build(self) -> Upstreams {
+        let is_udp = self.servers.first().is_some_and(|(server, _)| server.is_udp);
         let upstreams = Upstreams(Arc::new(ServerSet {
             servers: self.servers,
             limits: self.limits,
             check: self.check,
             resolve_interval: self.resolve_interval.unwrap_or(RESOLVE_INTERVAL),
+            resolver: self.resolver,
             sends_proxy_header: self.sends_proxy_header,
-            ejection: self.ejection,
+            ejection: self.ejection.unwrap_or_else(|| Ejection::default_for(is_udp)),
             balancer: Mutex::new(Balancer::new(self.balance)),
             members: Mutex::new([].into()),
             began: OnceLock::new(),
@@ -435,6 +460,25 @@ mod tests {
         let only = alone.members()[0].clone();
         (0..20).for_each(|_| alone.on_failure(&only, now));
         assert!(alone.pick(None, &[], now).is_some());
+    }
+
+    #[test]
+    fn no_more_than_the_permitted_share_is_ejected_at_once() {
+        let now = Instant::now();
+        for (scheme, percent_max, expected) in
+            [("udp", None, 2), ("tcp", None, 1), ("tcp", Some(50), 2), ("tcp", Some(25), 3), ("udp", Some(0), 4)]
+        {
+            let servers = (1..=4).map(|last| format!("{scheme}://10.0.0.{last}:1").parse().expect("an address"));
+            let mut builder = servers.fold(Upstreams::builder(), |builder, server| builder.server(server, 1));
+            if let Some(percent_max) = percent_max {
+                builder = builder.ejection(Ejection { percent_max, ..Ejection::default() });
+            }
+            let upstreams = builder.build();
+            for member in upstreams.members().iter() {
+                (0..20).for_each(|_| upstreams.on_failure(member, now));
+            }
+            assert_eq!(upstreams.available(), expected, "{scheme} {percent_max:?}");
+        }
     }
 
     #[test]

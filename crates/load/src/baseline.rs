@@ -79,7 +79,8 @@ pub(crate) const RATE: &str = "requests a second";
 pub(crate) const TAIL: &str = "latency 99%";
 
 /// The parameters that are compared.
-pub(crate) const PARAMETERS: [&str; 6] = ["connections", "pipeline", "streams", "rate", "threads", "backend"];
+pub(crate) const PARAMETERS: [&str; 7] =
+    ["connections", "pipeline", "version", "streams", "rate", "threads", "backend"];
 
 /// The version of the output: another one is no baseline.
 pub(crate) const FORMAT: u64 = 2;

@@ -10,7 +10,7 @@ use tidegate::tls::{ClientConfig, Provider};
 use super::options::Options;
 use super::redis::{CommandMix, CommandPlan, CommandTemplate, PublishPlan, parse_commands};
 use super::request::RequestTemplate;
-use super::results::Protocol;
+use super::results::{HttpVersion, Protocol};
 use super::shared_stats::SharedStats;
 use super::sources::RequestSource;
 use super::stamp::STAMP_BYTES;
@@ -31,7 +31,11 @@ fn tls(options: &Options) -> Result<Option<(ClientConfig, String)>, Box<dyn Erro
         None => ClientConfig::builder_with_platform_roots(&provider)
             .map_err(|error| format!("{error}: use --root FILE with those to trust, or --insecure"))?,
     };
-    let builder = if options.http2 { builder.alpn(["h2"]) } else { builder };
+    let builder = match options.version() {
+        HttpVersion::Http1 => builder,
+        HttpVersion::Http2 => builder.alpn(["h2"]),
+        HttpVersion::Http3 => builder.alpn(["h3"]),
+    };
     let config = builder.handshake_timeout(options.timeout).build()?;
     // Errors in the name are reported here, before the threads start.
     config.connect(url.host())?;
@@ -55,7 +59,7 @@ pub(crate) fn config(options: &Options) -> Result<WorkerConfig, Box<dyn Error>> 
     Ok(WorkerConfig {
         traffic,
         depth: options.pipeline,
-        addresses: options.url().resolve()?,
+        addresses: options.url().resolve(options.resolver)?,
         tls: tls(options)?,
         backend: options.backend,
         duration: options.duration(),
@@ -95,7 +99,29 @@ fn check(options: &Options) -> Result<(), String> {
     if options.ramp.is_some_and(|ramp| ramp > options.duration()) {
         return Err("--ramp is longer than the load: give a longer --duration".into());
     }
-    check_protocol(options)
+    check_protocol(options)?;
+    check_http3(options)
+}
+
+/// Refuses flags that do not fit HTTP/3.
+fn check_http3(options: &Options) -> Result<(), String> {
+    if !options.http3 {
+        return Ok(());
+    }
+    if options.http2 {
+        return Err("--http2 and --http3 are two versions: give one of them".into());
+    }
+    if options.pipeline > 1 {
+        return Err("--pipeline is for HTTP/1.1: with --http3 give streams, by -m N".into());
+    }
+    let url = options.url();
+    if url.protocol() == Protocol::WebSocket {
+        return Err("--http3 is for HTTP: a WebSocket of the load is on a connection of its own".into());
+    }
+    if !url.is_secure() {
+        return Err(format!("--http3 is always encrypted: give a URL of https in place of '{url}'"));
+    }
+    Ok(())
 }
 
 /// Refuses flags that are for another protocol.
@@ -113,6 +139,7 @@ fn check_protocol(options: &Options) -> Result<(), String> {
     }
     let http_flags = [
         ("--http2", options.http2),
+        ("--http3", options.http3),
         ("--never-read", options.never_read),
         ("--broadcast", options.broadcast),
         ("--header", !options.headers.is_empty()),
@@ -165,7 +192,7 @@ fn requests(options: &Options) -> Result<Vec<RequestTemplate>, Box<dyn Error>> {
         headers: options.headers.clone(),
         body: body.clone(),
         depth,
-        is_http2: options.http2,
+        version: options.version(),
     };
     Ok(options.urls.iter().map(template).collect())
 }
@@ -178,7 +205,7 @@ fn of_source(options: &Options, source: &RequestSource) -> RequestTemplate {
         headers: options.headers.iter().chain(&source.headers).cloned().collect(),
         body: source.body.clone(),
         depth: if options.sources.len() > 1 { 1 } else { options.pipeline },
-        is_http2: options.http2,
+        version: options.version(),
     }
 }
 

@@ -12,6 +12,7 @@ use tidegate::{CloseReason, Context, Event, Handler, Outcome, Remote};
 
 use super::pipeline::{Batch, Responses};
 use super::role::Role;
+use super::schedule::Waiter;
 use super::worker::Worker;
 
 /// The handler of one connection of a load.
@@ -86,7 +87,7 @@ impl LoadConnection {
             return self.send_run(due, cx);
         }
         let remote = self.remote.get_or_insert_with(|| cx.remote());
-        schedule.wait_for_turn(remote.clone());
+        schedule.wait_for_turn(Waiter::Handler(remote.clone()));
         Outcome::Continue
     }
 

@@ -38,12 +38,8 @@ async fn lane(worker: Rc<Worker>, sources: Sources) {
     loop {
         let next = sources.borrow_mut().pop_front();
         let Some(source) = next else { return };
-        let mut client = worker.client.clone();
-        if let Some(source) = source {
-            client = client.local(SocketAddr::new(source, 0));
-        }
         let connector = Rc::new(Connector::default());
-        if worker.connect(&client, Role::Idle, connector.clone()).await {
+        if worker.connect(source, Role::Idle, connector.clone()).await {
             connector.pass().await;
         }
         if !connector.has_served.get() {

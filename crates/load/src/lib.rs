@@ -1,9 +1,9 @@
-//! `tidegate load`: a load generator for HTTP/1.1, HTTP/2, WebSocket and Redis, with wrk's flags and table, and features that
+//! `tidegate load`: a load generator for HTTP/1.1, HTTP/2, HTTP/3, WebSocket and Redis, with wrk's flags and table, and features that
 //! wrk lacks.
 //!
 //! Its connections are those of the client: `Client` of the engine makes them, over TLS as well, and the codecs of the
 //! client's role decode the responses, as strictly as for any client (`http1::Client`, `http2::Connection`,
-//! `websocket`). The pool of `http::Client` has no part: the load itself decides the number of connections, their
+//! `http3::ClientStream`, `websocket`). The pool of `http::Client` has no part: the load itself decides the number of connections, their
 //! requests, and the times.
 //!
 //! | file | holds |
@@ -19,6 +19,7 @@
 //! | `messages.rs` | the codec of a connection that is a WebSocket: its handshake, messages, broadcasts |
 //! | `frames.rs` | its messages, encoded |
 //! | `http2/` | the same two for HTTP/2 |
+//! | `http3/` | the same for HTTP/3, where each request has both; its connections over UDP |
 //! | `redis/` | commands of Redis: their mix, and the codec of a connection |
 //! | `stamp.rs` | the time in a message that is delivered to others |
 //! | `request.rs`, `url.rs` | the request, as the flags describe it and encoded; the server and the target |
@@ -44,6 +45,7 @@ mod cpu_time;
 mod end_barrier;
 mod frames;
 mod http2;
+mod http3;
 mod idle;
 mod messages;
 mod options;
@@ -222,7 +224,8 @@ fn add_up(options: &Options, counts: Vec<Count>, cpu: CpuTime) -> LoadResults {
         connections: options.connections(),
         idle: options.idle,
         pipeline: options.pipeline as usize,
-        streams: options.http2.then_some(options.streams),
+        version: options.version(),
+        streams: options.version().has_streams().then_some(options.streams),
         rate: options.rate(),
         duration: options.duration(),
         total: options.total,

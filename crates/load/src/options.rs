@@ -4,14 +4,16 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{ArgGroup, Args};
 use tidegate::Backend;
 
+use super::results::HttpVersion;
 use super::sources::RequestSource;
-use super::url::Url;
+use super::url::{ResolverName, Url};
 
 /// The flags of `load`.
 #[derive(Debug, Clone, Args)]
+#[command(group(ArgGroup::new("versions").args(["http2", "http3"]).multiple(true)))]
 pub struct Options {
     /// The URL to request: http://HOST[:PORT]/PATH, or https; several of one server are requested in turn. With ws or
     /// wss, messages are sent on WebSockets, and the server is expected to send them back. With
@@ -30,6 +32,10 @@ pub struct Options {
     pub(crate) curl: Option<String>,
     #[arg(skip)]
     pub(crate) sources: Vec<RequestSource>,
+    /// Resolver of the host's name: dns asks the servers of /etc/resolv.conf, with /etc/hosts; system is that of the C library,
+    /// with /etc/nsswitch.conf
+    #[arg(long, value_name = "NAME", value_enum, default_value = "dns")]
+    pub(crate) resolver: ResolverName,
     /// With https or wss: trust every server, whatever its certificate is
     #[arg(long, conflicts_with = "root")]
     pub(crate) insecure: bool,
@@ -90,8 +96,12 @@ pub struct Options {
     /// Speak HTTP/2: by ALPN with https, by prior knowledge with http
     #[arg(long, conflicts_with = "pipeline")]
     pub(crate) http2: bool,
-    /// With --http2: streams that each connection keeps open, each with a request, or as many as the server permits
-    #[arg(short = 'm', long, value_name = "N", default_value = "1", requires = "http2",
+    /// Speak HTTP/3, with https: each connection is one of QUIC, and has a UDP socket of its own
+    #[arg(long)]
+    pub(crate) http3: bool,
+    /// With --http2 and --http3: streams that each connection keeps open, each with a request, or as many as the server
+    /// permits
+    #[arg(short = 'm', long, value_name = "N", default_value = "1", requires = "versions",
           value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub(crate) streams: u32,
     /// Constant request rate per second over all connections (open loop), whether or not the server keeps up; latency
@@ -145,6 +155,15 @@ impl Options {
             let usual = if self.subscribers.is_some() { 1 } else { CONNECTIONS };
             self.total.map_or(usual, |total| usize::try_from(total).unwrap_or(usual).min(usual))
         })
+    }
+
+    /// The HTTP version.
+    pub(crate) fn version(&self) -> HttpVersion {
+        match (self.http3, self.http2) {
+            (true, _) => HttpVersion::Http3,
+            (false, true) => HttpVersion::Http2,
+            (false, false) => HttpVersion::Http1,
+        }
     }
 
     pub(crate) fn duration(&self) -> Duration {

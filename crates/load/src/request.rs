@@ -6,13 +6,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use tidegate::Bytes;
-use tidegate::codec::{Codec, Outbound, Output, Pool, Time};
+use tidegate::codec::{Codec, Outbound, Output, Pool, Stages, Time};
 use tidegate::http1::client::{Config, Limits, Outgoing};
 use tidegate::http1::{Client, Request};
 use tidegate::http2::{self, ClientStream};
+use tidegate::http3;
 
 use super::frames;
-use super::results::Protocol;
+use super::results::{HttpVersion, Protocol};
 use super::url::Url;
 
 /// The request of a load: for the codec that decodes responses, and as encoded bytes.
@@ -31,6 +32,8 @@ pub(crate) struct EncodedRequest {
     pub(crate) message: Option<Bytes>,
     /// The same request on an HTTP/2 stream, if the load uses HTTP/2.
     pub(crate) http2: Option<Rc<StreamRequest>>,
+    /// The same on an HTTP/3 stream.
+    pub(crate) http3: Option<Rc<Http3Request>>,
 }
 
 impl EncodedRequest {
@@ -52,6 +55,17 @@ pub(crate) struct StreamRequest {
     pub(crate) scheme: &'static str,
 }
 
+/// The request of a load over HTTP/3.
+#[derive(Debug)]
+pub(crate) struct Http3Request {
+    /// All bytes of its stream.
+    pub(crate) wire: Bytes,
+    /// The request, if it is a HEAD.
+    pub(crate) of_head: Option<Request>,
+    /// The limits of streams.
+    pub(crate) limits: Arc<Limits>,
+}
+
 /// The request as the user describes it.
 #[derive(Debug, Clone)]
 pub(crate) struct RequestTemplate {
@@ -63,8 +77,7 @@ pub(crate) struct RequestTemplate {
     pub(crate) body: Vec<u8>,
     /// The number of requests sent at once.
     pub(crate) depth: u32,
-    /// By HTTP/2.
-    pub(crate) is_http2: bool,
+    pub(crate) version: HttpVersion,
 }
 
 impl RequestTemplate {
@@ -73,7 +86,7 @@ impl RequestTemplate {
     /// # Errors
     /// If a part is not valid in HTTP: names the part.
     pub(crate) fn encode(&self) -> Result<EncodedRequest, BadRequest> {
-        let Self { url, method, headers, body, depth, is_http2 } = self;
+        let Self { url, method, headers, body, depth, version } = self;
         if method.eq_ignore_ascii_case("CONNECT") {
             return Err(BadRequest("CONNECT asks for a tunnel, which is no load of requests".into()));
         }
@@ -109,7 +122,10 @@ impl RequestTemplate {
             return self.messages(request.upgrade("websocket"), config);
         }
         let request = if body.is_empty() { request } else { request.body(body.clone()) };
-        let http2 = if *is_http2 { Some(Rc::new(stream_request(request.clone(), url.is_secure())?)) } else { None };
+        let is = |wanted| (*version == wanted).then(|| request.clone());
+        let http2 = is(HttpVersion::Http2).map(|request| stream_request(request, url.is_secure())).transpose()?;
+        let http3 = is(HttpVersion::Http3).map(|request| http3_request(request, method)).transpose()?;
+        let (http2, http3) = (http2.map(Rc::new), http3.map(Rc::new));
         let mut one = encoded(request.clone(), Client::new(config.clone()))?;
         if keeps_alive {
             // The default in HTTP/1.1, so the codec does not write it. The user wants the server to parse it.
@@ -124,7 +140,7 @@ impl RequestTemplate {
             )));
         }
         let run = one.repeat(*depth as usize).into();
-        Ok(EncodedRequest { request, config, one: one.into(), run, message: None, http2 })
+        Ok(EncodedRequest { request, config, one: one.into(), run, message: None, http2, http3 })
     }
 
     /// Encodes the messages of a load on a WebSocket that this request opens.
@@ -148,7 +164,7 @@ impl RequestTemplate {
             Ok::<_, BadRequest>(Bytes::from(drained(&mut queue)))
         };
         let (one, run) = (encode(1)?, encode(depth)?);
-        Ok(EncodedRequest { request, config, one, run, message: Some(message), http2: None })
+        Ok(EncodedRequest { request, config, one, run, message: Some(message), http2: None, http3: None })
     }
 }
 
@@ -159,6 +175,19 @@ fn stream_request(request: Request, is_https: bool) -> Result<StreamRequest, Bad
     let records = encoded(request, ClientStream::new(limits.clone(), scheme))?;
     let config = http2::Limits { idle_timeout: FOREVER, head_bytes_max: 32 * 1024, ..http2::Limits::default() };
     Ok(StreamRequest { records: records.into(), limits, config: Arc::new(http2::Config::new(config)), scheme })
+}
+
+/// The request for HTTP/3 streams.
+fn http3_request(request: Request, method: &str) -> Result<Http3Request, BadRequest> {
+    let limits = Arc::new(Limits { body_bytes_max: u64::MAX / 2, ..Limits::default() });
+    let mut stream = http3::client_stream(&Arc::default(), limits.clone(), false);
+    let (pool, time) = (Pool::new(), Time::new(Instant::now(), SystemTime::UNIX_EPOCH));
+    let mut queue = Outbound::new(&pool);
+    let mut out = Output::new(&mut queue, &pool, &time);
+    let of_head = (method == "HEAD").then(|| request.clone());
+    let sent = stream.encode(Outgoing::Request(request), &mut out).and_then(|()| stream.flush(&mut out));
+    sent.map_err(|error| BadRequest(format!("cannot send this request: {error}")))?;
+    Ok(Http3Request { wire: drained(&mut queue).into(), of_head, limits })
 }
 
 /// Encodes a request.
@@ -213,7 +242,8 @@ mod tests {
     fn request(method: &str, headers: &[&str], body: &str, depth: u32) -> Result<EncodedRequest, BadRequest> {
         let headers = headers.iter().map(ToString::to_string).collect();
         let url = "http://a:81/b?c".parse().expect("a URL");
-        RequestTemplate { url, method: method.into(), headers, body: body.into(), depth, is_http2: true }.encode()
+        RequestTemplate { url, method: method.into(), headers, body: body.into(), depth, version: HttpVersion::Http2 }
+            .encode()
     }
 
     #[test]

@@ -35,7 +35,7 @@ pub(crate) struct LoadResults {
     pub(crate) idle: HeldConnections,
     /// Connections that have sent requests and never read.
     pub(crate) stuck: HeldConnections,
-    /// With HTTP/2: connections on which the server has sent GOAWAY.
+    /// With HTTP/2 and HTTP/3: connections on which the server has sent GOAWAY.
     pub(crate) goaways: u64,
     /// CPU time of the load generator. If it is as long as the elapsed time, the load generator was the bottleneck.
     pub(crate) cpu: CpuTime,
@@ -91,7 +91,9 @@ pub(crate) struct Parameters {
     /// Idle connections.
     pub(crate) idle: usize,
     pub(crate) pipeline: usize,
-    /// With HTTP/2: streams that each connection keeps open.
+    /// The HTTP version.
+    pub(crate) version: HttpVersion,
+    /// With HTTP/2 and HTTP/3: streams that each connection keeps open.
     pub(crate) streams: Option<u32>,
     /// Requests per second over all connections, if the load has a rate.
     pub(crate) rate: Option<f64>,
@@ -129,6 +131,30 @@ impl Protocol {
     }
 }
 
+/// The HTTP version that a load speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum HttpVersion {
+    Http1,
+    Http2,
+    Http3,
+}
+
+impl HttpVersion {
+    /// The name in reports.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Http1 => "HTTP/1.1",
+            Self::Http2 => "HTTP/2",
+            Self::Http3 => "HTTP/3",
+        }
+    }
+
+    /// Whether each request has a stream of its own.
+    pub(crate) fn has_streams(self) -> bool {
+        self != Self::Http1
+    }
+}
+
 /// Failed requests and failed connection attempts, by kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Errors {
@@ -144,11 +170,11 @@ pub(crate) struct Errors {
     pub(crate) status: u64,
     /// Responses of another length than the first.
     pub(crate) length: u64,
-    /// Connections with input that is no valid HTTP response; with HTTP/2, also streams.
+    /// Connections with input that is no valid HTTP response; with HTTP/2 and HTTP/3, also streams.
     pub(crate) invalid: u64,
     /// Connections that the server closed in good order with responses outstanding.
     pub(crate) closed: u64,
-    /// With HTTP/2: streams that the server has reset, or has not processed before GOAWAY.
+    /// With HTTP/2 and HTTP/3: streams that the server has reset, or has not processed before GOAWAY.
     pub(crate) reset: u64,
     /// Error replies of Redis.
     pub(crate) reply: u64,

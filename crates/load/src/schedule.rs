@@ -6,7 +6,9 @@
 //! would seem to have waited instead of a thousand ("coordinated omission").
 
 use std::cell::{Cell, RefCell};
+use std::fmt;
 use std::future::poll_fn;
+use std::rc::Weak;
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -22,8 +24,31 @@ pub(crate) struct Schedule {
     begun: Cell<Instant>,
     /// Batches sent so far.
     sent: Cell<u64>,
-    free: RefCell<Vec<Remote<Instant>>>,
+    free: RefCell<Vec<Waiter>>,
     waiting: RefCell<Option<Waker>>,
+}
+
+/// A connection that waits until its next requests are due.
+#[derive(Debug)]
+pub(crate) enum Waiter {
+    Handler(Remote<Instant>),
+    Task(Weak<dyn TakesTurn>),
+}
+
+/// A connection whose task sends the requests.
+pub(crate) trait TakesTurn: fmt::Debug {
+    /// Requests are due. Returns `false` if another connection has to send them.
+    fn post(&self, due: Instant) -> bool;
+}
+
+impl Waiter {
+    /// Passes the scheduled time of requests on. Returns `false` if the connection is over.
+    fn post(&self, due: Instant) -> bool {
+        match self {
+            Self::Handler(remote) => remote.post(due).is_ok(),
+            Self::Task(connection) => connection.upgrade().is_some_and(|connection| connection.post(due)),
+        }
+    }
 }
 
 impl Schedule {
@@ -86,7 +111,7 @@ impl Schedule {
     }
 
     /// Registers a connection as free to send.
-    pub(crate) fn wait_for_turn(&self, connection: Remote<Instant>) {
+    pub(crate) fn wait_for_turn(&self, connection: Waiter) {
         self.free.borrow_mut().push(connection);
         if let Some(waker) = self.waiting.take() {
             waker.wake();
@@ -113,14 +138,14 @@ impl Schedule {
                     break;
                 };
                 // The connection has closed: the batch goes to the next one.
-                if connection.post(due).is_err() {
+                if !connection.post(due) {
                     self.give_back();
                 }
             }
         }
     }
 
-    fn next_free(&self) -> Option<Remote<Instant>> {
+    fn next_free(&self) -> Option<Waiter> {
         self.free.borrow_mut().pop()
     }
 
@@ -153,7 +178,7 @@ impl Schedule {
 }
 
 /// Yields to the loop for one iteration.
-async fn next_iteration() {
+pub(crate) async fn next_iteration() {
     let mut has_waited = false;
     poll_fn(|cx| {
         if std::mem::replace(&mut has_waited, true) {

@@ -4,7 +4,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::redis::{CommandCounts, CommandPlan, RedisCounts};
-use super::request::{BadRequest, EncodedRequest, RequestTemplate, StreamRequest};
+use super::request::{BadRequest, EncodedRequest, Http3Request, RequestTemplate, StreamRequest};
+use super::results::HttpVersion;
 
 /// The traffic of a load, for all threads.
 #[derive(Debug, Clone)]
@@ -19,6 +20,7 @@ pub(crate) enum TrafficPlan {
 pub(crate) enum Traffic {
     Requests(Rc<[EncodedRequest]>),
     Streams(Rc<[Rc<StreamRequest>]>),
+    Http3(Rc<[Rc<Http3Request>]>),
     Messages(Rc<EncodedRequest>),
     Commands(Arc<CommandPlan>),
 }
@@ -34,8 +36,14 @@ impl TrafficPlan {
             Self::Http(templates) => templates,
         };
         let encoded = templates.iter().map(RequestTemplate::encode).collect::<Result<Vec<_>, _>>()?;
-        if templates.iter().any(|template| template.is_http2) {
-            return Ok(Traffic::Streams(encoded.into_iter().filter_map(|request| request.http2).collect()));
+        match templates.first().map(|template| template.version) {
+            Some(HttpVersion::Http2) => {
+                return Ok(Traffic::Streams(encoded.into_iter().filter_map(|request| request.http2).collect()));
+            }
+            Some(HttpVersion::Http3) => {
+                return Ok(Traffic::Http3(encoded.into_iter().filter_map(|request| request.http3).collect()));
+            }
+            Some(HttpVersion::Http1) | None => {}
         }
         match <[EncodedRequest; 1]>::try_from(encoded) {
             Ok([request]) if request.message.is_some() => Ok(Traffic::Messages(request.into())),

@@ -1,10 +1,15 @@
 //! `Url`: the server and the target of a load.
 
 use std::fmt;
-use std::net::{SocketAddr, SocketAddrV6, ToSocketAddrs};
+use std::io;
+use std::net::{SocketAddr, SocketAddrV6};
 use std::str::FromStr;
 
+use clap::ValueEnum;
+use tidegate::dns::HostResolver;
+use tidegate::engine::{Resolve as _, SystemResolver};
 use tidegate::sys::parse_zoned;
+use tidegate::{Backend, EventLoop};
 
 use super::results::Protocol;
 
@@ -23,6 +28,16 @@ pub(crate) struct Url {
     protocol: Protocol,
     login: Login,
     database: u32,
+}
+
+/// Resolves the name of the host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(crate) enum ResolverName {
+    /// That of Tidegate.
+    #[default]
+    Dns,
+    /// That of the system.
+    System,
 }
 
 /// The user and the password in a URL of Redis.
@@ -88,13 +103,18 @@ impl Url {
         Self { text: format!("{}{target}", &self.text[..end]), target, ..self.clone() }
     }
 
-    /// Resolves the host with the system's resolver.
-    pub(crate) fn resolve(&self) -> Result<Vec<SocketAddr>, BadUrl> {
+    /// Resolves the host.
+    pub(crate) fn resolve(&self, resolver: ResolverName) -> Result<Vec<SocketAddr>, BadUrl> {
         if let Some((ip, zone)) = parse_zoned(&self.host) {
             return Ok(vec![SocketAddrV6::new(ip, self.port, 0, zone).into()]);
         }
-        match (self.host.as_str(), self.port).to_socket_addrs() {
-            Ok(addresses) => Ok(addresses.collect()),
+        let resolving = match resolver {
+            ResolverName::Dns => HostResolver::of_system().resolve(&self.host, self.port),
+            ResolverName::System => SystemResolver.resolve(&self.host, self.port),
+        };
+        let event_loop = EventLoop::on(Backend::Epoll).map_err(io::Error::other);
+        match event_loop.and_then(|mut event_loop| event_loop.block_on(resolving)).and_then(|found| found) {
+            Ok(addresses) => Ok(addresses),
             Err(error) => Err(BadUrl(format!("cannot resolve '{}': {error}", self.host))),
         }
     }

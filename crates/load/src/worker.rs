@@ -3,7 +3,9 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
+use std::error::Error;
+use std::fmt::Display;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,15 +21,15 @@ use super::connection::{Connector, LoadConnection};
 use super::counters::WorkerStats;
 use super::end_barrier::EndOfThread;
 use super::http2::{Http2Codec, StreamsConnection};
+use super::http3::{Http3Client, Http3Requests};
 use super::idle;
 use super::messages::Messages;
 use super::permits::Semaphore;
 use super::pipeline::{Exchange, Pipeline};
 use super::redis::{CommandCodec, RedisCounts};
-use super::request::BadRequest;
 use super::results::{Errors, HeldConnections, Interval};
 use super::role::Role;
-use super::schedule::Schedule;
+use super::schedule::{Schedule, next_iteration};
 use super::shared_stats::SharedStats;
 use super::sockets::{AddressPair, established};
 use super::start_barrier::Runner;
@@ -52,7 +54,7 @@ pub(crate) struct WorkerConfig {
     pub(crate) broadcast: bool,
     /// Connections that receive messages and send none, over all threads.
     pub(crate) listeners: usize,
-    /// Streams that an HTTP/2 connection keeps open.
+    /// Streams that an HTTP/2 or HTTP/3 connection keeps open.
     pub(crate) streams: u32,
     /// Connections that send requests, over all threads.
     pub(crate) connections: usize,
@@ -120,14 +122,17 @@ pub(crate) struct Worker {
     pub(crate) budget: RequestBudget,
     pub(crate) schedule: Option<Schedule>,
     pub(crate) timeout: Duration,
-    /// Streams that an HTTP/2 connection keeps open.
+    /// Streams that an HTTP/2 or HTTP/3 connection keeps open.
     pub(crate) streams: u32,
-    pub(crate) client: Client,
+    client: Client,
+    http3: Option<Rc<Http3Client>>,
+    /// The open HTTP/3 connections.
+    http3_open: RefCell<BTreeMap<u64, Rc<Http3Requests>>>,
     tls: Option<(ClientConfig, String)>,
     connect_permits: Semaphore,
     /// Connection attempts in progress.
     connecting: Cell<u64>,
-    last_failure: RefCell<Option<ConnectError>>,
+    last_failure: RefCell<Option<String>>,
     /// The addresses of connections that never read.
     stuck: RefCell<BTreeSet<AddressPair>>,
     /// When the load ended.
@@ -153,16 +158,19 @@ pub(crate) fn run(config: &WorkerConfig, part: Part, runner: Runner, end: EndOfT
     let mut event_loop = EventLoop::on(config.backend).map_err(|error| error.to_string())?;
     let worker = Rc::new(Worker::new(config, part).map_err(|error| error.to_string())?);
     let result = event_loop.block_on(work(worker.clone(), config, part, runner));
-    let result = result.map_err(|error| format!("an event loop of the load has ended: {error}"))?;
+    let result = result.map_err(ended_early)?;
     let backend = event_loop.backend();
     end.wait();
+    if !worker.http3_open.borrow().is_empty() {
+        event_loop.block_on(close_http3(worker.clone())).map_err(ended_early)?;
+    }
     // Dropping the loop closes the connections; those with unanswered requests count them in `closed`.
     drop(event_loop);
     Ok(worker.count(backend, result))
 }
 
 impl Worker {
-    fn new(config: &WorkerConfig, part: Part) -> Result<Self, BadRequest> {
+    fn new(config: &WorkerConfig, part: Part) -> Result<Self, Box<dyn Error>> {
         // No limits on output: the load generator sends to a trusted server, and it measures slow servers too.
         let limits = Limits {
             water: WaterMarks::new(u64::MAX / 8, u64::MAX / 8),
@@ -172,8 +180,14 @@ impl Worker {
             ..Limits::default()
         };
         let addresses = config.addresses.iter().copied().map(Address::from);
-        let client = Client::at_each(addresses).connect_timeout(config.timeout).limits(limits);
+        let client = Client::at_each(addresses).connect_timeout(config.timeout).limits(limits.clone());
         let traffic = config.traffic.encode()?;
+        let http3 = match (&traffic, &config.tls) {
+            (Traffic::Http3(_), Some(tls)) => {
+                Some(Rc::new(Http3Client::new(&config.addresses, tls, (limits, config.timeout))?))
+            }
+            _ => None,
+        };
         let mut exchange = Exchange::new(WorkerStats::new(config.shared.clone()), part.index);
         exchange.broadcasts = config.broadcast || config.listeners > 0;
         exchange.redis.replace(traffic.redis_counts());
@@ -186,6 +200,8 @@ impl Worker {
             timeout: config.timeout,
             streams: config.streams,
             client,
+            http3,
+            http3_open: RefCell::default(),
             tls: config.tls.clone(),
             connect_permits: Semaphore::new(CONNECTING_MAX),
             connecting: Cell::default(),
@@ -200,11 +216,11 @@ impl Worker {
         let mut pause = PAUSE_MIN;
         loop {
             let connector = Rc::new(Connector::default());
-            let is_made = self.connect(&self.client, role, connector.clone()).await;
+            let is_made = self.connect(None, role, connector.clone()).await;
             if is_made {
                 connector.pass().await;
             }
-            if is_made && role == Role::NeverRead || self.budget.is_used_up() {
+            if is_made && role == Role::NeverRead || self.budget.is_used_up() || self.has_ended() {
                 return;
             }
             if connector.has_served.get() {
@@ -246,13 +262,43 @@ impl Worker {
         }
     }
 
-    pub(crate) async fn connect(self: &Rc<Self>, client: &Client, role: Role, connector: Rc<Connector>) -> bool {
+    /// Makes a connection, from this address if there is one. Returns whether there is a connection.
+    pub(crate) async fn connect(self: &Rc<Self>, source: Option<IpAddr>, role: Role, connector: Rc<Connector>) -> bool {
         let _turn = self.connect_permits.enter().await;
         self.connecting.set(self.connecting.get() + 1);
+        let connected = match (&self.traffic, &self.http3) {
+            (Traffic::Http3(requests), Some(client)) => {
+                Http3Requests::connect(self, (client, requests), source, (role, connector)).await
+            }
+            _ => self.connect_stream(source, role, connector).await.map_err(|error| error.to_string()),
+        };
+        self.connecting.set(self.connecting.get() - 1);
+        match connected {
+            Ok(()) => {
+                self.exchange.stats.connected();
+                true
+            }
+            Err(error) => {
+                self.exchange.stats.unconnected();
+                self.last_failure.replace(Some(error));
+                false
+            }
+        }
+    }
+
+    /// Makes a connection over TCP.
+    async fn connect_stream(
+        self: &Rc<Self>,
+        source: Option<IpAddr>,
+        role: Role,
+        connector: Rc<Connector>,
+    ) -> Result<(), ConnectError> {
+        let from_source = source.map(|source| self.client.clone().local(SocketAddr::new(source, 0)));
+        let client = from_source.as_ref().unwrap_or(&self.client);
         let tls = self.tls.as_ref().map(|(config, name)| config.connect(name).expect("the name was checked"));
         let exchange = self.exchange.clone();
         let connection = LoadConnection::new(self.clone(), role, connector.clone());
-        let connected = match &self.traffic {
+        match &self.traffic {
             Traffic::Requests(requests) => {
                 let pipeline = Pipeline::new(exchange, requests.clone());
                 match tls {
@@ -273,19 +319,26 @@ impl Worker {
                 let connection = StreamsConnection::new(self.clone(), role, connector);
                 client.connect_with(stack(tls, requests), connection).await.map(drop)
             }
-        };
-        self.connecting.set(self.connecting.get() - 1);
-        match connected {
-            Ok(()) => {
-                self.exchange.stats.connected();
-                true
-            }
-            Err(error) => {
-                self.exchange.stats.unconnected();
-                self.last_failure.replace(Some(error));
-                false
-            }
+            // It has a client of its own.
+            Traffic::Http3(_) => Ok(()),
         }
+    }
+
+    /// Adds an open HTTP/3 connection. Returns its number.
+    pub(crate) fn add_http3(&self, requests: Rc<Http3Requests>) -> u64 {
+        let mut open = self.http3_open.borrow_mut();
+        let number = open.last_key_value().map_or(0, |(last, _)| last + 1);
+        open.insert(number, requests);
+        number
+    }
+
+    pub(crate) fn remove_http3(&self, number: u64) {
+        self.http3_open.borrow_mut().remove(&number);
+    }
+
+    /// Whether the load is over.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended.get().is_some()
     }
 
     /// Registers a connection that will never read.
@@ -346,9 +399,24 @@ impl Worker {
             unanswered: stats.unanswered(),
             connecting,
             unsent,
-            last_failure: self.last_failure.borrow().as_ref().map(ToString::to_string),
+            last_failure: self.last_failure.borrow().clone(),
         }
     }
+}
+
+/// An event loop has ended before the load has.
+fn ended_early(error: impl Display) -> String {
+    format!("an event loop of the load has ended: {error}")
+}
+
+/// Closes the HTTP/3 connections. The kernel closes TCP connections alone.
+async fn close_http3(worker: Rc<Worker>) {
+    worker.http3_open.borrow().values().for_each(|requests| requests.wake());
+    while !worker.http3_open.borrow().is_empty() {
+        next_iteration().await;
+    }
+    // The last packets leave at the end of a pass.
+    next_iteration().await;
 }
 
 async fn work(worker: Rc<Worker>, config: &WorkerConfig, part: Part, runner: Runner) -> RunResult {

@@ -12,7 +12,9 @@ pub fn write_server(server: &ServerHandle, text: &mut MetricsText) {
     // A server without endpoints has no figures of datagrams.
     let has_datagrams = counts.iter().any(|counts| counts.endpoints > 0 || counts.datagrams_received > 0);
     let of_datagrams = if has_datagrams { OF_DATAGRAMS } else { &[] };
-    for (name, kind, help, value) in OF_LOOPS.iter().chain(of_datagrams) {
+    let has_sessions = counts.iter().any(|counts| counts.sessions.begun > 0);
+    let of_sessions = if has_sessions { OF_SESSIONS } else { &[] };
+    for (name, kind, help, value) in OF_LOOPS.iter().chain(of_datagrams).chain(of_sessions) {
         text.family(name, *kind, help);
         for (number, counts) in names.iter().zip(&counts) {
             text.sample(&[("loop", number)], value(counts));
@@ -108,11 +110,43 @@ const OF_DATAGRAMS: &[Metric] = &[
     ("tidegate_datagrams_lost", Kind::Counter, "Datagrams that the kernel or the device did not take.", |counts| {
         counts.datagrams_lost
     }),
+    ("tidegate_datagrams_forwarded", Kind::Counter, "Datagrams that were for another loop than came to.", |counts| {
+        counts.datagrams_forwarded
+    }),
     ("tidegate_datagram_errors", Kind::Counter, "Reports that a datagram was not delivered or not sent.", |counts| {
         counts.datagram_errors
     }),
     ("tidegate_endpoints_panicked", Kind::Counter, "Protocols of datagram sockets that panicked.", |counts| {
         counts.endpoints_panicked
+    }),
+];
+
+const OF_SESSIONS: &[Metric] = &[
+    ("tidegate_quic_connections", Kind::Gauge, "Open QUIC connections, with those in their handshake.", |counts| {
+        counts.sessions.connections
+    }),
+    ("tidegate_quic_begun", Kind::Counter, "QUIC connections that were accepted or begun.", |counts| {
+        counts.sessions.begun
+    }),
+    ("tidegate_quic_handshakes", Kind::Counter, "QUIC handshakes that were completed.", |counts| {
+        counts.sessions.handshakes
+    }),
+    ("tidegate_quic_handshakes_failed", Kind::Counter, "QUIC handshakes that failed, or took too long.", |counts| {
+        counts.sessions.handshakes_failed
+    }),
+    ("tidegate_quic_retries", Kind::Counter, "QUIC clients that had to prove their address first.", |counts| {
+        counts.sessions.retries
+    }),
+    ("tidegate_quic_refused", Kind::Counter, "QUIC clients that were refused.", |counts| counts.sessions.refused),
+    ("tidegate_quic_ignored", Kind::Counter, "First QUIC packets that were dropped.", |counts| counts.sessions.ignored),
+    ("tidegate_quic_packets_lost", Kind::Counter, "Lost packets of QUIC connections that are over.", |counts| {
+        counts.sessions.packets_lost
+    }),
+    ("tidegate_quic_migrations", Kind::Counter, "Addresses of QUIC peers that have changed.", |counts| {
+        counts.sessions.migrations
+    }),
+    ("tidegate_quic_idle_timeouts", Kind::Counter, "QUIC connections that were idle for too long.", |counts| {
+        counts.sessions.idle_timeouts
     }),
 ];
 

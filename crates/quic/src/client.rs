@@ -154,6 +154,13 @@ impl<E: StreamEndpoint + AsMut<Endpoint> + 'static> Connection<E> {
         self.endpoint.with_later(move |endpoint, now| endpoint.as_mut().close_connection(number, code, reason, now));
     }
 
+    /// Wakes a task once the server may allow a further stream, for a caller of [`open_handler`](Self::open_handler), or
+    /// the connection is over.
+    pub fn register(&self, cx: &Context<'_>) {
+        // A socket that is closed wakes none, and neither does it open a stream.
+        let _closed = self.endpoint.with(|endpoint, _| endpoint.as_mut().register(self.number(), cx));
+    }
+
     /// The protocol that the handshake has agreed upon (ALPN).
     #[must_use]
     pub fn protocol(&self) -> Option<Vec<u8>> {

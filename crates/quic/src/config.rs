@@ -5,11 +5,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidegate_codec::SessionCounts as Counts;
+use tidegate_sys::Steering;
 use tidegate_tls as tls;
 
 use crate::codes::Codes;
-use crate::connection_ids::Origin;
-use crate::counters::{Counters, Counts};
+use crate::connection_ids::{Origin, STEERING};
+use crate::counters::CounterSet;
 use crate::endpoint::Endpoint;
 use crate::error::ConfigError;
 use crate::limits::TransportLimits;
@@ -65,7 +67,7 @@ pub(crate) struct Settings {
     pub(crate) codes: Codes,
     pub(crate) handshake_timeout: Duration,
     pub(crate) decide: Option<Arc<Decide>>,
-    pub(crate) counters: Arc<Counters>,
+    pub(crate) counters: Arc<CounterSet>,
     pub(crate) generation: u8,
 }
 
@@ -126,6 +128,13 @@ impl ServerConfig {
     pub fn generation(mut self, generation: u8) -> Self {
         self.0.generation = generation;
         self
+    }
+
+    /// The rule by which datagrams of a client that has changed its address come to the loop that has the connection, for
+    /// [`DatagramOptions::steering`](tidegate_sys::DatagramOptions::steering) of the listener. It tells 128 loops apart.
+    #[must_use]
+    pub fn steering(&self) -> Steering {
+        STEERING
     }
 
     /// The endpoint of a loop.

@@ -2,13 +2,14 @@
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tidegate_codec::mux::{OpenError, ResetCause};
 use tidegate_codec::{Direction, ReadEnd, SessionEvent, SessionNumber, StreamNumber, WriteRefused};
 
 use crate::codes::Codes;
 use crate::error::ConnectionError;
+use crate::limits::silence_of;
 use crate::quinn::{self, Dir, Event, Machine, ReadError, Side, StreamEvent, StreamId, WriteError, code};
 
 /// A connection with its state in the endpoint.
@@ -26,6 +27,14 @@ pub(crate) struct ConnectionState {
     pub(crate) ends_with: Option<u64>,
     /// Unidirectional streams of this side that have no end yet: those of a protocol such as HTTP/3 never end.
     pub(crate) endless: Vec<u64>,
+    /// Bidirectional streams that the caller has not closed.
+    pub(crate) open: u32,
+    /// When the last packet of the peer came.
+    pub(crate) received: Instant,
+    /// After how long without a packet of the peer its idle timeout demands a PING.
+    pub(crate) silence_of_peer: Duration,
+    /// When the next PING may be due.
+    pub(crate) ping_at: Option<Instant>,
     /// By when it ends, even if the peer does not have all.
     pub(crate) ends_by: Option<Instant>,
     /// Its timer in the table of the endpoint.
@@ -57,6 +66,7 @@ impl ConnectionState {
             }
             if progress.has_been_established && !self.is_established {
                 self.is_established = true;
+                self.silence_of_peer = silence_of(quinn::idle_timeout_of_peer(&self.machine));
                 self.handshake_deadline = None;
                 events.push_back(SessionEvent::Established { session: self.number, peer: self.peer });
             }
@@ -69,7 +79,10 @@ impl ConnectionState {
             StreamEvent::Opened { dir } => {
                 while let Some(id) = self.machine.streams().accept(dir) {
                     let direction = match dir {
-                        Dir::Bi => Direction::Bidirectional,
+                        Dir::Bi => {
+                            self.open += 1;
+                            Direction::Bidirectional
+                        }
                         Dir::Uni => Direction::Unidirectional,
                     };
                     events.push_back(SessionEvent::Opened { stream: self.stream(id), direction });
@@ -155,6 +168,9 @@ impl ConnectionState {
     /// The application is done with a stream.
     pub(crate) fn close(&mut self, stream: u64, cause: Option<ResetCause>, resets: bool, codes: &Codes) {
         self.endless.retain(|other| *other != stream);
+        if id(stream).is_some_and(|id| id.dir() == Dir::Bi) {
+            self.open = self.open.saturating_sub(1);
+        }
         let number = cause.map_or(codes.cancelled, |cause| codes.of(cause));
         if let Some(id) = self.sent(stream) {
             let mut sending = self.machine.send_stream(id);
@@ -180,8 +196,9 @@ impl ConnectionState {
             Direction::Unidirectional => Dir::Uni,
         };
         let id = self.machine.streams().open(dir).ok_or(OpenError::Full)?;
-        if direction == Direction::Unidirectional {
-            self.endless.push(id.into());
+        match direction {
+            Direction::Unidirectional => self.endless.push(id.into()),
+            Direction::Bidirectional => self.open += 1,
         }
         Ok(self.stream(id))
     }
@@ -203,7 +220,25 @@ impl ConnectionState {
 
     /// When the connection is to be called again.
     pub(crate) fn deadline(&mut self) -> Option<Instant> {
-        [self.machine.poll_timeout(), self.handshake_deadline, self.ends_by].into_iter().flatten().min()
+        [self.machine.poll_timeout(), self.handshake_deadline, self.ends_by, self.ping_at].into_iter().flatten().min()
+    }
+
+    /// Sends a PING if the peer was silent for so long although streams are open.
+    pub(crate) fn ping_if_silent(&mut self, now: Instant, silence: Option<Duration>) {
+        let Some(silence) = silence.filter(|_| self.open > 0 && self.is_established && !self.is_over) else {
+            self.ping_at = None;
+            return;
+        };
+        let silence = silence.min(self.silence_of_peer);
+        // It moves only when it has come, so that packets do not move timers.
+        match self.ping_at {
+            Some(at) if at > now => {}
+            Some(_) if self.received + silence <= now => {
+                self.machine.ping();
+                self.ping_at = Some(now + silence);
+            }
+            _ => self.ping_at = Some(self.received + silence),
+        }
     }
 
     /// Ends the connection if it is to end and the peer has all bytes. Returns whether it did.

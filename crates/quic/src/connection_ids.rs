@@ -4,6 +4,8 @@
 //! process in the highest, XORed with the first byte, so that two ids of a connection do not show that they have the same.
 //! The rest is random. So a program that sees a datagram knows the loop and the process that it is for (RFC 9000 §5.1).
 
+use tidegate_sys::Steering;
+
 /// Loops and generations that an id can tell apart.
 const LOOP_BITS: u8 = 0x7f;
 
@@ -36,12 +38,31 @@ impl Origin {
     }
 }
 
+/// Where datagrams have the number of the loop: those with a short header (RFC 9000 §17.3), whose connection id begins
+/// behind the first byte. The id in a long header may be one that the client chose.
+pub(crate) const STEERING: Steering =
+    Steering { only_if: Some((0, LONG_HEADER, 0)), xor_offset: Some(1), offset: 2, mask: LOOP_BITS };
+
+/// The highest bit of a datagram (RFC 9000 §17.2).
+const LONG_HEADER: u8 = 0x80;
+
 /// The length of the ids that this side chooses, in bytes.
 pub(crate) const LENGTH: usize = 8;
 
 #[cfg(test)]
 mod tests {
-    use super::Origin;
+    use super::{Origin, STEERING};
+
+    #[test]
+    fn a_short_header_has_the_number_of_the_loop_where_the_rule_reads_it() {
+        for number in [0, 3, 127] {
+            let mut datagram = [0x40, 0x5a, 0, 1, 2, 3, 4, 5, 6];
+            Origin::new(number, 1).mark(&mut datagram[1..]);
+            assert_eq!(STEERING.number(&datagram), Some(number));
+            datagram[0] = 0xc0;
+            assert_eq!(STEERING.number(&datagram), None);
+        }
+    }
 
     #[test]
     fn an_id_says_which_endpoint_chose_it() {

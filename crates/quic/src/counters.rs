@@ -1,34 +1,11 @@
-//! `Counts`: numbers of the endpoints of one configuration.
+//! `Counters`: the counts of an endpoint; `CounterSet`: those of all endpoints of a configuration.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The counts of all endpoints of a configuration, since its beginning.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub struct Counts {
-    /// Connections now, with those in their handshake.
-    pub connections: u64,
-    /// Connections that were accepted or begun.
-    pub begun: u64,
-    /// Handshakes that were completed.
-    pub handshakes: u64,
-    /// Handshakes that failed, or took too long.
-    pub handshakes_failed: u64,
-    /// Retry packets that were sent (RFC 9000 §8.1.2).
-    pub retries: u64,
-    /// Clients that were refused, because of the number of connections or by the application.
-    pub refused: u64,
-    /// Initials that were dropped, because of the number of handshakes or by the application.
-    pub ignored: u64,
-    /// Packets that were lost, of connections that are over.
-    pub packets_lost: u64,
-    /// Addresses of peers that have changed.
-    pub migrations: u64,
-    /// Connections that were idle for too long.
-    pub idle_timeouts: u64,
-}
+use tidegate_codec::SessionCounts as Counts;
 
-/// The same while endpoints count.
+/// The counts of an endpoint.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) connections: AtomicU64,
@@ -46,18 +23,57 @@ pub(crate) struct Counters {
 impl Counters {
     pub(crate) fn read(&self) -> Counts {
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        Counts {
-            connections: read(&self.connections),
-            begun: read(&self.begun),
-            handshakes: read(&self.handshakes),
-            handshakes_failed: read(&self.handshakes_failed),
-            retries: read(&self.retries),
-            refused: read(&self.refused),
-            ignored: read(&self.ignored),
-            packets_lost: read(&self.packets_lost),
-            migrations: read(&self.migrations),
-            idle_timeouts: read(&self.idle_timeouts),
-        }
+        Counts::from_numbers([
+            read(&self.connections),
+            read(&self.begun),
+            read(&self.handshakes),
+            read(&self.handshakes_failed),
+            read(&self.retries),
+            read(&self.refused),
+            read(&self.ignored),
+            read(&self.packets_lost),
+            read(&self.migrations),
+            read(&self.idle_timeouts),
+        ])
+    }
+}
+
+/// The counts of the endpoints of a configuration.
+#[derive(Debug, Default)]
+pub(crate) struct CounterSet(Mutex<CountersOfEndpoints>);
+
+#[derive(Debug, Default)]
+struct CountersOfEndpoints {
+    open: Vec<Arc<Counters>>,
+    /// Those of endpoints that are gone.
+    gone: Counts,
+}
+
+impl CounterSet {
+    /// The counts of a new endpoint.
+    pub(crate) fn add_endpoint(&self) -> Arc<Counters> {
+        let counters = Arc::<Counters>::default();
+        self.lock().open.push(counters.clone());
+        counters
+    }
+
+    /// An endpoint is gone, and its connections with it.
+    pub(crate) fn remove_endpoint(&self, counters: &Arc<Counters>) {
+        counters.connections.store(0, Ordering::Relaxed);
+        let mut set = self.lock();
+        set.open.retain(|other| !Arc::ptr_eq(other, counters));
+        set.gone.add_change(&Counts::default(), &counters.read());
+    }
+
+    pub(crate) fn read(&self) -> Counts {
+        let set = self.lock();
+        let mut sum = set.gone;
+        set.open.iter().for_each(|counters| sum.add_change(&Counts::default(), &counters.read()));
+        sum
+    }
+
+    fn lock(&self) -> MutexGuard<'_, CountersOfEndpoints> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
 use std::net::SocketAddr;
 use std::num::NonZeroU16;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -11,14 +12,15 @@ use bytes::BytesMut;
 use tidegate_buffer::{Datagram, DatagramError, DatagramErrorReason, LocalAddress, Payload, Transmit, Transmits};
 use tidegate_codec::mux::{OpenError, ResetCause};
 use tidegate_codec::{
-    Direction, Handshake, ReadEnd, SessionEvent, SessionNumber, StreamEndpoint, StreamNumber, WriteRefused,
+    Direction, Handshake, ReadEnd, SessionCounts, SessionEvent, SessionNumber, StreamEndpoint, StreamNumber,
+    WriteRefused,
 };
 use tidegate_engine::EndpointLimits;
 
 use crate::config::{Admit, ClientConfig, Settings};
 use crate::connection::ConnectionState;
 use crate::connection_ids::Origin;
-use crate::counters::{add, remove};
+use crate::counters::{Counters, add, remove};
 use crate::error::ConnectionError;
 use crate::quinn::{self, ConnectionHandle, ConnectionId, DatagramEvent, Incoming, Machine, Machines, Sent};
 use crate::watches::Watches;
@@ -30,11 +32,14 @@ use crate::watches::Watches;
 pub struct Endpoint {
     machines: Machines,
     settings: Settings,
+    counters: Arc<Counters>,
     connections: Vec<Option<Box<ConnectionState>>>,
     /// Connections that are not over.
     open: usize,
     /// Connections that were never established and have a machine, with those that are over.
     handshaking: usize,
+    /// The places of outgoing connections in their handshake.
+    outgoing: BTreeSet<usize>,
     /// The upper half of the next session's number.
     generation: u32,
     timers: BTreeSet<(Instant, usize)>,
@@ -54,10 +59,12 @@ impl Endpoint {
     pub(crate) fn new(settings: Settings, origin: Origin) -> Self {
         Self {
             machines: settings.shared.machines(origin),
+            counters: settings.counters.add_endpoint(),
             settings,
             connections: Vec::new(),
             open: 0,
             handshaking: 0,
+            outgoing: BTreeSet::new(),
             generation: 0,
             timers: BTreeSet::new(),
             queued: VecDeque::new(),
@@ -133,6 +140,7 @@ impl Endpoint {
             return Err(ConnectionError::Full);
         }
         let (handle, machine) = self.machines.connect(now, config.outgoing.clone(), address, name)?;
+        self.outgoing.insert(handle.0);
         let session = self.insert(handle, machine, now);
         self.watches.add(session);
         Ok(session)
@@ -174,6 +182,10 @@ impl Endpoint {
             is_queued: false,
             ends_with: None,
             endless: Vec::new(),
+            open: 0,
+            received: now,
+            silence_of_peer: Duration::MAX,
+            ping_at: None,
             ends_by: None,
             timer: None,
             handshake_deadline: Some(now + self.settings.handshake_timeout),
@@ -185,8 +197,8 @@ impl Endpoint {
             *place = Some(Box::new(connection));
         }
         (self.open, self.handshaking) = (self.open + 1, self.handshaking + 1);
-        add(&self.settings.counters.begun, 1);
-        add(&self.settings.counters.connections, 1);
+        add(&self.counters.begun, 1);
+        add(&self.counters.connections, 1);
         self.advance(handle.0);
         self.queue(handle.0);
         number
@@ -240,21 +252,22 @@ impl Endpoint {
 
     /// Takes the events of a connection that is not over. Returns the error that has ended it.
     fn take_events(&mut self, index: usize) -> Option<ConnectionError> {
-        let Self { connections, events, settings, watches, .. } = self;
+        let Self { connections, events, settings, counters, watches, outgoing, .. } = self;
         let connection = connections.get_mut(index)?.as_deref_mut()?;
         let was_established = connection.is_established;
         let progress = connection.take_events(&settings.codes, events);
         let number = connection.number;
         if !was_established && progress.has_been_established {
             self.handshaking -= 1;
-            add(&settings.counters.handshakes, 1);
+            outgoing.remove(&index);
+            add(&counters.handshakes, 1);
             watches.on_established(number);
         } else if progress.may_open {
             watches.wake(number);
         }
         if connection.is_established && connection.peer != connection.machine.remote_address() {
             connection.peer = connection.machine.remote_address();
-            add(&settings.counters.migrations, 1);
+            add(&counters.migrations, 1);
             events.push_back(SessionEvent::Moved { session: number, peer: connection.peer });
         }
         progress.error
@@ -262,19 +275,20 @@ impl Endpoint {
 
     /// A connection has ended, and its last packets remain. The caller learns that if it `reports`.
     fn on_over(&mut self, index: usize, error: ConnectionError, reports: bool) {
-        let Self { connections, events, settings, watches, open, .. } = self;
+        let Self { connections, events, counters, watches, open, outgoing, .. } = self;
         let Some(Some(connection)) = connections.get_mut(index) else { return };
+        outgoing.remove(&index);
         (connection.handshake_deadline, connection.ends_by) = (None, None);
         let number = connection.number;
-        add(&settings.counters.packets_lost, connection.machine.stats().path.lost_packets);
-        remove(&settings.counters.connections);
+        add(&counters.packets_lost, connection.machine.stats().path.lost_packets);
+        remove(&counters.connections);
         if error == ConnectionError::IdleTimeout {
-            add(&settings.counters.idle_timeouts, 1);
+            add(&counters.idle_timeouts, 1);
         }
         *open -= 1;
         watches.on_ended(number, &error);
         if !connection.is_established {
-            add(&settings.counters.handshakes_failed, 1);
+            add(&counters.handshakes_failed, 1);
         } else if reports {
             events.push_back(SessionEvent::Ended { session: number, reason: Box::new(error) });
         }
@@ -355,7 +369,7 @@ impl Endpoint {
     }
 
     fn admit(&mut self, incoming: Incoming, admit: Admit, now: Instant) {
-        let settings = &self.settings;
+        let counters = &self.counters;
         let mut buffer = Vec::new();
         match admit {
             Admit::Accept => match self.machines.accept(incoming, now, &mut buffer, None) {
@@ -363,27 +377,27 @@ impl Endpoint {
                     self.insert(handle, machine, now);
                 }
                 Err(error) => {
-                    add(&settings.counters.handshakes_failed, 1);
+                    add(&counters.handshakes_failed, 1);
                     self.respond(error.response, buffer);
                 }
             },
             Admit::Retry => match self.machines.retry(incoming, &mut buffer) {
                 Ok(retry) => {
-                    add(&settings.counters.retries, 1);
+                    add(&counters.retries, 1);
                     self.respond(Some(retry), buffer);
                 }
                 Err(error) => {
-                    add(&settings.counters.ignored, 1);
+                    add(&counters.ignored, 1);
                     self.machines.ignore(error.into_incoming());
                 }
             },
             Admit::Refuse => {
-                add(&settings.counters.refused, 1);
+                add(&counters.refused, 1);
                 let refusal = self.machines.refuse(incoming, &mut buffer);
                 self.respond(Some(refusal), buffer);
             }
             Admit::Ignore => {
-                add(&settings.counters.ignored, 1);
+                add(&counters.ignored, 1);
                 self.machines.ignore(incoming);
             }
         }
@@ -422,11 +436,14 @@ impl Endpoint {
     /// Sends the packets of a connection. Returns whether the list still has room.
     fn send(&mut self, index: usize, now: Instant, transmits: &mut Transmits) -> bool {
         let run_max = usize::from(self.settings.limits.run_max.max(1));
-        let window_max = self.settings.limits.send_window;
+        let limits = &self.settings.limits;
+        let (silence, window_max, streams_max) = (limits.silence(), limits.send_window, limits.bidirectional_max);
         if self.at(index).is_some_and(|connection| connection.end_when_delivered(now)) {
             self.on_over(index, ConnectionError::Closed, false);
         }
         if let Some(connection) = self.at(index) {
+            connection.ping_if_silent(now, silence);
+            quinn::permit_streams(&mut connection.machine, streams_max);
             loop {
                 if transmits.room(RUN_BYTES) == 0 {
                     return false;
@@ -463,6 +480,7 @@ impl tidegate_codec::Endpoint for Endpoint {
         match self.machines.handle(now, source, local, ecn, bytes, &mut buffer) {
             Some(DatagramEvent::ConnectionEvent(handle, event)) => {
                 if let Some(connection) = self.at(handle.0) {
+                    connection.received = now;
                     connection.machine.handle_event(event);
                 }
                 self.advance(handle.0);
@@ -521,18 +539,14 @@ impl tidegate_codec::Endpoint for Endpoint {
     }
 
     /// A server that is not there fails the handshakes of clients at once. Any sender can forge such a report, so it ends no
-    /// connection that is established.
+    /// connection that is established. It costs a server nothing, which has no outgoing connection.
     fn failed(&mut self, error: DatagramError, _now: Instant) {
         use DatagramErrorReason::{PortUnreachable, Unreachable};
-        if self.handshaking == 0 || !matches!(error.reason, PortUnreachable | Unreachable) {
+        if self.outgoing.is_empty() || !matches!(error.reason, PortUnreachable | Unreachable) {
             return;
         }
-        for index in 0..self.connections.len() {
-            let is_failed = |connection: &&mut ConnectionState| {
-                let is_begun = !connection.is_established && !connection.is_over;
-                is_begun && connection.machine.side().is_client() && error.destination == Some(connection.peer)
-            };
-            if self.at(index).as_ref().is_some_and(is_failed) {
+        for index in self.outgoing.iter().copied().collect::<Vec<_>>() {
+            if self.at(index).is_some_and(|connection| error.destination == Some(connection.peer)) {
                 self.abandon(index, ConnectionError::Unreachable);
             }
         }
@@ -592,11 +606,12 @@ impl StreamEndpoint for Endpoint {
 
     fn end_session(&mut self, session: SessionNumber, cause: Option<ResetCause>, now: Instant) {
         let code = self.settings.codes.of(cause.unwrap_or(ResetCause::Unneeded));
+        let timeout = self.settings.limits.end_timeout;
         let Some(connection) = self.get_mut(session) else { return };
         if cause.is_none() {
             // Its streams are over, and the peer may not have all of their bytes.
             connection.ends_with = Some(code);
-            connection.ends_by = Some(now + END_TIMEOUT);
+            connection.ends_by = Some(now + timeout);
             return;
         }
         connection.end(now, code, "");
@@ -609,6 +624,14 @@ impl StreamEndpoint for Endpoint {
 
     fn handshake(&self, session: SessionNumber) -> Option<Handshake> {
         Some(quinn::handshake(&self.get(session)?.machine))
+    }
+
+    fn counts(&self) -> SessionCounts {
+        self.counters.read()
+    }
+
+    fn session_protocols(&self) -> &'static [&'static str] {
+        &["QUIC"]
     }
 
     fn set_urgency(&mut self, stream: StreamNumber, urgency: u8) {
@@ -626,9 +649,7 @@ impl AsMut<Self> for Endpoint {
 
 impl Drop for Endpoint {
     fn drop(&mut self) {
-        for _ in 0..self.open {
-            remove(&self.settings.counters.connections);
-        }
+        self.settings.counters.remove_endpoint(&self.counters);
         // Tasks that wait for a connection find out that the socket is closed.
         self.watches.wake_all();
     }
@@ -658,9 +679,6 @@ fn transmit(sent: &Sent, mut buffer: Vec<u8>) -> Transmit {
 
 /// The urgency of a stream unless set (RFC 9218 §4.1).
 const URGENCY: i32 = 3;
-
-/// A connection that ends in good order waits for so long until the peer has all bytes.
-const END_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Above this part of the handshakes that may be under way, clients have to prove their address.
 const RETRY_PART: usize = 8;

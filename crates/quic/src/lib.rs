@@ -23,7 +23,7 @@
 //! | `connection_ids.rs` | the layout of connection ids |
 //! | `watches.rs` | tasks that wait for a connection |
 //! | `client.rs` | `Connector`, `Connection`: connecting, and opening streams |
-//! | `counters.rs` | `Counts` |
+//! | `counters.rs` | the counts of endpoints, which are [`Counts`] |
 //! | `error.rs` | `ConnectionError`, `ConfigError` |
 
 #![forbid(unsafe_code)]
@@ -43,8 +43,7 @@ mod watches;
 pub use client::{Connection, Connector, OpenStream};
 pub use codes::Codes;
 pub use config::{Admit, ClientConfig, ServerConfig};
-pub use counters::Counts;
 pub use endpoint::Endpoint;
 pub use error::{ConfigError, ConnectionError};
 pub use limits::TransportLimits;
-pub use tidegate_codec::{Direction, SessionNumber};
+pub use tidegate_codec::{Direction, SessionCounts as Counts, SessionNumber};

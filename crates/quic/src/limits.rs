@@ -27,9 +27,13 @@ pub struct TransportLimits {
     /// Bytes of a connection that were written and not acknowledged; 512 KiB by default. Bytes above that wait in the queues
     /// of streams, where the water marks bound them.
     pub send_window: u32,
-    /// Bidirectional streams that the peer may have open; 100 by default. A connection has a record for each stream that the
-    /// peer may open, whether it is open or not.
+    /// Bidirectional streams that the peer may have open; 100 by default.
     pub bidirectional_max: u32,
+    /// Bidirectional streams that the peer may have open in the beginning; 16 by default. While it has half of them open, it
+    /// may open four times as many, up to [`bidirectional_max`](Self::bidirectional_max). A connection has a record for each
+    /// stream that the peer may open, whether it is open or not, so an idle one costs less. A peer that wants more at once
+    /// waits for a round trip.
+    pub bidirectional_initial: u32,
     /// Unidirectional streams that the peer may have open; 8 by default.
     pub unidirectional_max: u32,
     /// Bytes of DATAGRAM frames that were received and not read (RFC 9221); none by default, and then the peer may send
@@ -44,6 +48,13 @@ pub struct TransportLimits {
     pub idle_timeout: Option<Duration>,
     /// How often this side sends something to keep a connection; never by default.
     pub keep_alive: Option<Duration>,
+    /// After how long without a packet of the peer a connection with open bidirectional streams sends a PING; 15 seconds by
+    /// default, and at most a third of the shorter idle timeout of both sides. So the idle timeout of neither side ends a connection while a response
+    /// is worked on. A peer that has vanished does not answer, and then the idle timeout ends the connection.
+    pub ping_interval: Option<Duration>,
+    /// How long a connection that ends in good order waits until the peer has all bytes; 10 seconds by default. It stops
+    /// peers that acknowledge nothing.
+    pub end_timeout: Duration,
     /// Datagrams of one connection that leave with one call; 8 by default. Networks drop parts of longer bursts.
     pub run_max: u16,
     /// The largest UDP payload that is received, in bytes, from 1,200; 1,472 by default.
@@ -59,17 +70,49 @@ impl Default for TransportLimits {
             stream_window: 256 * 1024,
             send_window: 512 * 1024,
             bidirectional_max: 100,
+            bidirectional_initial: 16,
             unidirectional_max: 8,
             datagram_receive_bytes: None,
             datagram_send_bytes: 64 * 1024,
             crypto_bytes: 16 * 1024,
             idle_timeout: Some(Duration::from_secs(30)),
             keep_alive: None,
+            ping_interval: Some(Duration::from_secs(15)),
+            end_timeout: Duration::from_secs(10),
             run_max: 8,
             payload_bytes_max: 1472,
         }
     }
 }
 
+impl TransportLimits {
+    /// After how long without a packet of the peer a connection with open streams sends a PING.
+    pub(crate) fn silence(&self) -> Option<Duration> {
+        Some(self.ping_interval?.min(silence_of(self.idle_timeout)))
+    }
+}
+
+/// After how long without a packet of the peer a PING has to be sent for an idle timeout: two may be lost. The least is for
+/// peers that demand many packets by a short idle timeout.
+pub(crate) fn silence_of(idle_timeout: Option<Duration>) -> Duration {
+    // An idle timeout of zero is none (RFC 9000 §18.2).
+    let idle_timeout = idle_timeout.filter(|idle| !idle.is_zero());
+    idle_timeout.map_or(Duration::MAX, |idle| (idle / 3).max(SILENCE_MIN))
+}
+
+const SILENCE_MIN: Duration = Duration::from_millis(100);
+
 /// The largest window of a stream, in bytes.
 pub(crate) const STREAM_WINDOW_MAX: u32 = 1024 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ping_is_due_within_a_third_of_an_idle_timeout_and_not_more_often_than_ten_times_a_second() {
+        assert_eq!(silence_of(Some(Duration::from_secs(9))), Duration::from_secs(3));
+        assert_eq!(silence_of(Some(Duration::from_millis(1))), SILENCE_MIN);
+        assert_eq!((silence_of(None), silence_of(Some(Duration::ZERO))), (Duration::MAX, Duration::MAX));
+    }
+}

@@ -90,7 +90,7 @@ fn transport(limits: &TransportLimits) -> Result<TransportConfig, ConfigError> {
     let idle = idle.map_err(|_| ConfigError::Limit("idle_timeout"))?;
     let mut transport = TransportConfig::default();
     transport
-        .max_concurrent_bidi_streams(limits.bidirectional_max.into())
+        .max_concurrent_bidi_streams(limits.bidirectional_max.min(limits.bidirectional_initial).into())
         .max_concurrent_uni_streams(limits.unidirectional_max.into())
         .max_idle_timeout(idle)
         .keep_alive_interval(limits.keep_alive)
@@ -184,6 +184,41 @@ pub(crate) fn handshake(machine: &Machine) -> Handshake {
     Handshake { protocol, server_name, peer_certificate }
 }
 
+/// While the peer has half of the bidirectional streams open that it may open, it may open four times as many, up to
+/// `streams_max`. Their number does not shrink: the machine keeps the records.
+pub(crate) fn permit_streams(machine: &mut Machine, streams_max: u32) {
+    let permitted = machine.max_concurrent_streams(Dir::Bi);
+    if permitted < streams_max.into() && machine.streams().remote_open_streams(Dir::Bi) * 2 >= permitted {
+        let permitted = (permitted * 4).clamp(1, streams_max.into());
+        machine.set_max_concurrent_streams(Dir::Bi, (permitted as u32).into());
+    }
+}
+
+/// The idle timeout that the peer has sent, once the handshake is complete. The machine has it, and does not show it, but it
+/// writes the peer's transport parameters (RFC 9000 §18).
+pub(crate) fn idle_timeout_of_peer(machine: &Machine) -> Option<Duration> {
+    let mut bytes = Vec::new();
+    machine.crypto_session().transport_parameters().ok()??.write(&mut bytes);
+    let mut rest = &bytes[..];
+    loop {
+        let (id, length) = (read_integer(&mut rest)?, read_integer(&mut rest)?);
+        let (mut value, after) = rest.split_at_checked(usize::try_from(length).ok()?)?;
+        if id == MAX_IDLE_TIMEOUT {
+            return read_integer(&mut value).map(Duration::from_millis);
+        }
+        rest = after;
+    }
+}
+
+/// Reads an integer of variable length (RFC 9000 §16).
+fn read_integer(bytes: &mut &[u8]) -> Option<u64> {
+    let first = *bytes.first()?;
+    let (integer, rest) = bytes.split_at_checked(1 << (first >> 6))?;
+    *bytes = rest;
+    let value = integer.iter().fold(0, |value, byte| value << 8 | u64::from(*byte));
+    Some(value & (u64::MAX >> (66 - 8 * integer.len())))
+}
+
 /// Ends a connection in the name of the application.
 pub(crate) fn close(machine: &mut Machine, now: std::time::Instant, number: u64, reason: &'static str) {
     machine.close(now, code(number), Bytes::from_static(reason.as_bytes()));
@@ -204,6 +239,9 @@ pub(crate) fn ecn(codepoint: Option<EcnCodepoint>) -> Ecn {
 
 /// The one version (RFC 9000).
 const VERSION: u32 = 1;
+
+/// A transport parameter (RFC 9000 §18.2).
+const MAX_IDLE_TIMEOUT: u64 = 1;
 
 /// Bytes of connections that are not decided on.
 const INCOMING_BYTES: u64 = 64 * 1024;

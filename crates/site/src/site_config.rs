@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, LazyLock};
 
 use tidegate::codec::Filters;
-use tidegate::engine::{ServedListener, SessionLimits, SessionStreams};
+use tidegate::engine::{Limits, ServedListener, SessionLimits, SessionStreams};
 use tidegate::http::Http3Listener;
 use tidegate::http1::Config;
 use tidegate::metrics::HttpMetrics;
@@ -29,8 +29,8 @@ pub struct SiteConfig {
     pub proxy: Option<Policy>,
     /// `None` for http.
     pub tls: Option<tls::ServerConfig>,
-    /// HTTP/3 beside the listener.
-    pub http3: Option<Http3Listener>,
+    /// HTTP/3 beside the listener, with the limits of its streams: those of the server's connections.
+    pub http3: Option<(Http3Listener, Limits)>,
     /// Logs of the bytes of connections.
     pub byte_logs: Option<ByteLogs>,
     /// Counts requests.
@@ -45,7 +45,10 @@ impl SiteConfig {
     /// # Errors
     /// [`StartError`], with a remedy.
     pub fn start(self, server: Server) -> Result<ServerHandle, StartError> {
-        let http3 = self.http3.clone().map(|listener| Http3 { listener, config: self.config_of_http3() });
+        let http3 = self.http3.clone().map(|(listener, streams)| {
+            let limits = SessionLimits { streams, ..SessionLimits::default() };
+            Http3 { listener, limits, config: self.config_of_http3() }
+        });
         let Self { limits, tls, byte_logs, metrics, chat, .. } = self;
         let limits_of_http2 = http2::Limits {
             body_bytes_max: limits.body_bytes_max,
@@ -62,7 +65,7 @@ impl SiteConfig {
         let config = Config::new(limits).detect_http2(true).count_refusals(&refusals);
         let config = config.strict_targets(self.strict_targets);
         // `Alt-Svc` names the port, which is known once the listener is open.
-        let alternatives = self.http3;
+        let alternatives = self.http3.map(|(listener, _)| listener);
         let config = Arc::new(LazyLock::new(move || {
             Arc::new(config.alt_svc(alternatives.as_ref().map_or("", Http3Listener::alternatives)))
         }));
@@ -97,8 +100,10 @@ impl SiteConfig {
     fn config_of_http3(&self) -> Arc<http3::Config> {
         let limits = http3::Limits {
             body_bytes_max: self.limits.body_bytes_max,
+            head_timeout: self.limits.head_timeout,
             body_timeout: self.limits.body_timeout,
             body_rate_min: self.limits.body_rate_min,
+            idle_timeout: self.limits.idle_timeout,
             ..http3::Limits::default()
         };
         let config = http3::Config::new(limits).extended_connect(self.extended_connect);
@@ -126,6 +131,7 @@ struct SiteOfLoop {
 #[derive(Clone)]
 struct Http3 {
     listener: Http3Listener,
+    limits: SessionLimits,
     config: Arc<http3::Config>,
 }
 
@@ -133,7 +139,7 @@ impl Http3 {
     /// Serves HTTP/3 beside a listener.
     fn beside(&self, listener: ServedListener) -> ServedListener {
         let of_streams = self.config.clone();
-        self.listener.beside(listener, SessionLimits::default(), self.config.clone(), move |_| {
+        self.listener.beside(listener, self.limits.clone(), self.config.clone(), move |_| {
             let requests = serve_http3(&of_streams);
             move |_| SessionStreams { bidirectional: Some(requests.clone()), unidirectional: None }
         })

@@ -1,6 +1,7 @@
 //! Handing listeners over from one process to the next, across a Unix socket.
 //!
-//! Listeners are passed as descriptors, so the connections in their backlogs come along. One message carries at most
+//! Listeners are passed as descriptors, so the connections in their backlogs come along, and datagram sockets with the
+//! datagrams in their queues. One message carries at most
 //! [`PER_MESSAGE_MAX`] descriptors; a header has the total number. The receiver checks everything, and closes the
 //! descriptors of a handover that fails. Every step has a deadline, which a trickle of bytes does not extend.
 //!
@@ -9,6 +10,7 @@
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -58,7 +60,7 @@ fn send_some(stream: &UnixStream, some: &[BorrowedFd<'_>], deadline: Instant) ->
     }
 }
 
-/// Receives the sockets of [`send`]: listening stream sockets, at least one.
+/// Receives the sockets of [`send`]: listening stream sockets and bound datagram sockets, at least one.
 ///
 /// # Errors
 /// `InvalidData` if the other end sent something else; `UnexpectedEof` if it has ended the stream; `TimedOut` at the
@@ -77,7 +79,8 @@ pub fn receive(stream: &UnixStream, deadline: Instant) -> io::Result<Vec<OwnedFd
             return Err(malformed("more listeners came than were announced"));
         }
     }
-    listeners.iter().try_for_each(|listener| check(listener.as_fd()))?;
+    let others = listeners.iter().filter(|socket| !is_datagram_socket(socket.as_fd()));
+    others.map(AsFd::as_fd).try_for_each(check)?;
     Ok(listeners)
 }
 
@@ -271,6 +274,20 @@ pub fn check(descriptor: BorrowedFd<'_>) -> io::Result<()> {
         return Ok(());
     }
     Err(malformed("a descriptor is no listening stream socket"))
+}
+
+/// Whether a descriptor is a datagram socket of IP that is bound to a port (UDP).
+#[must_use]
+pub fn is_datagram_socket(descriptor: BorrowedFd<'_>) -> bool {
+    datagram_address(descriptor).is_some()
+}
+
+/// The address of such a socket.
+#[must_use]
+pub fn datagram_address(descriptor: BorrowedFd<'_>) -> Option<SocketAddr> {
+    let socket = SockRef::from(&descriptor);
+    let address = socket.local_addr().ok()?.as_socket()?;
+    (matches!(socket.r#type(), Ok(Type::DGRAM)) && address.port() > 0).then_some(address)
 }
 
 /// The time that is left, for a socket option in which zero means no timeout.

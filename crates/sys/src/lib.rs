@@ -16,7 +16,7 @@
 //! | `driver.rs` | the interface of drivers: `Driver`, `Operation`, `Completion`, `Token` |
 //! | `readiness/` | the driver on epoll, through mio |
 //! | `uring/` | the driver on io_uring: operations and their states (`operation.rs`), the interface to a kernel and the real kernel (`kernel.rs`, `ring.rs`), requests of sockets (`arm.rs`, `accept.rs`), small transfers by the ring (`receive.rs`, `send.rs`), large ones by calls (`direct_io.rs`); `tests/` has a fake kernel |
-//! | `datagram/` | datagrams in batches, for both drivers: `DatagramOptions` (`options.rs`), opening (`open.rs`), sending (`send.rs`), the system calls (`messages.rs`), control messages (`control.rs`) |
+//! | `datagram/` | datagrams in batches, for both drivers: `DatagramOptions` (`options.rs`), opening (`open.rs`), sending (`send.rs`), the system calls (`messages.rs`), control messages (`control.rs`), memory for short datagrams (`sparse_space.rs`), the choice among sockets of one address (`steering.rs`) |
 //! | `gather.rs` | the part of sending that both drivers share |
 //! | `slots.rs` | the table of a driver's sockets |
 //! | `flags.rs` | sets of facts about a socket |
@@ -55,7 +55,7 @@ pub mod uring;
 mod wake;
 
 pub use address::{Address, BadAddress, parse_zoned};
-pub use datagram::DatagramOptions;
+pub use datagram::{DatagramOptions, Steering};
 pub use driver::{Accepted, Completion, Driver, Operation, Side, Token, Transmission};
 pub use options::{ListenOptions, SocketOptions};
 pub use ready::{Class, Load, ReadyQueue};

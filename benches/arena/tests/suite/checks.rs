@@ -49,7 +49,7 @@ impl Answer {
 
 impl Arena {
     fn start() -> Self {
-        let options = arena::Options { loops: Some(1), tls_address: Some("127.0.0.1:0"), database: None };
+        let options = arena::Options { loops: Some(1), tls_address: Some("127.0.0.1:0"), http3: true, database: None };
         Self(arena::start("127.0.0.1:0", &FOLDER, options).unwrap())
     }
 
@@ -96,6 +96,38 @@ fn baseline_adds_the_query_and_the_body() {
         assert_eq!(arena.get(target).status, 400, "{target}");
     }
     assert_eq!(arena.request("POST", "/baseline11", &length("2x"), "2x").status, 400);
+}
+
+#[test]
+fn baseline2_adds_as_well_and_a_delay_is_as_long_as_it_says() {
+    let arena = Arena::start();
+    assert_eq!(arena.get("/baseline2?a=1&b=1").text(), "2");
+    let begun = std::time::Instant::now();
+    assert_eq!(arena.get("/delay/10").text(), "10");
+    assert!(begun.elapsed() >= Duration::from_millis(10));
+    for target in ["/delay/x", "/delay/-1", "/delay/10001"] {
+        assert!((400..=404).contains(&arena.get(target).status), "{target}");
+    }
+}
+
+#[test]
+fn websocket_messages_come_back() {
+    let arena = Arena::start();
+    let mut stream = arena.connect();
+    let head = "GET /ws HTTP/1.1\r\nHost: arena\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+        Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+    stream.write_all(head.as_bytes()).unwrap();
+    // `hello`, masked by zeros, twice.
+    let frame = [&[0x81, 0x85, 0, 0, 0, 0][..], b"hello"].concat();
+    stream.write_all(&frame.repeat(2)).unwrap();
+    let (mut wire, echo) = (Vec::new(), [&[0x81, 5][..], b"hello"].concat().repeat(2));
+    while !wire.ends_with(&echo) {
+        let mut bytes = [0; 512];
+        let count = stream.read(&mut bytes).unwrap();
+        assert!(count > 0, "{}", String::from_utf8_lossy(&wire));
+        wire.extend_from_slice(&bytes[..count]);
+    }
+    assert!(wire.starts_with(b"HTTP/1.1 101 "), "{}", String::from_utf8_lossy(&wire));
 }
 
 #[test]
@@ -225,10 +257,10 @@ fn trusting_all() -> Arc<ClientConfig> {
         }
 
         fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-            rustls::crypto::ring::default_provider().signature_verification_algorithms.supported_schemes()
+            rustls::crypto::aws_lc_rs::default_provider().signature_verification_algorithms.supported_schemes()
         }
     }
-    let config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+    let config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::aws_lc_rs::default_provider()))
         .with_safe_default_protocol_versions()
         .unwrap()
         .dangerous()

@@ -54,6 +54,8 @@ pub(crate) struct AuthorityState {
     pub(crate) replaced: Vec<String>,
     pub(crate) token: &'static str,
     pub(crate) waits_for: Option<u64>,
+    /// The records of DNS-01, by name and value.
+    pub(crate) records: Vec<(String, String)>,
 }
 
 struct OrderRecord {
@@ -145,6 +147,7 @@ impl AuthorityState {
             replaced: Vec::new(),
             token: "DGyRejmCefe7v4NfDGDKfA",
             waits_for: None,
+            records: Vec::new(),
         }
     }
 
@@ -273,9 +276,13 @@ impl AuthorityState {
             "invalid" => "invalid",
             _ => "valid",
         };
-        let identifier = json!({"type": "dns", "value": self.orders[number].names[name]});
+        let ordered = &self.orders[number].names[name];
+        let (value, wildcard) = ordered.strip_prefix("*.").map_or((ordered.as_str(), false), |domain| (domain, true));
+        let identifier = json!({"type": "dns", "value": value});
         let challenges = self.challenges(number, name);
-        self.json(200, None, &json!({"status": status, "identifier": identifier, "challenges": challenges}))
+        let authorization =
+            json!({"status": status, "identifier": identifier, "challenges": challenges, "wildcard": wildcard});
+        self.json(200, None, &authorization)
     }
 
     fn validated(&mut self, number: usize, result: Result<(), String>) {
@@ -388,6 +395,15 @@ fn opened(state: &Mutex<AuthorityState>, body: &[u8], url: &str) -> Result<Value
 
 /// Validates a name at the target. The key authorization begins with the token, and its thumbprint is not compared.
 fn validate(state: &Mutex<AuthorityState>, order: usize, name: usize, kind: &str) -> Result<(), String> {
+    if kind == "dns-01" {
+        let state = lock(state);
+        let name = &state.orders[order].names[name];
+        let record = format!("_acme-challenge.{}", name.trim_start_matches("*."));
+        // The digest of a key authorization, whose thumbprint is not compared.
+        let is_digest = |value: &str| URL_SAFE_NO_PAD.decode(value).is_ok_and(|digest| digest.len() == 32);
+        let is_there = state.records.iter().any(|(name, value)| *name == record && is_digest(value));
+        return if is_there { Ok(()) } else { Err(format!("no record {record} in {:?}", state.records)) };
+    }
     let (name, token, target) = {
         let state = lock(state);
         (state.orders[order].names[name].clone(), state.token, state.target.expect("a target"))

@@ -1,11 +1,13 @@
 //! Certificates that are issued and renewed.
 
+use std::io;
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
-use tidegate::acme::{Acme, ChallengeKind, InvalidAcme};
+use tidegate::acme::{Acme, ChallengeKind, DnsProvider, InvalidAcme};
 use tidegate::tls::Provider;
 
-use crate::authority::Authority;
+use crate::authority::{Authority, AuthorityState};
 use crate::support::{Folder, builder, presented, serve, serve_http, wait_for, wait_for_failure};
 
 #[test]
@@ -38,6 +40,123 @@ fn http_01_issues_a_certificate_and_other_requests_pass() {
     // The orders of a certificate that is in use, and its failures, are gone.
     assert_eq!((folder.files("order").len(), folder.files("failures").len()), (0, 0));
     assert_eq!((folder.files("account").len(), folder.files("certificate").len()), (1, 1));
+}
+
+/// The name servers of the authority's state.
+struct Zone(Arc<Mutex<AuthorityState>>);
+
+impl DnsProvider for Zone {
+    fn set(&self, name: &str, value: &str) -> io::Result<()> {
+        self.0.lock().unwrap().records.push((name.to_owned(), value.to_owned()));
+        Ok(())
+    }
+
+    fn remove(&self, name: &str, value: &str) -> io::Result<()> {
+        self.0.lock().unwrap().records.retain(|(known, text)| known != name || text != value);
+        Ok(())
+    }
+}
+
+#[test]
+fn dns_01_issues_a_wildcard_and_removes_its_records() {
+    let (authority, folder) = (Authority::start(), Folder::new());
+    authority.lock().offers = vec!["dns-01"];
+    let zone = Zone(authority.state.clone());
+    let builder = builder(&authority, &folder).names(["*.a.test"]).challenges([ChallengeKind::Dns01]);
+    let acme = builder.dns(zone).build().expect("settings");
+    let _running = acme.start().expect("a thread");
+    wait_for(&acme, |status| status.issued == 1);
+    assert_eq!(acme.names(), ["*.a.test", "a.test", "b.test"]);
+    // The authority of the tests takes the first validation for all.
+    assert_eq!(authority.requests("POST /challenge/0/0/dns-01"), 1);
+    let server = serve(&acme, &authority);
+    assert!(presented(&server, "ebb.a.test", &["http/1.1"]).is_ok());
+    wait_for(&acme, |_| authority.lock().records.is_empty());
+}
+
+/// Name servers that cannot be changed.
+struct FixedZone;
+
+impl DnsProvider for FixedZone {
+    fn set(&self, _: &str, _: &str) -> io::Result<()> {
+        Err(io::Error::other("the zone is read-only"))
+    }
+
+    fn remove(&self, _: &str, _: &str) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_record_that_cannot_be_set_is_the_reason_of_the_failure() {
+    let (authority, folder) = (Authority::start(), Folder::new());
+    authority.lock().offers = vec!["dns-01"];
+    let builder = builder(&authority, &folder).challenges([ChallengeKind::Dns01]);
+    let acme = builder.dns(FixedZone).build().expect("settings");
+    let _running = acme.start().expect("a thread");
+    let reason = wait_for_failure(&acme);
+    assert_eq!(reason, "the record of DNS-01 cannot be set: the zone is read-only");
+}
+
+/// Name servers of which a part takes the record before the call fails. It reports its calls.
+struct HalfZone(mpsc::Sender<(&'static str, String, Option<String>)>);
+
+impl HalfZone {
+    fn report(&self, call: &'static str, value: &str) {
+        let thread = std::thread::current().name().map(str::to_owned);
+        // The test is over.
+        let _ = self.0.send((call, value.to_owned(), thread));
+    }
+}
+
+impl DnsProvider for HalfZone {
+    fn set(&self, _: &str, value: &str) -> io::Result<()> {
+        self.report("set", value);
+        Err(io::Error::other("one server of two does not answer"))
+    }
+
+    fn remove(&self, _: &str, value: &str) -> io::Result<()> {
+        self.report("remove", value);
+        Ok(())
+    }
+}
+
+#[test]
+fn a_record_whose_setting_fails_is_removed_and_each_call_has_its_own_thread() {
+    let (authority, folder) = (Authority::start(), Folder::new());
+    authority.lock().offers = vec!["dns-01"];
+    let (calls, called) = mpsc::channel();
+    let builder = builder(&authority, &folder).challenges([ChallengeKind::Dns01]);
+    let acme = builder.dns(HalfZone(calls)).build().expect("settings");
+    let _running = acme.start().expect("a thread");
+    let next = || called.recv_timeout(Duration::from_secs(60)).expect("a call");
+    let (call, value, thread) = next();
+    assert_eq!((call, thread.as_deref()), ("set", Some("acme-dns")));
+    while next().0 != "remove" {}
+    assert!(!value.is_empty());
+}
+
+/// A provider that panics.
+struct PanickingZone;
+
+impl DnsProvider for PanickingZone {
+    fn set(&self, _: &str, _: &str) -> io::Result<()> {
+        panic!("a bug of the provider")
+    }
+
+    fn remove(&self, _: &str, _: &str) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_provider_that_panics_fails_the_attempt() {
+    let (authority, folder) = (Authority::start(), Folder::new());
+    authority.lock().offers = vec!["dns-01"];
+    let builder = builder(&authority, &folder).challenges([ChallengeKind::Dns01]);
+    let acme = builder.dns(PanickingZone).build().expect("settings");
+    let _running = acme.start().expect("a thread");
+    assert_eq!(wait_for_failure(&acme), "the record of DNS-01 cannot be set: the provider of DNS-01 panics");
 }
 
 #[test]
@@ -132,7 +251,7 @@ fn one_certificate_is_renewed_once_at_a_time() {
     let _server = serve(&acme, &authority);
     let running = acme.start().expect("a thread");
     wait_for(&acme, |status| status.issued == 1);
-    assert_eq!(acme.start().err().map(|error| error.kind()), Some(std::io::ErrorKind::AlreadyExists));
+    assert_eq!(acme.start().err().map(|error| error.kind()), Some(io::ErrorKind::AlreadyExists));
     drop(running);
     drop(acme.start().expect("another thread"));
 }

@@ -5,6 +5,7 @@
 //! | `PREFIX.room.ROOM` | all messages of a room; nodes with members subscribe to it |
 //! | `PREFIX.store.N.EPOCH.ROOM` | messages that are kept; a stream stores them, gives them a sequence, and publishes them to the one above |
 //! | `PREFIX.lease.ROOM.NODE` | the members of a node; a stream stores the last one for the time of a lease |
+//! | `PREFIX.kick.ROOM` | the last kick of a room; a stream stores it for a while |
 //!
 //! A room without history and without members in other nodes needs no JetStream.
 //!
@@ -29,7 +30,7 @@ use tidegate_engine::task;
 use tidegate_nats::{Client, ClientBuilder, Message, Subscriber, SubscriberEvent};
 
 use self::names::{Names, token_of};
-use self::streams::Streams;
+use self::streams::{RememberedKick, Streams};
 use crate::broker::{Broker, BrokerEvent, BrokerRequest, RoomName};
 
 /// A node's connection to NATS.
@@ -81,12 +82,16 @@ impl NatsBroker {
         }
     }
 
-    /// Runs a request, and reports its event.
-    fn spawn(&self, request: impl Future<Output = BrokerEvent> + 'static) {
-        let events = self.events.clone();
+    /// Runs a request, and reports its events.
+    fn spawn<Events>(&self, request: impl Future<Output = Events> + 'static)
+    where
+        Events: IntoIterator<Item = BrokerEvent> + 'static,
+    {
+        let queue = self.events.clone();
         drop(task::spawn(async move {
-            let event = request.await;
-            events.borrow_mut().push(event);
+            let events = request.await;
+            let mut queue = queue.borrow_mut();
+            events.into_iter().for_each(|event| queue.push(event));
         }));
     }
 
@@ -153,15 +158,22 @@ impl Broker for NatsBroker {
             BrokerRequest::Unsubscribe(room) => self.unsubscribe(&room),
             BrokerRequest::Publish { ticket, room, history, messages, .. } => self.spawn(async move {
                 let is_confirmed = streams.publish(&room, history, messages).await.is_some();
-                BrokerEvent::Published { ticket, is_confirmed }
+                [BrokerEvent::Published { ticket, is_confirmed }]
             }),
             BrokerRequest::ReadHistory { ticket, room, history, from } => self.spawn(async move {
                 let history = streams.history(&room, history, from).await;
-                BrokerEvent::History { ticket, history }
+                [BrokerEvent::History { ticket, history }]
             }),
             BrokerRequest::Presence { ticket, node, lease, rooms, reads } => self.spawn(async move {
-                let leases = streams.presence(node, lease, rooms, reads).await.filter(|_| reads);
-                BrokerEvent::Presence { ticket, leases }
+                let names: Vec<_> = rooms.iter().map(|update| update.room.clone()).collect();
+                let lists = streams.presence(node, lease, rooms, reads).await.filter(|_| reads);
+                let (leases, kicks) = lists.map_or((None, Vec::new()), |(leases, kicks)| (Some(leases), kicks));
+                let kick = move |kick: RememberedKick| {
+                    let RememberedKick { place, age, read_at, bytes } = kick;
+                    let room = names.get(place)?.clone();
+                    Some(BrokerEvent::Kick { ticket, room, age, read_at, bytes })
+                };
+                kicks.into_iter().filter_map(kick).chain([BrokerEvent::Presence { ticket, leases }])
             }),
         }
     }

@@ -39,6 +39,15 @@ impl Names {
         format!("{}.lease.{token}.*", self.prefix)
     }
 
+    /// The subject of a room's last kick. `*` for all rooms.
+    pub(super) fn kick(&self, token: &str) -> String {
+        format!("{}.kick.{token}", self.prefix)
+    }
+
+    pub(super) fn kick_stream(&self) -> String {
+        format!("{}-kicks", self.prefix)
+    }
+
     pub(super) fn lease_stream(&self) -> String {
         format!("{}-presence", self.prefix)
     }

@@ -7,17 +7,17 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use tidegate_engine::{NodeId, Position};
+use tidegate_engine::{NodeId, Position, task};
 use tidegate_nats::{
     ApiError, Client, ClientError, Headers, JetStream, JetStreamError, OutgoingMessage as NatsMessage, ReplyFuture,
     Republish, StoredMessage, StreamConfig, StreamInfo,
 };
 
 use super::names::{Names, epoch_in, token_of};
-use crate::broker::{History, HistoryBounds, HistoryEntry, Lease, OutgoingMessage, PresenceUpdate};
+use crate::broker::{History, HistoryBounds, HistoryEntry, Lease, OutgoingMessage, PresenceUpdate, read_at};
 
 /// The streams of a prefix.
 pub(super) struct Streams {
@@ -27,18 +27,27 @@ pub(super) struct Streams {
     /// The epochs of the streams that are known to be there, by the number of messages.
     epochs: RefCell<HashMap<usize, u64>>,
     has_leases: RefCell<bool>,
+    has_kicks: RefCell<bool>,
 }
 
 impl Streams {
     pub(super) fn new(client: Client, names: Rc<Names>) -> Self {
         let api = client.jetstream();
-        Self { client, api, names, epochs: RefCell::default(), has_leases: RefCell::default() }
+        Self {
+            client,
+            api,
+            names,
+            epochs: RefCell::default(),
+            has_leases: RefCell::default(),
+            has_kicks: RefCell::default(),
+        }
     }
 
     /// A new connection may be one to a server without these streams.
     pub(super) fn forget(&self) {
         self.epochs.borrow_mut().clear();
         self.has_leases.replace(false);
+        self.has_kicks.replace(false);
     }
 
     /// Publishes messages in order. `None` if one of them may not be published.
@@ -52,6 +61,14 @@ impl Streams {
         let mut stored: Vec<ReplyFuture> = Vec::new();
         let mut is_sent = true;
         for message in messages {
+            if let Some(lasts) = message.remembered_for
+                && self.has_stream(&self.has_kicks, (self.names.kick_stream(), self.names.kick("*")), lasts).await
+            {
+                // It is there before the message arrives anywhere: a node that misses the message finds it.
+                let kick = NatsMessage::new(self.names.kick(&token), message.bytes.clone());
+                let reply = self.client.request_with(kick, PUBLISH_TIMEOUT).await;
+                is_sent &= reply.is_ok_and(|reply| is_acknowledged(&reply.payload));
+            }
             if let Some(bounds) = history.filter(|_| message.is_kept) {
                 let epoch = self.epoch(bounds.messages_max).await?;
                 let subject = self.names.store(bounds.messages_max, epoch, &token);
@@ -155,10 +172,12 @@ impl Streams {
         lease: Duration,
         rooms: Vec<PresenceUpdate>,
         reads: bool,
-    ) -> Option<Vec<Vec<Lease>>> {
+    ) -> Option<(Vec<Vec<Lease>>, Vec<RememberedKick>)> {
         let mut recorded = Vec::new();
         let mut tokens = Vec::new();
-        let has_leases = self.has_leases(lease).await;
+        let stream = (self.names.lease_stream(), self.names.leases("*"));
+        let has_leases = self.has_stream(&self.has_leases, stream, lease).await;
+        let sent_at = task::now();
         for update in rooms {
             let token = token_of(&update.room);
             if has_leases {
@@ -174,28 +193,40 @@ impl Streams {
         for reply in recorded {
             is_acknowledged(&reply.await.ok()?.payload).then_some(())?;
         }
-        let mut leases = Vec::new();
-        for token in tokens.iter().filter(|_| reads && has_leases) {
-            leases.push(self.leases(token, node, lease).await?);
+        let read_at = read_at(sent_at, task::now());
+        let (mut leases, mut kicks) = (Vec::new(), Vec::new());
+        for (place, token) in tokens.iter().enumerate().filter(|_| reads && has_leases) {
+            let (lists, now) = self.leases(token, node, lease).await?;
+            leases.push(lists);
+            let kick = self.kick(token, now, sent_at).await;
+            kicks.extend(kick.map(|(age, bytes)| RememberedKick { place, age, read_at, bytes }));
         }
-        (reads && has_leases).then_some(leases)
+        (reads && has_leases).then_some((leases, kicks))
     }
 
-    async fn has_leases(&self, lease: Duration) -> bool {
-        if *self.has_leases.borrow() {
+    /// Makes sure that there is a stream in memory with the last message of each subject.
+    async fn has_stream(&self, is_known: &RefCell<bool>, (name, subjects): (String, String), lasts: Duration) -> bool {
+        if *is_known.borrow() {
             return true;
         }
-        let subjects = [self.names.leases("*")];
         let config = StreamConfig {
             max_msgs_per_subject: 1,
-            ..StreamConfig::new(self.names.lease_stream(), subjects).in_memory().with_max_age(lease)
+            ..StreamConfig::new(name, [subjects]).in_memory().with_max_age(lasts)
         };
         let is_there = self.create_or_read(&config).await.is_ok();
-        self.has_leases.replace(is_there);
+        is_known.replace(is_there);
         is_there
     }
 
-    async fn leases(&self, token: &str, node: NodeId, lease: Duration) -> Option<Vec<Lease>> {
+    /// The last kick of a room, and its age at the server's time `now`, which is that of a record sent at `sent_at`.
+    async fn kick(&self, token: &str, now: Option<Duration>, sent_at: Instant) -> Option<(Duration, Bytes)> {
+        let kick = self.api.last_message(&self.names.kick_stream(), &self.names.kick(token)).await.ok()?;
+        let age = age_of(time_of(&kick)?, now?, task::now().saturating_duration_since(sent_at))?;
+        Some((age, kick.payload))
+    }
+
+    /// The members of all nodes, and the server's time.
+    async fn leases(&self, token: &str, node: NodeId, lease: Duration) -> Option<(Vec<Lease>, Option<Duration>)> {
         let mut messages = self.api.history(self.names.lease_stream(), self.names.leases(token), 0);
         let mut records = Vec::new();
         while let Some(message) = messages.next().await.ok()? {
@@ -209,8 +240,23 @@ impl Streams {
             _ => lease,
         };
         let leases = records.into_iter().filter(|(.., list)| !list.is_empty());
-        Some(leases.map(|(node, at, list)| Lease { node, left: left(at), list }).collect())
+        Some((leases.map(|(node, at, list)| Lease { node, left: left(at), list }).collect(), now))
     }
+}
+
+/// A kick that the server has, of a room in a request.
+pub(super) struct RememberedKick {
+    /// The place of the room in the request.
+    pub(super) place: usize,
+    pub(super) age: Duration,
+    pub(super) read_at: Instant,
+    pub(super) bytes: Bytes,
+}
+
+/// The age of a kick by the server's clock, if that clock was not set back since. A kick may be newer than `now` by the time
+/// that it took to read it.
+fn age_of(kicked_at: Duration, now: Duration, elapsed: Duration) -> Option<Duration> {
+    (kicked_at <= now + elapsed + CLOCK_MARGIN).then(|| now.saturating_sub(kicked_at))
 }
 
 /// The last messages of a history, within its bounds.
@@ -297,6 +343,8 @@ fn time_from(text: &str) -> Option<Duration> {
     Some(Duration::new(days * 86_400 + hour * 3600 + minute * 60 + second, nanos))
 }
 
+/// How much the server's clock may go faster than this node's while a kick is read.
+const CLOCK_MARGIN: Duration = Duration::from_secs(1);
 /// How long a stream may take to store a message.
 const PUBLISH_TIMEOUT: Duration = Duration::from_secs(5);
 /// A message lasts so long in a stream: a week.
@@ -335,6 +383,21 @@ mod tests {
             ((3, 8), 5, &[5, 9, 11], 5, &[9, 11]),
         ] {
             assert_eq!(entries(bounds, first, sequences), (Some(after), kept.to_vec()), "{bounds:?} {sequences:?}");
+        }
+    }
+
+    #[test]
+    fn a_kick_of_a_clock_that_was_set_back_has_no_age() {
+        let seconds = Duration::from_secs;
+        for (kicked_at, now, elapsed, age) in [
+            (100, 107, 0, Some(7)),
+            (100, 100, 0, Some(0)),
+            // It was published while the lists were read.
+            (104, 100, 3, Some(0)),
+            (105, 100, 3, None),
+            (3700, 100, 0, None),
+        ] {
+            assert_eq!(age_of(seconds(kicked_at), seconds(now), seconds(elapsed)), age.map(seconds), "{kicked_at}");
         }
     }
 

@@ -8,8 +8,10 @@
 //! | `mod.rs` | subscriptions, messages, history reads |
 //! | `publishing.rs` | the queue of messages to the broker |
 //! | `presence.rs` | the members of a room on all nodes |
+//! | `kicks.rs` | members that are closed on all nodes |
 //! | `timers.rs` | deadlines in order |
 
+mod kicks;
 mod presence;
 mod publishing;
 mod timers;
@@ -18,8 +20,9 @@ use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use tidegate_engine::{MessageForm, NodeId, NodePresence, Position, RoomDelivery};
+use tidegate_engine::{NodeId, NodePresence, Position, RoomDelivery};
 
+use self::kicks::RoomKicks;
 use self::presence::RoomPresence;
 use self::publishing::{PublishQueue, SentMessages};
 use self::timers::{Timer, Timers};
@@ -45,7 +48,8 @@ use crate::limits::NodeLimits;
 pub struct Node {
     id: NodeId,
     limits: NodeLimits,
-    rooms: HashMap<RoomName, NodeRoom>,
+    /// In boxes: a table has up to twice as many places as entries.
+    rooms: HashMap<RoomName, Box<NodeRoom>>,
     outputs: VecDeque<Output>,
     counts: BackplaneCounts,
     timers: Timers,
@@ -71,8 +75,10 @@ struct NodeRoom {
     /// The bounds of the history that the feed reads.
     history: Option<HistoryBounds>,
     feed: Option<Feed>,
-    queue: PublishQueue,
+    /// Present while messages wait.
+    queue: Option<Box<PublishQueue>>,
     presence: RoomPresence,
+    kicks: RoomKicks,
 }
 
 #[derive(Debug)]
@@ -154,7 +160,7 @@ impl Node {
         }
         let room = self.rooms.entry(name.clone()).or_default();
         room.is_attached = true;
-        room.queue.history = history;
+        room.kicks.entered(now);
         if room.feed.is_none() {
             room.history = history;
             room.feed = Some(Feed::new(history.is_some()));
@@ -185,8 +191,8 @@ impl Node {
     }
 
     fn remove_if_unused(&mut self, name: &RoomName) {
-        let is_unused = |room: &NodeRoom| room.feed.is_none() && room.queue.is_idle() && !room.presence.is_dirty;
-        if self.rooms.get(name).is_some_and(is_unused) {
+        let is_unused = |room: &NodeRoom| room.feed.is_none() && room.queue.is_none() && !room.presence.is_dirty;
+        if self.rooms.get(name).is_some_and(|room| is_unused(room)) {
             self.rooms.remove(name);
         }
     }
@@ -233,6 +239,10 @@ impl Node {
                     self.history_read(&name, ticket, history, now);
                 }
             }
+            BrokerEvent::Kick { ticket, room, age, read_at, bytes } => {
+                self.remembered_kick(ticket, &room, (age, read_at), &bytes, now);
+            }
+            BrokerEvent::ForeignKey(_) => self.counts.foreign_keys += 1,
             BrokerEvent::Presence { ticket, leases } => {
                 if let Some(Ticket::Presence(names, sent_at)) = self.tickets.remove(&ticket) {
                     self.presence_read(names, sent_at, leases, now);
@@ -255,26 +265,13 @@ impl Node {
                 {
                     self.counts.lag_micros = lag.as_micros().try_into().unwrap_or(u64::MAX);
                 }
-                if envelope.form() == Some(MessageForm::Kick) {
-                    return self.kicked(name, place.0, envelope);
+                if envelope.is_kick() {
+                    return self.kicked(name, place.0, envelope, now);
                 }
                 self.with_feed(name, |feed, cx| feed.message(place, envelope, cx));
             }
             Err(NoEnvelope::Foreign) => self.counts.foreign += 1,
             Err(NoEnvelope::OtherVersion) => self.counts.other_versions += 1,
-        }
-    }
-
-    /// The members of a room are closed, whether its history is being read or not: messages behind the kick do not concern
-    /// them. The sender has closed its own.
-    fn kicked(&mut self, name: &RoomName, position: Option<Position>, envelope: Envelope) {
-        let Envelope { origin, content: Content::Message(message), .. } = envelope else { return };
-        if position.is_some() {
-            // No node keeps one.
-            self.counts.foreign += 1;
-        } else if origin != self.id {
-            self.counts.delivered += 1;
-            self.outputs.push_back(Output::Deliver(name.clone(), RoomDelivery { position, origin, message }));
         }
     }
 

@@ -4,7 +4,6 @@
 //! the leases at a third of their time, with requests of 100 rooms, whose replies have the lists of all nodes: so a node learns
 //! the changes that it has missed, and forgets nodes that have died.
 
-use std::collections::BTreeMap;
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -23,7 +22,8 @@ pub(super) struct RoomPresence {
     pub(super) is_dirty: bool,
     /// The lists of other nodes are wanted with the next request.
     pub(super) wants_read: bool,
-    nodes: BTreeMap<NodeId, KnownNode>,
+    /// In the order of their numbers. A tree would have places for eleven nodes at once.
+    nodes: Vec<(NodeId, KnownNode)>,
 }
 
 /// The last list of another node.
@@ -112,7 +112,7 @@ impl Node {
         // The same order at each run.
         rooms.sort_unstable_by_key(|(name, _)| *name);
         for (name, room) in rooms {
-            room.presence.nodes.retain(|node, known| {
+            room.presence.nodes.retain(|(node, known)| {
                 if known.until <= now && known.has_members {
                     self.outputs.push_back(Output::NodePresence(name.clone(), *node, None));
                 }
@@ -177,7 +177,7 @@ impl Node {
                 self.know(&name, node, list, now, now + left);
             }
             let Some(room) = self.rooms.get_mut(&name) else { continue };
-            room.presence.nodes.retain(|node, known| {
+            room.presence.nodes.retain(|(node, known)| {
                 let is_known = listed.contains(node) || known.heard_at >= sent_at;
                 if !is_known && known.has_members {
                     self.outputs.push_back(Output::NodePresence(name.clone(), *node, None));
@@ -205,16 +205,23 @@ impl Node {
         let is_full = nodes.len() >= self.limits.nodes_max;
         let has_members = list.members.count > 0;
         let known = KnownNode { number: list.number, heard_at: now, until, has_members };
-        match nodes.get_mut(&node) {
-            Some(before) if before.number == list.number => {
-                (before.until, before.heard_at) = (until, now);
-                return;
+        match nodes.binary_search_by_key(&node, |(node, _)| *node) {
+            Ok(place) => {
+                let before = &mut nodes[place].1;
+                if before.number == list.number {
+                    (before.until, before.heard_at) = (until, now);
+                }
+                if before.number >= list.number {
+                    return;
+                }
+                *before = known;
             }
-            Some(before) if before.number > list.number => return,
-            Some(before) => *before = known,
-            None if is_full => return,
-            None => {
-                nodes.insert(node, known);
+            Err(_) if is_full => return,
+            Err(place) => {
+                if nodes.len() < FEW_NODES {
+                    nodes.reserve_exact(1);
+                }
+                nodes.insert(place, (node, known));
             }
         }
         let members = has_members.then_some(list.members);
@@ -224,5 +231,7 @@ impl Node {
 
 /// Rooms of one request.
 const ROOMS_PER_REQUEST: usize = 100;
+/// Up to so many nodes of a room, memory grows by one at a time.
+const FEW_NODES: usize = 8;
 /// Renewals during a lease.
 const RENEWALS: u32 = 3;

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use tidegate_engine::{BackplaneFull, RoomMessage};
+use tidegate_engine::{BackplaneFull, MessageForm, RoomMessage};
 
 use super::{Node, Output, Ticket};
 use crate::broker::{BrokerRequest, HistoryBounds, OutgoingMessage, RoomName};
@@ -13,15 +13,9 @@ use crate::envelope::{Content, Envelope};
 /// The messages of a room that wait for the broker.
 #[derive(Debug, Default)]
 pub(super) struct PublishQueue {
-    pub(super) history: Option<HistoryBounds>,
+    history: Option<HistoryBounds>,
     waiting: VecDeque<OutgoingMessage>,
     is_publishing: bool,
-}
-
-impl PublishQueue {
-    pub(super) fn is_idle(&self) -> bool {
-        self.waiting.is_empty() && !self.is_publishing
-    }
 }
 
 impl Node {
@@ -46,13 +40,15 @@ impl Node {
         let number = self.next_number();
         self.sent.sent(number, now);
         let is_kept = history.is_some() && !message.is_announcement;
+        let remembered_for = (message.form == MessageForm::Kick).then_some(self.limits.kick_lease);
         let envelope = Envelope { origin: self.id, number, content: Content::Message(message) };
         let bytes = envelope.to_bytes();
         self.counts.queued_messages += 1;
         self.queued_bytes += bytes.len();
         let room = self.rooms.entry(name.clone()).or_default();
-        room.queue.history = history;
-        room.queue.waiting.push_back(OutgoingMessage { bytes, is_kept });
+        let queue = room.queue.get_or_insert_default();
+        queue.history = history;
+        queue.waiting.push_back(OutgoingMessage { bytes, is_kept, remembered_for });
         self.publish_next(name);
         Ok(())
     }
@@ -63,7 +59,7 @@ impl Node {
     }
 
     fn publish_next(&mut self, name: &RoomName) {
-        let Some(queue) = self.rooms.get_mut(name).map(|room| &mut room.queue) else { return };
+        let Some(queue) = self.rooms.get_mut(name).and_then(|room| room.queue.as_mut()) else { return };
         if queue.is_publishing || queue.waiting.is_empty() {
             return;
         }
@@ -102,8 +98,13 @@ impl Node {
     pub(super) fn published(&mut self, name: &RoomName, count: u64, is_confirmed: bool) {
         self.counts.queued_messages -= count;
         *(if is_confirmed { &mut self.counts.published } else { &mut self.counts.unconfirmed }) += count;
-        if let Some(room) = self.rooms.get_mut(name) {
-            room.queue.is_publishing = false;
+        if let Some(room) = self.rooms.get_mut(name)
+            && let Some(queue) = &mut room.queue
+        {
+            queue.is_publishing = false;
+            if queue.waiting.is_empty() {
+                room.queue = None;
+            }
         }
         self.publish_next(name);
         self.remove_if_unused(name);

@@ -9,16 +9,16 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tidegate_engine::{NodeId, Position, task};
-use tidegate_redis::{Client, ClientBuilder, ClientError, OwnedValue, Subscriber, SubscriberEvent};
+use tidegate_redis::{Client, ClientBuilder, ClientError, OwnedValue, ReplyFuture, Subscriber, SubscriberEvent};
 
 use self::scripts::{PRESENCE, PUBLISH, READ};
 use crate::broker::{
     Broker, BrokerEvent, BrokerRequest, History, HistoryBounds, HistoryEntry, Lease, OutgoingMessage, PresenceUpdate,
-    RoomName,
+    RoomName, read_at,
 };
 
 /// A node's connections to Redis.
@@ -61,13 +61,16 @@ impl RedisBroker {
         format!("{}{{.{room}}}", self.prefix)
     }
 
-    /// Runs a request, and reports its event.
-    fn spawn(&self, request: impl Future<Output = BrokerEvent> + 'static) {
+    /// Runs a request, and reports its events.
+    fn spawn<Events>(&self, request: impl Future<Output = Events> + 'static)
+    where
+        Events: IntoIterator<Item = BrokerEvent> + 'static,
+    {
         let replies = self.replies.clone();
         drop(task::spawn(async move {
-            let event = request.await;
+            let events = request.await;
             let mut replies = replies.borrow_mut();
-            replies.events.push_back(event);
+            replies.events.extend(events);
             if let Some(waker) = replies.waker.take() {
                 waker.wake();
             }
@@ -109,18 +112,27 @@ impl RedisBroker {
     ) {
         let channel = self.channel(room);
         let client = self.client.clone();
+        let mut remembered = Vec::new();
+        for message in &messages {
+            let Some(lease) = message.remembered_for else { continue };
+            // It is there before the message arrives anywhere: a node that misses the message finds it.
+            let milliseconds = lease.as_millis().to_string();
+            let value = [milliseconds.as_bytes(), b":", &message.bytes].concat();
+            let set = client.cmd("SET").arg(format!("{channel}:k")).arg(value).arg("PX").arg(&milliseconds);
+            // A reply that nobody awaits takes its command back. The connection keeps the order: no wait is needed.
+            remembered.push(set.idempotent().send());
+        }
         let Some(bounds) = history else {
             let publish =
                 |message: OutgoingMessage| client.cmd("PUBLISH").arg(&channel).shared_arg(message.bytes).send();
             let replies: Vec<_> = messages.into_iter().map(publish).collect();
             return self.spawn(async move {
-                let mut is_confirmed = true;
-                for reply in replies {
-                    is_confirmed &= reply.await.is_ok();
-                }
-                BrokerEvent::Published { ticket, is_confirmed }
+                let is_remembered = are_confirmed(remembered).await;
+                let is_confirmed = are_confirmed(replies).await && is_remembered;
+                [BrokerEvent::Published { ticket, is_confirmed }]
             });
         };
+        let room: RoomName = room.into();
         self.spawn(async move {
             let keys = [format!("{channel}:m"), format!("{channel}:h")];
             let text = |number: usize| Bytes::from(number.to_string());
@@ -135,19 +147,25 @@ impl RedisBroker {
                 arguments.push(Bytes::from_static(if message.is_kept { b"1" } else { b"0" }));
                 arguments.push(message.bytes);
             }
-            let is_confirmed = PUBLISH.run(&client, keys, arguments).await.is_ok();
-            BrokerEvent::Published { ticket, is_confirmed }
+            let reply = PUBLISH.run(&client, keys, arguments).await;
+            let is_confirmed = are_confirmed(remembered).await && reply.is_ok();
+            let foreign = foreign_keys(&room, reply.ok().as_ref());
+            foreign.chain([BrokerEvent::Published { ticket, is_confirmed }])
         });
     }
 
     fn read(&self, ticket: u64, room: &str, from: Option<Position>) {
         let (channel, client) = (self.channel(room), self.client.clone());
+        let room: RoomName = room.into();
         self.spawn(async move {
             let keys = [format!("{channel}:m"), format!("{channel}:h")];
             let from = from.unwrap_or(Position { epoch: 0, offset: 0 });
             let arguments = [format!("{:016x}", from.epoch), from.offset.to_string()];
-            let history = history_of(READ.run(&client, keys, arguments).await);
-            BrokerEvent::History { ticket, history }
+            let reply = READ.run(&client, keys, arguments).await;
+            let is_foreign = matches!(&reply, Ok(OwnedValue::Aggregate(_, parts)) if is_foreign(parts));
+            let history = if is_foreign { Some(History::default()) } else { history_of(reply) };
+            let foreign = is_foreign.then_some(BrokerEvent::ForeignKey(room));
+            foreign.into_iter().chain([BrokerEvent::History { ticket, history }])
         });
     }
 
@@ -158,13 +176,15 @@ impl RedisBroker {
             let keys: Vec<_> = channels.iter().map(|channel| format!("{channel}:p")).collect();
             let flag = |is_set| Bytes::from_static(if is_set { b"1" } else { b"0" });
             let mut arguments = vec![node.to_string().into(), lease.as_millis().to_string().into(), flag(reads)];
+            let names: Vec<_> = rooms.iter().map(|update| update.room.clone()).collect();
             for (update, channel) in rooms.into_iter().zip(channels) {
                 arguments.push(channel.into());
                 arguments.extend([flag(update.list.is_some()), update.list.unwrap_or_default()]);
                 arguments.extend([flag(update.message.is_some()), update.message.unwrap_or_default()]);
             }
+            let sent_at = task::now();
             let reply = PRESENCE.run(&client, keys, arguments).await;
-            BrokerEvent::Presence { ticket, leases: leases_of(reply).filter(|_| reads) }
+            presence_events(ticket, &names, reply, reads, read_at(sent_at, task::now()))
         });
     }
 }
@@ -218,6 +238,15 @@ impl Broker for RedisBroker {
     }
 }
 
+/// Waits for all replies. Returns whether none is an error.
+async fn are_confirmed(replies: Vec<ReplyFuture>) -> bool {
+    let mut are_confirmed = true;
+    for reply in replies {
+        are_confirmed &= reply.await.is_ok();
+    }
+    are_confirmed
+}
+
 /// The position before a message, and the message. Other bytes stay as they are.
 fn split_position(payload: Bytes) -> (Option<Position>, Bytes) {
     let head = payload.strip_prefix(b"@").map(|rest| &rest[..rest.len().min(POSITION_BYTES_MAX)]);
@@ -246,8 +275,47 @@ fn history_of(reply: Result<OwnedValue, ClientError>) -> Option<History> {
     Some(History { position: (last > 0).then_some(Position { epoch, offset: last }), entries, after: None })
 }
 
-fn leases_of(reply: Result<OwnedValue, ClientError>) -> Option<Vec<Vec<Lease>>> {
-    let Ok(OwnedValue::Aggregate(_, rooms)) = reply else { return None };
+/// Events of the keys that were foreign, by the number at the end of a reply.
+fn foreign_keys(room: &RoomName, count: Option<&OwnedValue>) -> impl Iterator<Item = BrokerEvent> + use<> {
+    let count = if let Some(OwnedValue::Integer(count)) = count { *count } else { 0 };
+    let room = room.clone();
+    (0..count).map(move |_| BrokerEvent::ForeignKey(room.clone()))
+}
+
+fn is_foreign(parts: &[OwnedValue]) -> bool {
+    matches!(parts, [OwnedValue::Bulk(word)] if word == "foreign")
+}
+
+/// The events of a reply to [`PRESENCE`]: foreign keys, kicks, and the leases.
+fn presence_events(
+    ticket: u64,
+    names: &[RoomName],
+    reply: Result<OwnedValue, ClientError>,
+    reads: bool,
+    read_at: Instant,
+) -> Vec<BrokerEvent> {
+    let Ok(OwnedValue::Aggregate(_, mut rooms)) = reply else {
+        return vec![BrokerEvent::Presence { ticket, leases: None }];
+    };
+    // Which room of the request has the key is not of interest.
+    let mut events: Vec<_> =
+        names.first().map_or_else(Vec::new, |room| foreign_keys(room, rooms.pop().as_ref()).collect());
+    let kick = |(room, reply): (&RoomName, &OwnedValue)| {
+        let OwnedValue::Aggregate(_, parts) = reply else { return None };
+        let [_, age, OwnedValue::Bulk(bytes)] = parts.chunks(3).find(|parts| is_kick(parts))? else { return None };
+        let age = Duration::from_millis(text_of(age)?.parse().ok()?);
+        Some(BrokerEvent::Kick { ticket, room: room.clone(), age, read_at, bytes: bytes.clone() })
+    };
+    events.extend(names.iter().zip(&rooms).filter_map(kick));
+    events.push(BrokerEvent::Presence { ticket, leases: leases_of(rooms).filter(|_| reads) });
+    events
+}
+
+fn is_kick(parts: &[OwnedValue]) -> bool {
+    matches!(parts, [OwnedValue::Bulk(word), ..] if word == "kick")
+}
+
+fn leases_of(rooms: Vec<OwnedValue>) -> Option<Vec<Vec<Lease>>> {
     let lease = |parts: &[OwnedValue]| {
         let [node, left, OwnedValue::Bulk(list)] = parts else { return None };
         let node = u128::from_str_radix(&text_of(node)?, 16).ok()?;

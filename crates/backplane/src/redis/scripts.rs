@@ -5,37 +5,53 @@
 //! | `PREFIX{.ROOM}:m` | hash: `e` the epoch, `o` the offset of the last message, `b` the bytes of the history |
 //! | `PREFIX{.ROOM}:h` | list: the history; its last entry has the offset `o` |
 //! | `PREFIX{.ROOM}:p` | hash: the members of each node, behind the time at which the lease ends |
+//! | `PREFIX{.ROOM}:k` | string: the last kick, behind the milliseconds that it lasts |
 //!
 //! A message of the history is published as `@EPOCH-OFFSET`, a line feed and the message; another one as it is. Both keys of a
 //! room belong to one slot of a cluster. Fields of the hash that no script has written are those of no room: the next message
-//! begins an epoch. Redis refuses a script that writes before its first write, or not at all, when it has
-//! no memory left: so none stops half-way.
+//! begins an epoch. A key that another program has made, with a value of another type, counts as none, and the next message
+//! replaces it; the reply says so. Any other error ends the script, and is its reply. Redis refuses a script that writes
+//! before its first write, or not at all, when it has no memory left: so none stops half-way.
 
 use std::sync::LazyLock;
 
 use tidegate_redis::Script;
 
 /// Keys: hash, history. Arguments: channel, epoch of a new room, bounds of the history in messages and bytes, seconds that an
-/// unused room lasts; then, for each message, `1` if it is kept, and its bytes.
+/// unused room lasts; then, for each message, `1` if it is kept, and its bytes. The reply is the number of foreign keys.
 pub(super) static PUBLISH: LazyLock<Script> = LazyLock::new(|| Script::new(PUBLISH_SOURCE));
 
 /// Keys: hash, history. Arguments: the epoch and the offset of the first message that is wanted. The reply has the epoch, the
-/// last offset, the offset of the first entry, and the entries.
+/// last offset, the offset of the first entry, and the entries; or, of a foreign key, `foreign`.
 pub(super) static READ: LazyLock<Script> = LazyLock::new(|| Script::new(READ_SOURCE));
 
 /// Keys: the hash of each room. Arguments: node, lease in milliseconds, `1` if lists are wanted; then, for each room, channel,
-/// `1` with a list, the list, `1` with a message, the message. The reply has, for each room, node, milliseconds and list in turn.
+/// `1` with a list, the list, `1` with a message, the message. The reply has, for each room, node, milliseconds and list in turn,
+/// and `kick`, the milliseconds since the last kick, and its bytes; last, the number of foreign keys.
 pub(super) static PRESENCE: LazyLock<Script> = LazyLock::new(|| Script::new(PRESENCE_SOURCE));
 
 /// The source of [`PUBLISH`].
 pub(super) const PUBLISH_SOURCE: &str = r"
-local meta = redis.call('HMGET', KEYS[1], 'e', 'o', 'b')
+local meta = redis.pcall('HMGET', KEYS[1], 'e', 'o', 'b')
+local length = redis.pcall('LLEN', KEYS[2])
+local foreign = 0
+local is_meta_foreign = meta['err']
+if is_meta_foreign then
+  if not string.find(meta['err'], 'WRONGTYPE', 1, true) then return meta end
+  foreign = foreign + 1
+end
+if type(length) == 'table' then
+  if not string.find(length['err'], 'WRONGTYPE', 1, true) then return length end
+  foreign = foreign + 1
+  meta = {}
+end
+if is_meta_foreign then redis.call('UNLINK', KEYS[1]) end
 local epoch, offset, bytes = meta[1], meta[2], tonumber(meta[3])
 local is_ours = epoch and #epoch == 16 and not string.find(epoch, '%X')
 offset = is_ours and offset and #offset < 16 and not string.find(offset, '%D') and tonumber(offset)
 if not offset then
-  epoch, offset, bytes = ARGV[2], 0, 0
-  redis.call('DEL', KEYS[2])
+  epoch, offset, bytes, length = ARGV[2], 0, 0, 0
+  redis.call('UNLINK', KEYS[2])
 end
 bytes = bytes or 0
 for at = 6, #ARGV, 2 do
@@ -43,12 +59,11 @@ for at = 6, #ARGV, 2 do
   if ARGV[at] == '1' then
     offset = offset + 1
     bytes = bytes + #message
-    redis.call('RPUSH', KEYS[2], message)
+    length = redis.call('RPUSH', KEYS[2], message)
     message = '@' .. epoch .. '-' .. string.format('%.0f', offset) .. '\n' .. message
   end
   redis.call('PUBLISH', ARGV[1], message)
 end
-local length = redis.call('LLEN', KEYS[2])
 local length_max, bytes_max = tonumber(ARGV[3]), tonumber(ARGV[4])
 while length > 0 and (length > length_max or bytes > bytes_max) do
   bytes = bytes - #redis.call('LPOP', KEYS[2])
@@ -58,41 +73,54 @@ if length == 0 then bytes = 0 end
 redis.call('HSET', KEYS[1], 'e', epoch, 'o', string.format('%.0f', offset), 'b', string.format('%.0f', bytes))
 redis.call('EXPIRE', KEYS[1], ARGV[5])
 redis.call('EXPIRE', KEYS[2], ARGV[5])
-return 'OK'
+return foreign
 ";
 
 /// The source of [`READ`].
 pub(super) const READ_SOURCE: &str = r"
-local meta = redis.call('HMGET', KEYS[1], 'e', 'o')
+local meta = redis.pcall('HMGET', KEYS[1], 'e', 'o')
+local length = redis.pcall('LLEN', KEYS[2])
+local failed = meta['err'] and meta or type(length) == 'table' and length
+if failed then return string.find(failed['err'], 'WRONGTYPE', 1, true) and {'foreign'} or failed end
 local epoch, offset = meta[1], meta[2]
 local is_ours = epoch and #epoch == 16 and not string.find(epoch, '%X')
 offset = is_ours and offset and #offset < 16 and not string.find(offset, '%D') and tonumber(offset)
 if not offset then return {} end
-local first = offset - redis.call('LLEN', KEYS[2]) + 1
+local first = offset - length + 1
 local skipped = 0
 if ARGV[1] == epoch and tonumber(ARGV[2]) > first then skipped = tonumber(ARGV[2]) - first end
 local entries = redis.call('LRANGE', KEYS[2], skipped, -1)
 return {epoch, string.format('%.0f', offset), string.format('%.0f', first + skipped), entries}
 ";
 
-/// The source of [`PRESENCE`]. A lease that is longer than leases are comes from a clock that was set back.
+/// The source of [`PRESENCE`]. A lease that is longer than leases are comes from a clock that was set back, and so does a kick
+/// that lasts longer than kicks do: its age is not known, and nobody is kicked.
 pub(super) const PRESENCE_SOURCE: &str = r"
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local lease = tonumber(ARGV[2])
 local replies = {}
+local foreign = 0
 for room, key in ipairs(KEYS) do
   local at = 4 + (room - 1) * 5
+  local length = redis.pcall('HLEN', key)
+  local is_foreign = type(length) == 'table'
+  if is_foreign then
+    if not string.find(length['err'], 'WRONGTYPE', 1, true) then return length end
+    foreign = foreign + 1
+  end
   if ARGV[at + 1] == '1' then
+    if is_foreign then redis.call('UNLINK', key) end
+    is_foreign = false
     redis.call('HSET', key, ARGV[1], string.format('%.0f', now + lease) .. ':' .. ARGV[at + 2])
     redis.call('PEXPIRE', key, lease)
-  else
+  elseif not is_foreign then
     redis.call('HDEL', key, ARGV[1])
   end
   if ARGV[at + 3] == '1' then redis.call('PUBLISH', ARGV[at], ARGV[at + 4]) end
   if ARGV[3] == '1' then
     local reply = {}
-    local fields = redis.call('HGETALL', key)
+    local fields = is_foreign and {} or redis.call('HGETALL', key)
     for field = 1, #fields, 2 do
       local value = fields[field + 1]
       local colon = string.find(value, ':', 1, true)
@@ -105,8 +133,23 @@ for room, key in ipairs(KEYS) do
         redis.call('HDEL', key, fields[field])
       end
     end
+    local kick_key = string.sub(key, 1, -2) .. 'k'
+    local kick = redis.pcall('GET', kick_key)
+    if type(kick) == 'table' then
+      if not string.find(kick['err'], 'WRONGTYPE', 1, true) then return kick end
+      foreign = foreign + 1
+    end
+    local colon = type(kick) == 'string' and string.find(kick, ':', 1, true)
+    local lasts = colon and tonumber(string.sub(kick, 1, colon - 1))
+    local age = lasts and lasts - redis.call('PTTL', kick_key)
+    if age and age >= 0 then
+      reply[#reply + 1] = 'kick'
+      reply[#reply + 1] = string.format('%.0f', age)
+      reply[#reply + 1] = string.sub(kick, colon + 1)
+    end
     replies[room] = reply
   end
 end
+replies[#replies + 1] = foreign
 return replies
 ";

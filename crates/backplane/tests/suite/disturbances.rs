@@ -168,6 +168,52 @@ fn fields_that_no_script_has_written_begin_an_epoch_and_do_not_stop_the_room() {
 }
 
 #[test]
+fn keys_of_another_program_are_counted_and_do_not_stop_the_room() {
+    let Some(mut redis) = BrokerProcess::start(Kind::Redis, &[]) else { return };
+    for key in ["m", "h"] {
+        let (logs, counts) = disturbed(&mut redis, 1000, |redis, members| {
+            assert_eq!(redis.command(&format!("SET tidegate:{{.tides}}:{key} foreign")), "+OK");
+            redis.command("CLIENT KILL TYPE pubsub");
+            members.iter().for_each(|member| member.log.wait(|seen| seen.contains(&Seen::Gap)));
+        });
+        assert_eq!(gaps(&logs), [1; NODES], "{key}");
+        assert_eq!(counts.unconfirmed, 0, "{key}: {counts:?}");
+        assert!(counts.foreign_keys >= 1, "{key}: {counts:?}");
+        redis.command("FLUSHALL");
+    }
+}
+
+#[test]
+fn a_key_of_another_program_under_a_live_room_begins_an_epoch_with_the_next_message() {
+    let Some(mut redis) = BrokerProcess::start(Kind::Redis, &[]) else { return };
+    for key in ["m", "h"] {
+        let (logs, counts) = disturbed(&mut redis, 1000, |redis, _| {
+            assert_eq!(redis.command(&format!("SET tidegate:{{.tides}}:{key} foreign")), "+OK");
+        });
+        assert_eq!(gaps(&logs), [1; NODES], "{key}");
+        assert_eq!(counts.unconfirmed, 0, "{key}: {counts:?}");
+        redis.command("FLUSHALL");
+    }
+}
+
+#[test]
+fn keys_of_another_program_do_not_stop_presence() {
+    let Some(mut redis) = BrokerProcess::start(Kind::Redis, &[]) else { return };
+    for key in ["p", "k"] {
+        let (logs, _) = disturbed(&mut redis, 1000, |redis, members| {
+            assert_eq!(redis.command(&format!("DEL tidegate:{{.tides}}:{key}")).get(..1), Some(":"));
+            assert_eq!(redis.command(&format!("LPUSH tidegate:{{.tides}}:{key} foreign")), ":1");
+            redis.command("CLIENT KILL TYPE pubsub");
+            while members.iter().all(|member| member.backplane.counts().foreign_keys == 0) {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        });
+        assert_eq!(gaps(&logs), [0; NODES], "{key}");
+        redis.command("FLUSHALL");
+    }
+}
+
+#[test]
 fn foreign_messages_in_a_stream_do_not_end_a_history() {
     let Some(mut nats) = BrokerProcess::start(Kind::Nats, &[]) else { return };
     let long = format!("NATS/1.0\r\nx: {}\r\n\r\n", "x".repeat(200 << 10));

@@ -5,9 +5,14 @@
 mod bad_input;
 mod brokers;
 mod disturbances;
+mod kicks;
 mod members;
 mod processes;
 mod simulation;
 mod subscribers;
 mod users;
 mod work;
+
+/// It counts for each thread, so a test sees only its own thread's allocations.
+#[global_allocator]
+static ALLOCATOR: tidegate_testkit::allocations::CountingAllocator = tidegate_testkit::allocations::CountingAllocator;

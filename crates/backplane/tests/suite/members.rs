@@ -139,7 +139,10 @@ impl Member {
 
     fn publish_message(&self, text: &str, is_announcement: bool) -> bool {
         let bytes = Bytes::copy_from_slice(text.as_bytes());
-        let message = RoomMessage { bytes, form: MessageForm::Plain, is_announcement };
+        self.publish_room_message(RoomMessage { bytes, form: MessageForm::Plain, is_announcement })
+    }
+
+    pub(crate) fn publish_room_message(&self, message: RoomMessage) -> bool {
         self.backplane.publish(&self.name, &self.limits, message).is_ok()
     }
 

@@ -1,5 +1,12 @@
 //! The work of a message, counted: linear in the nodes that have members, and flat in all else.
 
+use std::time::Instant;
+
+use tidegate_backplane::node::{Node, Output};
+use tidegate_backplane::{BrokerEvent, BrokerRequest, History, HistoryBounds, NodeLimits, RoomName};
+use tidegate_engine::{MessageForm, NodeId, NodePresence, Position, RoomMessage};
+use tidegate_testkit::allocations::Region;
+
 use crate::simulation::{Simulation, Size};
 
 /// Requests to the broker, and messages of the broker, for a hundred messages of one room.
@@ -26,4 +33,47 @@ fn a_message_costs_one_request_and_one_message_for_each_node_with_members() {
         // And the confirmation of each request.
         assert_eq!((requests, sent), (100, 100 * (with_members as u64 + 1)));
     }
+}
+
+/// Gives the node's requests to a broker that has one message in each room.
+fn answer(node: &mut Node, now: Instant) {
+    while let Some(output) = node.poll_output() {
+        let Output::BrokerRequest(request) = output else { continue };
+        let event = match request {
+            BrokerRequest::Subscribe(room) => BrokerEvent::Subscribed(room),
+            BrokerRequest::ReadHistory { ticket, .. } => {
+                let position = Some(Position { epoch: 7, offset: 1 });
+                BrokerEvent::History { ticket, history: Some(History { position, ..History::default() }) }
+            }
+            BrokerRequest::Publish { ticket, .. } => BrokerEvent::Published { ticket, is_confirmed: true },
+            BrokerRequest::Presence { ticket, .. } => BrokerEvent::Presence { ticket, leases: None },
+            _ => continue,
+        };
+        node.handle_event(event, now);
+    }
+}
+
+#[test]
+fn a_room_takes_at_most_250_bytes_of_a_node_beside_its_name() {
+    const ROOMS: usize = 7_000;
+    let now = Instant::now();
+    let names: Vec<RoomName> = (0..ROOMS).map(|number| format!("room {number}").into()).collect();
+    let bounds = Some(HistoryBounds { messages_max: 10, bytes_max: 1 << 16 });
+    let mut node = Node::new(NodeId([1; 16]), NodeLimits::default());
+    let region = Region::new();
+    node.handle_event(BrokerEvent::Up, now);
+    for name in &names {
+        node.attach(name, bounds, now);
+        node.presence_changed(name, now);
+        answer(&mut node, now);
+        let message = RoomMessage { bytes: "ebb".into(), form: MessageForm::Plain, is_announcement: false };
+        node.publish(name, bounds, message, now).expect("there is room");
+        answer(&mut node, now);
+    }
+    let members = |name: &RoomName| (name.clone(), NodePresence { count: 1, names: Vec::new() });
+    node.presence(names.iter().map(members).collect(), now);
+    answer(&mut node, now);
+    let each = region.change().bytes_in_use() as usize / ROOMS;
+    println!("a room takes {each} bytes of a node");
+    assert!(each <= 250, "{each}");
 }

@@ -42,15 +42,26 @@ impl Keys for AcmeSettings {
         .known_as(&["email"]),
         Key::<Self>::new(
             "challenges",
-            Kind::OneOrMore(&Kind::Choice(&["tls-alpn-01", "http-01"])),
+            Kind::OneOrMore(&Kind::Choice(&["tls-alpn-01", "http-01", "dns-01"])),
             "How names are validated; of several kinds each attempt has the next one. The http listeners of the file answer \
              `http-01`, one of which has to be reached at port 80.",
             |to, value, reader| {
-                let kind = |text: &str| if text == "http-01" { KindName::Http01 } else { KindName::TlsAlpn01 };
+                let kind = |text: &str| match text {
+                    "http-01" => KindName::Http01,
+                    "dns-01" => KindName::Dns01,
+                    _ => KindName::TlsAlpn01,
+                };
                 to.kinds = reader.texts(value).into_iter().map(|text| kind(&text.value)).collect();
             },
         )
         .default("\"tls-alpn-01\""),
+        Key::<Self>::new(
+            "dns-exec",
+            Kind::Path,
+            "The program for `dns-01`, which wildcards need. `PROGRAM set NAME VALUE` adds a TXT record and ends once the name servers have it; \
+             `PROGRAM remove NAME VALUE` removes it.",
+            |to, value, reader| to.dns_exec = Some(reader.path(value).value),
+        ),
         Key::<Self>::new(
             "root",
             Kind::Path,

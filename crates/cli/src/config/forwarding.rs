@@ -25,6 +25,7 @@ fn check_listen(listen: &Listen, mistakes: &mut Mistakes) {
         }
         refuse(listen, &[("limits.flows", listen.limits.flows.is_some())], "udp", mistakes);
         refuse(listen, &[("limits.datagram-bytes", listen.limits.datagram_bytes.is_some())], "udp", mistakes);
+        refuse(listen, &[("limits.hello-bytes", listen.limits.hello_bytes.is_some())], "tls-passthrough", mistakes);
         return;
     };
     let limits = &listen.limits;
@@ -54,7 +55,8 @@ fn check_listen(listen: &Listen, mistakes: &mut Mistakes) {
     if forwards == Forwards::TlsPassthrough {
         check_names(listen, mistakes);
     } else {
-        refuse(listen, &[("sni", !listen.sni.is_empty())], "tls-passthrough", mistakes);
+        let of_names = [("sni", !listen.sni.is_empty()), ("limits.hello-bytes", limits.hello_bytes.is_some())];
+        refuse(listen, &of_names, "tls-passthrough", mistakes);
         if listen.upstream.is_none() {
             mistakes.add(listen.place, "this listener passes on, and has no `upstream`: name an [[upstream]]");
         }

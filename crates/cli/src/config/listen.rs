@@ -121,6 +121,7 @@ numbers! {
     write_timeout "write-timeout" SECONDS, "", "Without progress in sending to a client.";
     handshake_timeout "handshake-timeout" SECONDS, "", "Until the TLS handshake, or the ClientHello that is passed on, and a PROXY header are complete.";
     flows "flows" COUNT, "", "Of `udp`: flows at once; for one more the one that was idle longest ends. 4,096, or an eighth of the descriptors, unless set.";
+    hello_bytes "hello-bytes" Kind::Integer { min: 1, max: 1 << 24 }, "16384", "Of `tls-passthrough`: bytes of a ClientHello with the headers of its records.";
     datagram_bytes "datagram-bytes" Kind::Integer { min: 1, max: u16::MAX as i64 }, "9216", "Of `udp`: bytes of a datagram; a longer one is dropped.";
 }
 

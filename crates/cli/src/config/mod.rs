@@ -4,7 +4,7 @@
 //! how a table describes its keys; `reader.rs` reads by these descriptions, and `schema.rs` and `reference.rs` write the
 //! JSON schema and the table for readers from them. The tables: `listen.rs`, `upstream.rs`, `route.rs` with
 //! `proxying.rs`, `mirror.rs`, `rewriting.rs`, `guards.rs`, `rate.rs`, `cors.rs`, `caching.rs`, `sticky.rs`, `auth.rs` and
-//! `files.rs`, with `forwarding.rs` for listeners below HTTP, and here the file itself with `request_ids.rs`; `model.rs` and `path_rule.rs` have the types of a route.
+//! `files.rs`, with `forwarding.rs` for listeners below HTTP, and here the file itself with `request_ids.rs` and `telemetry.rs`; `model.rs` and `path_rule.rs` have the types of a route.
 //! `check.rs` has the rules between tables, `reach.rs` warnings about parts that nothing reaches. `mistakes.rs` collects all
 //! mistakes. `gateway/` runs a configuration.
 //!
@@ -39,6 +39,7 @@ mod route;
 mod schema;
 mod source;
 mod sticky;
+mod telemetry;
 mod upstream;
 mod value;
 
@@ -48,6 +49,7 @@ use tidegate::IpNet;
 use tidegate::http::Slashes;
 
 use crate::access_log::AccessLogFormat;
+use crate::telemetry::TelemetrySettings;
 
 pub(crate) use self::auth::JwtRule;
 pub(crate) use self::caching::CacheRule;
@@ -76,6 +78,7 @@ use self::value::Data;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Config {
     pub(crate) access_log: AccessLogFormat,
+    pub(crate) telemetry: Option<TelemetrySettings>,
     pub(crate) request_ids: Option<RequestIdRule>,
     pub(crate) slashes: SlashRule,
     /// Proxies in front.
@@ -114,6 +117,10 @@ impl Keys for Config {
             to.request_ids = RequestIdRule::read(value, reader);
         })
         .default("false"),
+        Key::<Self>::new("telemetry", Kind::Table(info::<TelemetrySettings>), "Export spans to a collector of OpenTelemetry.", |to, value, reader| {
+            to.telemetry = Some(reader.table(value));
+        })
+        .known_as(&["otlp", "opentelemetry", "tracing"]),
         Key::<Self>::new("slashes", Kind::Choice(&["merge", "keep", "refuse"]), "How routes to upstreams match `//`, `%2F`, `%5C` and a backslash, which servers read in different ways: as one slash, as they were sent, or with a 400. Paths are passed on as they came.", |to, value, reader| {
             let values = [("keep", SlashRule::Keep), ("refuse", SlashRule::Refuse)];
             to.slashes = reader.choice(value, &values, SlashRule::Merge);
@@ -153,7 +160,7 @@ impl Config {
         for table in read_all(path, &mut mistakes) {
             let Data::Table(entries) = &table.data else { continue };
             for (name, value) in entries {
-                if matches!(&*name.text, "access-log" | "request-id" | "slashes" | "trusted") {
+                if matches!(&*name.text, "access-log" | "request-id" | "slashes" | "telemetry" | "trusted") {
                     if scalars.iter().any(|(other, _)| *other == name.text) {
                         mistakes.add(name.place, format!("another file has `{}` already", name.text));
                     }
@@ -164,6 +171,9 @@ impl Config {
         }
         for route in &mut config.routes {
             route.proxying.trusted.get_or_insert_with(|| config.trusted.clone());
+        }
+        if let Some(telemetry) = &mut config.telemetry {
+            telemetry.trusted.get_or_insert_with(|| config.trusted.clone());
         }
         config.check(&mut mistakes);
         (if mistakes.has_errors() { None } else { Some(config) }, mistakes)

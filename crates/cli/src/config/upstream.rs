@@ -46,7 +46,7 @@ impl Keys for Upstream {
         Key::<Self>::new(
             "servers",
             Kind::List(&Kind::Either(&[Kind::Text, Kind::Table(info::<WeightedServer>)])),
-            "URLs: `http://`, `https://`, `https+h3://` (HTTP/3), `h2c://`, `unix:` or `unix+h2c:` for routes, `tcp://` or `udp://` with a port for listeners that pass on; each alone or as a table with a weight.",
+            "URLs: `http://`, `https://`, `https+h3://` (HTTP/3), `h2c://`, `unix:`, `unix+h2c:`, or `srv://` with the name of SRV records, for routes, `tcp://` or `udp://` with a port for listeners that pass on; each alone or as a table with a weight.",
             |to, value, reader| {
                 let Data::List(items) = &value.data else { return };
                 if items.is_empty() {
@@ -96,7 +96,7 @@ impl Keys for Upstream {
         Key::<Self>::new("health-check", Kind::Table(info::<Check>), "Requests that check the servers.", |to, value, reader| {
             to.health_check = Some(reader.table(value));
         }),
-        Key::<Self>::new("resolve-interval", Kind::Seconds { min: 1, max: 86_400 }, "Until names are resolved again.", |to, value, reader| {
+        Key::<Self>::new("resolve-interval", Kind::Seconds { min: 1, max: 86_400 }, "Until names are resolved again, at the latest; before that when the TTL of their addresses is over.", |to, value, reader| {
             to.resolve_interval = Some(reader.seconds(value));
         })
         .default("30"),
@@ -123,9 +123,7 @@ impl Keys for Upstream {
 impl Upstream {
     /// Whether one of the servers speaks TLS.
     pub(crate) fn is_secure(&self) -> bool {
-        self.servers
-            .iter()
-            .any(|server| ["https:", "https+h3:"].iter().any(|scheme| server.url.to_string().starts_with(scheme)))
+        self.servers.iter().any(|server| server.url.is_secure())
     }
 }
 
@@ -186,7 +184,7 @@ numbers! {
     failures "failures" COUNT, "5", "Failures in a row that eject a server.";
     time "time" SECONDS, "10", "For how long it is ejected at first.";
     time_max "time-max" SECONDS, "300", "For how long at most, after several times.";
-    percent_max "percent-max" PERCENT, "50", "How many of the servers may be ejected at once.";
+    percent_max "percent-max" PERCENT, "50", "How many of the servers may be ejected at once; of `tcp://` servers 100, unless set.";
     slow_start "slow-start" SECONDS, "10", "For how long a server that comes back gets fewer requests.";
 }
 

@@ -205,7 +205,8 @@ fn build(group: &Upstream) -> Upstreams {
     if let Some(interval) = group.resolve_interval {
         builder = builder.resolve_interval(interval);
     }
-    let (given, mut ejection) = (&group.ejection, Ejection::default());
+    let is_udp = group.l4_servers.first().is_some_and(|(server, _)| server.is_udp());
+    let (given, mut ejection) = (&group.ejection, Ejection::default_for(is_udp));
     ejection.failures = given.failures.unwrap_or(ejection.failures);
     ejection.time = seconds(given.time, ejection.time);
     ejection.time_max = seconds(given.time_max, ejection.time_max);
@@ -223,6 +224,7 @@ fn tcp_limits(listen: &Listen, process: &ProcessOptions) -> TcpLimits {
     let opening = ListenLimits::seconds(listen.limits.handshake_timeout).or(process.handshake_timeout());
     limits.opening_timeout = opening.unwrap_or(limits.opening_timeout);
     limits.idle_timeout = seconds(listen.limits.idle_timeout, limits.idle_timeout);
+    limits.hello_bytes_max = listen.limits.hello_bytes.unwrap_or(limits.hello_bytes_max);
     limits
 }
 

@@ -33,7 +33,7 @@ use crate::acme;
 use crate::admin::RunningAdmin;
 use crate::config::{Config, Listen};
 use crate::findings;
-use crate::log::{self, log_to_stderr};
+use crate::log::{self, log_to_stderr_without_spans};
 use crate::server::{CUT_SHORT_STATUS, CurrentServer, ProcessOptions, announce, signals, supervise};
 use crate::tls::Tls;
 
@@ -75,7 +75,8 @@ pub(crate) fn run_file(options: RunOptions) -> Result<(), Box<dyn Error>> {
 /// Serves until SIGTERM, Ctrl-C or a takeover by another server, then drains. A second signal closes all connections.
 /// SIGUSR1 prints the counts, SIGHUP reads the files again.
 pub(crate) fn run(source: Source, process: ProcessOptions) -> Result<(), Box<dyn Error>> {
-    log_to_stderr(process.quiet, false);
+    log_to_stderr_without_spans(process.quiet);
+    process.set_resolver();
     // Before this process opens descriptors of its own.
     let inherited = Server::from_environment()?;
     // Registered before the server starts, so that no signal is missed once the start-up line is printed.
@@ -144,7 +145,7 @@ impl Gateway {
         metrics: Option<HttpMetrics>,
         inherited: Option<Server>,
     ) -> Result<Self, Box<dyn Error>> {
-        let config = source.read()?;
+        let config = source.read(&process)?;
         let plan = ListenPlan::new(&config);
         let table = Arc::new(RouteTable::new(OpenRoutes::open(&config, None)?.maintain()?, access_log.lines()));
         let tls = plan.tls(&process)?;
@@ -238,7 +239,7 @@ impl Gateway {
 
     /// Reads the configuration again. If that fails, nothing has changed.
     fn reload(self: &Arc<Self>, mut running: MutexGuard<'_, Running>) -> Result<String, Box<dyn Error>> {
-        let config = self.source.read()?;
+        let config = self.source.read(&self.process)?;
         let plan = ListenPlan::new(&config);
         // Before anything changes: certificates that cannot be used refuse the configuration.
         acme::forget_unstarted();
@@ -280,17 +281,23 @@ fn write_caches(table: Option<&RouteTable>, text: &mut MetricsText) {
 }
 
 impl Source {
-    fn read(&self) -> Result<Config, Box<dyn Error>> {
-        match self {
-            Self::Flags(read) => read(),
+    /// The configuration, with the parts that flags have in its place.
+    fn read(&self, process: &ProcessOptions) -> Result<Config, Box<dyn Error>> {
+        let mut config = match self {
+            Self::Flags(read) => read()?,
             Self::File(path, listener) => {
                 let mut config = Config::load(path)?;
                 if config.listen.is_empty() {
                     let none = || format!("{}: there is no [[listen]]", path.display());
                     config.listen.push(*listener.clone().ok_or_else(none)?);
                 }
-                Ok(config)
+                config
             }
+        };
+        if let Some(mut telemetry) = process.telemetry.settings()? {
+            telemetry.trusted = Some(config.trusted.clone());
+            config.telemetry = Some(telemetry);
         }
+        Ok(config)
     }
 }

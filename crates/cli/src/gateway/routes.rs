@@ -26,6 +26,7 @@ use crate::config::{
     Action, Conditions, Config, ErrorStatuses, FixedResponse, HostRule, PathPlan, Redirect, RequestIdRule, Route,
     StickyRule, Upstream, host_plan,
 };
+use crate::telemetry::Telemetry;
 
 /// The routes in use, and the way to others.
 pub(crate) struct RouteTable {
@@ -37,6 +38,7 @@ pub(crate) struct RouteTable {
 /// Routes whose servers are known and whose folders are open.
 pub(crate) struct OpenRoutes {
     access_log: AccessLogFormat,
+    telemetry: Option<Arc<Telemetry>>,
     request_ids: Option<RequestIdRule>,
     slashes: Slashes,
     /// The proxies in front of routes that have none of their own.
@@ -159,8 +161,14 @@ impl OpenRoutes {
             OpenRoute::open(number, route, before, &mut stores)
         };
         let routes = config.routes.iter().enumerate().map(&mut open).collect::<Result<_, _>>()?;
+        let kept = before.and_then(|before| before.telemetry.clone());
+        let telemetry = config.telemetry.as_ref().map(|settings| match kept.filter(|kept| kept.is_of(settings)) {
+            Some(kept) => Ok(kept),
+            None => Telemetry::open(settings),
+        });
         Ok(Self {
             access_log: config.access_log.clone(),
+            telemetry: telemetry.transpose()?,
             request_ids: config.request_ids.clone(),
             slashes: config.slashes.slashes(),
             trusted: config.trusted.clone(),
@@ -178,11 +186,12 @@ impl OpenRoutes {
         }
     }
 
-    /// Checks the upstreams from now on, until these routes are dropped.
+    /// Checks the upstreams from now on, and exports spans, until these routes are dropped.
     pub(crate) fn maintain(mut self) -> std::io::Result<Self> {
         for open in self.upstreams.values_mut().filter(|open| open.maintenance.is_none()) {
             open.maintenance = Some(Arc::new(open.set.maintain_on_thread()?));
         }
+        self.telemetry.iter().try_for_each(|telemetry| telemetry.start())?;
         Ok(self)
     }
 
@@ -223,7 +232,7 @@ impl OpenRoutes {
         named.into_iter().fold(all, |all, (host, router)| all.host(host, router))
     }
 
-    /// A router whose requests have clients and numbers and are logged, if the file says so, and which answers challenges of
+    /// A router whose requests have clients, numbers and spans and are logged, if the file says so, and which answers challenges of
     /// certificates.
     fn with_front(&self, mut router: Router, access_log: &LineLog, http01: &[Http01]) -> Router {
         if !self.trusted.is_empty() {
@@ -231,6 +240,9 @@ impl OpenRoutes {
         }
         if let Some(ids) = self.request_ids.as_ref().and_then(|rule| rule.ids().ok()) {
             router = router.with(ids);
+        }
+        if let Some(telemetry) = &self.telemetry {
+            router = router.with(telemetry.request_spans());
         }
         if let Some(mut log) = self.access_log.access_log(access_log) {
             if self.routes.iter().any(|open| open.own_proxies(&self.trusted).is_some()) {

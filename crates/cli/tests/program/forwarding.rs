@@ -250,6 +250,11 @@ fn tls_goes_to_the_upstream_of_its_server_name_and_ends_there() {
         let output = s_client(front, name).unwrap();
         assert!(output.contains("unrecognized name") && !output.contains("this is"), "{output}");
     }
+    // A ClientHello that is longer than the listener permits has no upstream.
+    files.write("short.toml", &file("limits = { hello-bytes = 64 }\n"));
+    let short = files.start("short.toml", &[]);
+    let output = s_client(addresses(&short, "tls://")[0], Some("ebb.example")).unwrap();
+    assert!(!output.contains("this is"), "{output}");
     // Bytes that are no TLS.
     let mut stream = connect(front);
     stream.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
@@ -293,6 +298,7 @@ fn each_mistake_of_a_listener_below_http_says_how_to_remove_it() {
             "`acme` is for `http` or `https`",
         ),
         (listen("tcp", "upstream = \"t\"\nlimits = { flows = 1 }") + tcp, "1:1", "`limits.flows` is for `udp`"),
+        (listen("tcp", "upstream = \"t\"\nlimits = { hello-bytes = 1 }") + tcp, "1:1", "`limits.hello-bytes` is for"),
         (
             listen("udp", "upstream = \"u\"\nproxy-protocol = \"required\"") + udp,
             "1:1",

@@ -46,8 +46,8 @@ fn a_server_without_connections_is_small() {
     let anonymous = program.anonymous();
     println!("resident at start: {resident} bytes, of them {anonymous} not of the program file");
     assert!(anonymous <= 3 << 19, "{anonymous} bytes");
-    // In a build without optimisation the code takes 21 MiB, all protocols of the program included; in a release less.
-    assert!(resident <= 24 << 20, "{resident} bytes");
+    // In a build without optimisation the code takes 24 MiB, all protocols of the program included; in a release less.
+    assert!(resident <= 28 << 20, "{resident} bytes");
 }
 
 #[test]

@@ -4,11 +4,11 @@ use std::rc::{Rc, Weak};
 
 use tidegate_engine::{CloseReason, Context, Event, Handler, Outcome, task};
 
+use super::name_server::ResponsePipeline;
 use super::{IDLE, Shared};
 use crate::message_view::Message;
 use crate::message_writer::EncodedMessage;
 use crate::resolver::Transport;
-use crate::stream_codecs::ClientCodec;
 
 /// The handler of a connection to a server.
 #[derive(Debug)]
@@ -28,10 +28,10 @@ impl ServerConnection {
     }
 }
 
-impl Handler<ClientCodec> for ServerConnection {
+impl<P: ResponsePipeline> Handler<P> for ServerConnection {
     type Post = EncodedMessage;
 
-    fn message(&mut self, message: Message, cx: &mut Context<'_, ClientCodec, EncodedMessage>) -> Outcome<ClientCodec> {
+    fn message(&mut self, message: Message, cx: &mut Context<'_, P, EncodedMessage>) -> Outcome<P> {
         let Some(shared) = self.shared.upgrade() else { return Outcome::Close };
         shared.resolver.borrow_mut().handle_stream_message(self.server, message.wire(), cx.now());
         Shared::pump(&shared);
@@ -42,11 +42,7 @@ impl Handler<ClientCodec> for ServerConnection {
         Outcome::Continue
     }
 
-    fn event(
-        &mut self,
-        event: Event<EncodedMessage>,
-        cx: &mut Context<'_, ClientCodec, EncodedMessage>,
-    ) -> Outcome<ClientCodec> {
+    fn event(&mut self, event: Event<EncodedMessage>, cx: &mut Context<'_, P, EncodedMessage>) -> Outcome<P> {
         match event {
             Event::Posted(message) => {
                 cx.deadline_after(IDLE);

@@ -6,18 +6,22 @@
 //! one, so an idle resolver has none.
 //!
 //! One task has the timers of all lookups; `sockets.rs` has a task for each socket, `connection.rs` the handler of a
-//! connection, `name_server.rs` the servers.
+//! connection, `name_server.rs` the servers. `host_lookup.rs` looks up hosts and services, `host_resolver.rs` has a resolver for
+//! each loop of a process, by the files in `system_files.rs`.
 
 mod connection;
+mod host_lookup;
+mod host_resolver;
 mod name_server;
 mod sockets;
+mod system_files;
 mod timer;
 
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::future::Future;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -27,8 +31,9 @@ use std::time::{Duration, Instant};
 use tidegate_engine::{DatagramChannel, task};
 
 use self::connection::ServerConnection;
-pub use self::name_server::NameServer;
+pub use self::host_resolver::HostResolver;
 use self::name_server::ServerState;
+pub use self::name_server::{NameServer, ResponsePipeline};
 use self::sockets::Sockets;
 use self::timer::Timer;
 use crate::hosts::Hosts;
@@ -38,7 +43,6 @@ use crate::resolv_conf::ResolvConf;
 use crate::resolver::{
     Answer, Lookup, LookupError, LookupId, Resolver, ResolverConfig, ResolverCounts, SharedCache, Transport,
 };
-use crate::stream_codecs::ClientCodec;
 
 /// How long sockets and connections to a server stay open without a query or a response: 10 s.
 pub const IDLE: Duration = Duration::from_secs(10);
@@ -196,46 +200,23 @@ impl StubResolver {
         Self::wait(self.begin(name, record_type)).await
     }
 
-    /// The addresses of a host, IPv6 and IPv4 in turns with IPv6 first (RFC 8305 §4): of an address itself, from the hosts
-    /// file, or looked up with the search list, both types at once. Empty if the name has none.
-    ///
-    /// # Errors
-    /// [`LookupError`], if neither type has an answer; [`LookupError::Question`] if the text is no name.
-    ///
-    /// # Panics
-    /// If no event loop runs on this thread.
-    pub async fn addresses(&self, host: &str) -> Result<Vec<IpAddr>, LookupError> {
-        if let Ok(address) = host.parse() {
-            return Ok(vec![address]);
-        }
-        let candidates = self.shared.conf.candidates(host);
-        if candidates.is_empty() {
-            return Err(LookupError::Question);
-        }
-        for name in candidates {
-            if let Some(addresses) = self.shared.hosts.addresses(&name) {
-                return Ok(addresses);
-            }
-            let (v6, v4) = (self.begin(&name, RecordType::AAAA), self.begin(&name, RecordType::A));
-            let (v6, v4) = (Self::wait(v6).await, Self::wait(v4).await);
-            let addresses = match (v6, v4) {
-                (Err(_), Err(error)) => return Err(error),
-                (v6, v4) => alternate(v6.as_deref().ok(), v4.as_deref().ok()),
-            };
-            if !addresses.is_empty() {
-                return Ok(addresses);
-            }
-        }
-        Ok(Vec::new())
-    }
-
     fn begin(&self, name: &Name, record_type: RecordType) -> BegunLookup {
         self.begin_lookup(name, record_type, task::now())
+    }
+
+    /// Begins a lookup that the cache does not answer, unless no server does.
+    fn begin_fresh(&self, name: &Name, record_type: RecordType) -> BegunLookup {
+        let begun = self.shared.resolver.borrow_mut().lookup_fresh(name, record_type, task::now());
+        self.begun(begun)
     }
 
     /// Begins a lookup. A handler may call this: nothing here needs the core of the loop.
     pub(crate) fn begin_lookup(&self, name: &Name, record_type: RecordType, now: Instant) -> BegunLookup {
         let begun = self.shared.resolver.borrow_mut().lookup(name, record_type, now);
+        self.begun(begun)
+    }
+
+    fn begun(&self, begun: Lookup) -> BegunLookup {
         let begun = match begun {
             Lookup::Ready(result) => BegunLookup::Ready(result),
             Lookup::Pending(id) => {
@@ -263,20 +244,6 @@ impl StubResolver {
             BegunLookup::Ready(result) => result,
             BegunLookup::Waiting(wait) => wait.await,
         }
-    }
-}
-
-/// The addresses of two answers in turns.
-fn alternate(first: Option<&Answer>, second: Option<&Answer>) -> Vec<IpAddr> {
-    let mut first = first.into_iter().flat_map(Answer::addresses);
-    let mut second = second.into_iter().flat_map(Answer::addresses);
-    let mut addresses = Vec::new();
-    loop {
-        let pair = (first.next(), second.next());
-        if pair == (None, None) {
-            return addresses;
-        }
-        addresses.extend(pair.0.into_iter().chain(pair.1));
     }
 }
 
@@ -331,14 +298,14 @@ impl Shared {
     async fn connect(this: Rc<Self>, server: usize) {
         let state = &this.servers[server];
         let handler = ServerConnection::new(&this, server);
-        let connected = state.client.connect_with(ClientCodec::default(), handler).await;
+        let connected = state.connector.connect(handler).await;
         state.is_connecting.set(false);
         match connected {
-            Ok(remote) => {
+            Some(remote) => {
                 *state.remote.borrow_mut() = Some(remote);
                 Self::flush(&this, server);
             }
-            Err(_) => Self::on_closed(&this, server),
+            None => Self::on_closed(&this, server),
         }
         Self::pump(&this);
     }

@@ -18,28 +18,26 @@ impl Resolver {
             return self.fail(id, LookupError::Failed, now);
         }
         if lookup.tried >= tries_max {
-            // The last attempts may still be answered.
-            let is_over = lookup.attempts.is_empty();
-            if is_over {
+            if lookup.attempts.is_empty() {
                 return self.fail(id, LookupError::Failed, now);
             }
-            if let Some(lookup) = self.lookups.get_mut(&id) {
-                lookup.next_attempt = lookup.deadline;
+            // Servers without an answer are asked again until the deadline, but only in their time.
+            if now < lookup.next_attempt {
+                return self.arm(id);
             }
-            return self.arm(id);
         }
         let server = self.choose(id, now);
         self.send(id, server, now);
     }
 
-    /// The best server that was asked the fewest times.
+    /// The best server that was asked the fewest times, and could be reached.
     fn choose(&mut self, id: LookupId, now: Instant) -> usize {
         let Some(lookup) = self.lookups.get(&id) else { return 0 };
         let asked = |server: usize| lookup.attempts.iter().filter(|attempt| attempt.server == server).count();
         let candidates = (0..self.upstreams.len()).filter(|server| !lookup.failed.contains(server));
         let best = candidates.min_by_key(|server| {
             let (is_down, timeouts, time) = self.upstreams[*server].rank(now);
-            (is_down, asked(*server), timeouts, time)
+            (lookup.unreachable.contains(server), is_down, asked(*server), timeouts, time)
         });
         let best = best.unwrap_or(0);
         for (index, upstream) in self.upstreams.iter_mut().enumerate() {
@@ -56,6 +54,8 @@ impl Resolver {
         let is_stream = lookup.is_stream || self.upstreams[server].use_streams;
         let target = lookup.target.clone();
         let record_type = lookup.record_type;
+        let round = lookup.tried / self.upstreams.len() as u32;
+        let unanswered = lookup.attempts.iter().filter(|attempt| attempt.server == server && attempt.has_edns).count();
         let transport = if is_stream {
             Transport::Stream
         } else {
@@ -64,9 +64,12 @@ impl Resolver {
         let Some(query_id) = self.unused_id(server, transport) else {
             return self.fail(id, LookupError::Overloaded, now);
         };
-        let name = if is_stream || !self.config.randomizes_case { target } else { self.random_case(&target) };
+        let has_random_case = !is_stream && self.config.randomizes_case && self.upstreams[server].keeps_case;
+        let name = if has_random_case { self.random_case(&target) } else { target };
         let upstream = &self.upstreams[server];
-        let has_edns = upstream.has_edns;
+        // Some networks drop queries with an OPT record.
+        let may_drop_edns = unanswered >= EDNS_TRIES && upstream.server_cookie.is_empty();
+        let has_edns = upstream.has_edns && !may_drop_edns;
         let edns = has_edns.then(|| Edns::default().cookie(upstream.client_cookie, &upstream.server_cookie));
         let question = Question::new(name.clone(), record_type);
         let Ok(message) = encode(query_id, &question, edns.as_ref()) else {
@@ -75,6 +78,7 @@ impl Resolver {
         let patience = upstream.patience(self.config.server_timeout);
         // A stream may have to be opened first.
         let patience = if is_stream { patience * 3 } else { patience };
+        let patience = patience.saturating_mul(1 << round.min(16));
         let attempt = Attempt { server, transport, id: query_id, name, sent: now, has_edns, is_late: false };
         if let Some(lookup) = self.lookups.get_mut(&id) {
             lookup.tried += 1;
@@ -121,6 +125,9 @@ fn encode(id: u16, question: &Question, edns: Option<&Edns>) -> Result<EncodedMe
         None => writer.finish(),
     })
 }
+
+/// Queries with an OPT record to a server in one lookup, before one without.
+const EDNS_TRIES: usize = 2;
 
 /// With a thousand IDs in use of 65,536 each try fails once in sixty.
 const ID_TRIES_MAX: usize = 64;

@@ -18,7 +18,8 @@ pub struct ResolverConfig {
     pub lookup_timeout: Duration,
     /// The most time that a server has to answer before the next is tried; 5 s. It is less where the measured times allow.
     pub server_timeout: Duration,
-    /// Rounds over the servers; 2.
+    /// Rounds over the servers before a lookup fails whose servers cannot be reached; 2. Servers that do not answer are
+    /// asked until [`lookup_timeout`](Self::lookup_timeout), each round after twice the time, at most `server_timeout`.
     pub rounds: u32,
     /// Aliases on the way from a name to its records, over all responses; 16.
     pub aliases_max: usize,
@@ -32,7 +33,8 @@ pub struct ResolverConfig {
     pub mismatches_max: u32,
     /// How long a caller waits before it gets a stale answer; 1.8 s (RFC 8767 §5).
     pub stale_after: Duration,
-    /// Whether letters of names in datagrams have random cases (0x20); true.
+    /// Whether letters of names in datagrams have random cases (0x20); true. A server that does not keep them, and has no
+    /// stream, is asked without.
     pub randomizes_case: bool,
     /// Whether all queries go over streams; false.
     pub use_streams: bool,

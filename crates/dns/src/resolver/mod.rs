@@ -152,8 +152,14 @@ struct LookupState {
     tried: u32,
     /// Servers that failed for this target.
     failed: Vec<usize>,
+    /// Servers that this lookup could not reach: their ports are closed, or their connections end.
+    unreachable: Vec<usize>,
+    /// Whether a server has responded, however.
+    has_response: bool,
     is_stream: bool,
     mismatches: u32,
+    /// Servers whose answers had the name in other cases.
+    other_cases: Vec<usize>,
     stale: Option<Arc<Answer>>,
     stale_at: Instant,
     /// The timer that counts.
@@ -257,6 +263,20 @@ impl Resolver {
         self.begin(name, record_type, 1, cached.stale, now)
     }
 
+    /// As [`lookup`](Self::lookup), but the servers are asked also if the cache has an answer; that one is used if none of
+    /// them answers. A failure of a short while ago is not asked for again (RFC 9520).
+    pub fn lookup_fresh(&mut self, name: &Name, record_type: RecordType, now: Instant) -> Lookup {
+        if record_type.is_meta() {
+            return Lookup::Ready(Err(LookupError::Question));
+        }
+        let cached = from_cache::read(&self.cache, name, record_type, self.config.aliases_max, now);
+        match cached.result {
+            Some(Err(error)) => Lookup::Ready(Err(error)),
+            Some(Ok(known)) => self.begin(name, record_type, 1, Some(known), now),
+            None => self.begin(name, record_type, 1, cached.stale, now),
+        }
+    }
+
     /// The answer of the cache, also one whose time has passed. It begins no lookup, and joins none: for a caller that
     /// cannot wait.
     pub fn cached(
@@ -313,8 +333,11 @@ impl Resolver {
             attempts: Vec::new(),
             tried: 0,
             failed: Vec::new(),
+            unreachable: Vec::new(),
+            has_response: false,
             is_stream: self.config.use_streams,
             mismatches: 0,
+            other_cases: Vec::new(),
             stale,
             stale_at: now + self.config.stale_after,
             timer: None,
@@ -368,12 +391,16 @@ impl Resolver {
             return self.fail(id, LookupError::Timeout, now);
         }
         if now >= lookup.next_attempt {
+            let is_on_stream = |attempt: &&Attempt| attempt.transport == Transport::Stream;
+            let streams: Vec<usize> =
+                lookup.attempts.iter().filter(is_on_stream).map(|attempt| attempt.server).collect();
             for attempt in lookup.attempts.iter_mut().filter(|attempt| !attempt.is_late) {
                 // A later answer still counts.
                 attempt.is_late = true;
                 self.counts.timeouts += 1;
                 self.upstreams[attempt.server].on_timeout(now);
             }
+            streams.into_iter().for_each(|server| self.on_stream_failed(id, server));
             self.attempt(id, now);
         } else {
             self.arm(id);
@@ -409,8 +436,12 @@ impl Resolver {
     fn fail(&mut self, id: LookupId, error: LookupError, now: Instant) {
         let Some(lookup) = self.lookups.get(&id) else { return };
         let (name, record_type, stale) = (lookup.target.clone(), lookup.record_type, lookup.stale.clone());
+        let has_response = lookup.has_response;
         if !matches!(error, LookupError::Overloaded | LookupError::Question) {
-            self.cache.with(|cache| cache.insert_failure(&name, record_type, now));
+            self.cache.with(|cache| match has_response {
+                true => cache.insert_failure(&name, record_type, now),
+                false => cache.insert_unreachable(&name, record_type, now),
+            });
         }
         if stale.is_some() && lookup.waiters > 0 {
             self.counts.stale += lookup.waiters as u64;

@@ -52,10 +52,18 @@ impl Resolver {
         keys.sort_unstable_by_key(|(_, id)| *id);
         let mut is_counted = false;
         for (key, id) in keys {
+            if transport == Transport::Stream {
+                self.on_stream_failed(id, server);
+            }
             // The server's failure counts once for all of them, and one that was late is counted already.
             let is_late = self.take_attempt(id, key).is_none_or(|attempt| attempt.is_late);
             if !is_late && !std::mem::replace(&mut is_counted, true) {
                 self.upstreams[server].on_timeout(now);
+            }
+            if let Some(lookup) = self.lookups.get_mut(&id)
+                && !lookup.unreachable.contains(&server)
+            {
+                lookup.unreachable.push(server);
             }
             // A lookup that has gone on to another server waits for that one.
             let attempts = self.lookups.get(&id).map_or(&[][..], |lookup| &lookup.attempts);
@@ -82,9 +90,13 @@ impl Resolver {
             return self.go_on_over_stream(id, server, now);
         };
         if !self.belongs(id, key, &message) {
+            self.note_other_case(id, key, &message);
             return self.on_mismatch(server, transport, Some(&message), now);
         }
         self.counts.responses += 1;
+        if let Some(lookup) = self.lookups.get_mut(&id) {
+            lookup.has_response = true;
+        }
         let Some(attempt) = self.take_attempt(id, key) else { return };
         self.upstreams[server].on_answer(now.saturating_duration_since(attempt.sent));
         if message.header().is_truncated && transport != Transport::Stream {
@@ -93,6 +105,12 @@ impl Resolver {
         if self.is_edns_refused(&attempt, &message) {
             self.upstreams[server].has_edns = false;
             return self.send(id, server, now);
+        }
+        let upstream = &mut self.upstreams[server];
+        upstream.knows_edns |= message.edns().is_some();
+        if !attempt.has_edns && !upstream.knows_edns {
+            // Only queries without an OPT record arrive.
+            upstream.has_edns = false;
         }
         self.keep_cookie(server, &message);
         self.on_response(id, server, &message, now);
@@ -112,8 +130,10 @@ impl Resolver {
             return matches!(code, ResponseCode::FORMERR | ResponseCode::NOTIMP);
         };
         let has_name = match attempt.transport {
-            Transport::Datagram(_) => question.name.is_identical(&attempt.name),
-            Transport::Stream => question.name == attempt.name,
+            Transport::Datagram(_) if self.upstreams[attempt.server].keeps_case => {
+                question.name.is_identical(&attempt.name)
+            }
+            Transport::Datagram(_) | Transport::Stream => question.name == attempt.name,
         };
         let is_same = has_name && question.record_type == lookup.record_type && question.class == Class::IN;
         is_same && (attempt.transport == Transport::Stream || self.has_cookie(attempt, message))
@@ -166,6 +186,30 @@ impl Resolver {
         lookup.mismatches += 1;
         if lookup.mismatches > self.config.mismatches_max {
             self.go_on_over_stream(id, server, now);
+        }
+    }
+
+    /// Notes a server whose answer differs from the attempt in the cases of the name.
+    fn note_other_case(&mut self, id: LookupId, key: (usize, Transport, u16), message: &MessageView<'_>) {
+        let (Some(lookup), Some(question)) = (self.lookups.get_mut(&id), message.question()) else { return };
+        let attempt = lookup.attempts.iter().find(|attempt| (attempt.server, attempt.transport, attempt.id) == key);
+        let is_of_name =
+            |attempt: &Attempt| question.name == attempt.name && !question.name.is_identical(&attempt.name);
+        if self.upstreams[key.0].keeps_case && attempt.is_some_and(is_of_name) && !lookup.other_cases.contains(&key.0) {
+            lookup.other_cases.push(key.0);
+        }
+    }
+
+    /// A stream to a server had no answer. If that server does not keep the cases of letters, queries in datagrams are left,
+    /// without random cases from now on.
+    pub(super) fn on_stream_failed(&mut self, id: LookupId, server: usize) {
+        let Some(lookup) = self.lookups.get_mut(&id) else { return };
+        if let Some(at) = lookup.other_cases.iter().position(|other| *other == server) {
+            lookup.other_cases.swap_remove(at);
+            lookup.is_stream = self.config.use_streams;
+            // The next datagram is in the place of the first one.
+            lookup.tried = lookup.tried.saturating_sub(1);
+            self.upstreams[server].keeps_case = false;
         }
     }
 
@@ -239,6 +283,7 @@ impl Resolver {
         lookup.target = target;
         lookup.tried = 0;
         lookup.failed.clear();
+        lookup.unreachable.clear();
         lookup.is_stream = self.config.use_streams;
         self.attempt(id, now);
     }
@@ -259,7 +304,9 @@ fn store(cache: &mut Cache, meaning: &Meaning, record_type: RecordType, now: Ins
             cache.insert(&meaning.target, record_type, &data, records.first().map_or(0, |record| record.ttl), now);
         }
         End::Negative(response_code, Some(soa)) => {
-            let stored = if *response_code == ResponseCode::NXDOMAIN { NO_NAME } else { record_type };
+            // Servers exist that deny a name with only an A record when they are asked for AAAA (RFC 4074 §4.2).
+            let is_denied = *response_code == ResponseCode::NXDOMAIN && record_type != RecordType::AAAA;
+            let stored = if is_denied { NO_NAME } else { record_type };
             cache.insert_negative(&meaning.target, stored, *response_code, soa, now);
         }
         End::Negative(_, None) | End::Unknown | End::Loop | End::Failure => {}

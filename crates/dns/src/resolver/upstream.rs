@@ -16,6 +16,10 @@ pub(super) struct Upstream {
     pub(super) timeouts: u32,
     down_until: Option<Instant>,
     pub(super) has_edns: bool,
+    /// Whether it has answered with an OPT record.
+    pub(super) knows_edns: bool,
+    /// Whether it repeats a name in the cases of the query.
+    pub(super) keeps_case: bool,
     pub(super) client_cookie: [u8; 8],
     pub(super) server_cookie: Vec<u8>,
 }
@@ -30,6 +34,8 @@ impl Upstream {
             timeouts: 0,
             down_until: None,
             has_edns: true,
+            knows_edns: false,
+            keeps_case: true,
             client_cookie,
             server_cookie: Vec::new(),
         }

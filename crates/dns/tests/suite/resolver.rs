@@ -358,6 +358,59 @@ fn a_socket_that_fails_counts_once_and_not_again_for_late_attempts() {
 }
 
 #[test]
+fn a_server_that_cannot_be_reached_takes_no_turn_of_one_that_was_down_before() {
+    let servers = vec![Behaviour::default(); 2];
+    let mut world = World::with(ResolverConfig::default(), CacheConfig::default(), servers, 5);
+    world.add("a.example", 300, a(1));
+    world.add("other.example", 300, a(2));
+    // Both servers were away for a while, and the first one has answered since.
+    world.servers.iter_mut().for_each(|server| server.is_dead = true);
+    for lost in ["lost1.example", "lost2.example"] {
+        assert_eq!(world.lookup(lost).err(), Some(LookupError::Timeout));
+    }
+    world.servers[0].is_dead = false;
+    world.lookup("other.example").expect("an answer");
+    world.queries.clear();
+    let Lookup::Pending(id) = world.resolver.lookup(&name("a.example"), RecordType::A, world.now) else {
+        panic!("pending")
+    };
+    // Whenever the first one is asked, its port is closed.
+    for _ in 0..4 {
+        let query = world.resolver.poll_transmit().expect("a query");
+        let Transport::Datagram(socket) = query.transport else { panic!("a datagram") };
+        if query.server == 1 {
+            let view = MessageView::parse(&query.message).expect("valid");
+            let question = view.question().expect("it has one").to_question();
+            let header = view.header().response(ResponseCode::NOERROR);
+            let mut response = MessageWriter::new(header).question(&question).expect("first");
+            response.rdata(Section::Answer, &question.name, 300, &a(1)).expect("it fits");
+            world.resolver.handle_datagram(1, socket, &response.finish(), world.now);
+            break;
+        }
+        world.resolver.handle_socket_closed(0, socket, world.now);
+    }
+    let (finished, result) = world.resolver.poll_finished().expect("a result");
+    assert_eq!((finished, result.expect("an answer").addresses().count()), (id, 1));
+}
+
+#[test]
+fn servers_that_cannot_be_reached_are_asked_again_after_a_second_each_time() {
+    let mut world = world();
+    world.servers.iter_mut().for_each(|server| server.is_dead = true);
+    for _ in 0..5 {
+        let begun = world.now;
+        assert_eq!(world.lookup("a.example").err(), Some(LookupError::Timeout));
+        assert!(world.now > begun, "the servers are asked");
+        world.now += Duration::from_millis(999);
+        assert_eq!(world.lookup("a.example").err(), Some(LookupError::CachedFailure));
+        world.now += Duration::from_millis(2);
+    }
+    world.servers.iter_mut().for_each(|server| server.is_dead = false);
+    world.now += Duration::from_secs(60);
+    assert_eq!(world.lookup("a.example").expect("an answer").addresses().count(), 1);
+}
+
+#[test]
 fn lookups_end_under_losses_dead_servers_and_forgeries() {
     for seed in seeds(100) {
         let mut random = Random::new(seed);
@@ -367,6 +420,7 @@ fn lookups_end_under_losses_dead_servers_and_forgeries() {
             is_dead: random.once_in(4),
             truncates: random.once_in(4),
             response_code: if random.once_in(5) { ResponseCode::SERVFAIL } else { ResponseCode::NOERROR },
+            ..Behaviour::default()
         });
         let mut world = World::new(servers.collect(), seed);
         world.forgeries = random.below(3);
@@ -384,4 +438,104 @@ fn lookups_end_under_losses_dead_servers_and_forgeries() {
         while world.step() {}
         assert_eq!(world.resolver.lookups_in_flight(), 0, "{}", replay(seed));
     }
+}
+
+#[test]
+fn one_server_is_asked_less_and_less_often_until_the_time_of_the_lookup_is_over() {
+    let mut world = World::new(vec![Behaviour { is_dead: true, ..Behaviour::default() }], 3);
+    world.add("a.example", 300, a(1));
+    let begun = world.now;
+    let Lookup::Pending(id) = world.begin("a.example") else { panic!("it is not cached") };
+    let mut times = vec![Duration::ZERO];
+    while world.queries.len() < 5 {
+        assert!(world.step() && world.finished.is_empty(), "{times:?}");
+        if world.queries.len() > times.len() {
+            times.push(world.now - begun);
+        }
+    }
+    assert_eq!(times, [0, 400, 1_200, 2_800, 6_000].map(Duration::from_millis));
+    assert_eq!(world.wait(id).err(), Some(LookupError::Timeout));
+    assert_eq!((world.now - begun, world.queries.len()), (Duration::from_secs(10), 5));
+    // A measured time does not end the lookup early: the server was away for three seconds.
+    let mut world = World::new(vec![Behaviour::default()], 4);
+    world.add("a.example", 300, a(1));
+    let _ = world.lookup("none.example");
+    world.servers[0].is_dead = true;
+    let begun = world.now;
+    let Lookup::Pending(id) = world.begin("a.example") else { panic!("it is not cached") };
+    while world.now < begun + Duration::from_secs(3) {
+        assert!(world.step());
+    }
+    world.servers[0].is_dead = false;
+    assert_eq!(world.wait(id).expect("an answer").addresses().count(), 1);
+    assert!(world.queries.len() < 12, "{}", world.queries.len());
+}
+
+#[test]
+fn a_server_that_lowers_case_and_has_no_stream_is_asked_without_random_cases() {
+    for closes in [false, true] {
+        let server = Behaviour { blocks_streams: true, lowers_case: true, ..Behaviour::default() };
+        let mut world = World::new(vec![server], 5);
+        world.add("abcdefghijklmnop.example", 300, a(1));
+        world.add("ponmlkjihgfedcba.example", 300, a(2));
+        let Lookup::Pending(id) = world.begin("ABCDEFGHIJKLMNOP.example") else { panic!("it is not cached") };
+        while world.queries.len() < 2 {
+            assert!(world.step());
+        }
+        if closes {
+            world.resolver.handle_stream_closed(0, world.now);
+        }
+        assert_eq!(world.wait(id).expect("an answer").addresses().count(), 1);
+        let streams = |world: &World| world.queries.iter().filter(|query| query.1 == Transport::Stream).count();
+        assert_eq!((world.queries.len(), streams(&world)), (3, 1));
+        // It is remembered.
+        assert_eq!(world.lookup("ponmlkjihgfedcba.example").expect("an answer").addresses().count(), 1);
+        assert_eq!((world.queries.len(), streams(&world)), (4, 1));
+    }
+}
+
+#[test]
+fn a_server_that_gets_no_query_with_an_opt_record_is_asked_without() {
+    let mut world = World::new(vec![Behaviour { drops_edns: true, ..Behaviour::default() }], 6);
+    world.add("a.example", 300, a(1));
+    world.add("b.example", 300, a(2));
+    assert_eq!(world.lookup("a.example").expect("an answer").addresses().count(), 1);
+    assert_eq!(world.queries.len(), 3);
+    assert_eq!(world.lookup("b.example").expect("an answer").addresses().count(), 1);
+    assert_eq!(world.queries.len(), 4, "it is remembered");
+}
+
+#[test]
+fn a_name_without_an_ipv6_address_that_a_server_denies_has_an_ipv4_one() {
+    let mut world = world();
+    world.add("zero.example", 0, a(9));
+    for _ in 0..2 {
+        assert_eq!(world.lookup("zero.example").expect("an answer").addresses().count(), 1);
+        match world.resolver.lookup(&name("zero.example"), RecordType::AAAA, world.now) {
+            Lookup::Ready(result) => assert_eq!(result.expect("an answer").response_code, ResponseCode::NXDOMAIN),
+            Lookup::Pending(_) => while world.step() {},
+        }
+    }
+}
+
+#[test]
+fn a_fresh_lookup_asks_the_servers_and_falls_back_to_the_cache() {
+    let mut world = world();
+    world.lookup("a.example").expect("an answer");
+    world.zone.clear();
+    world.add("a.example", 300, a(2));
+    let fresh = |world: &mut World| {
+        let Lookup::Pending(id) = world.resolver.lookup_fresh(&name("a.example"), RecordType::A, world.now) else {
+            panic!("the servers are asked")
+        };
+        world.step();
+        world.wait(id).expect("an answer").addresses().next()
+    };
+    let second = Some(std::net::IpAddr::from([192, 0, 2, 2]));
+    assert_eq!(fresh(&mut world), second);
+    world.servers.iter_mut().for_each(|server| server.is_dead = true);
+    let begun = world.now;
+    assert_eq!(fresh(&mut world), second);
+    assert_eq!(world.now - begun, Duration::from_millis(1_800));
+    assert_eq!(world.lookup("a.example").expect("an answer").addresses().next(), second);
 }

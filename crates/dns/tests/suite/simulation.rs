@@ -22,6 +22,12 @@ pub(crate) struct Behaviour {
     pub(crate) loses_one_in: usize,
     pub(crate) is_dead: bool,
     pub(crate) truncates: bool,
+    /// Streams get no answer.
+    pub(crate) blocks_streams: bool,
+    /// Queries with an OPT record get no answer.
+    pub(crate) drops_edns: bool,
+    /// The names in its answers are in lower case.
+    pub(crate) lowers_case: bool,
     pub(crate) response_code: ResponseCode,
 }
 
@@ -32,6 +38,9 @@ impl Default for Behaviour {
             loses_one_in: 0,
             is_dead: false,
             truncates: false,
+            blocks_streams: false,
+            drops_edns: false,
+            lowers_case: false,
             response_code: ResponseCode::NOERROR,
         }
     }
@@ -153,7 +162,9 @@ impl World {
         let Transmit { server, transport, message } = transmit;
         let behaviour = self.servers[*server].clone();
         self.queries.push((*server, *transport, message.to_vec()));
-        if behaviour.is_dead {
+        let has_edns = || MessageView::parse(message).expect("the resolver writes it").edns().is_some();
+        let is_blocked = behaviour.blocks_streams && *transport == Transport::Stream;
+        if behaviour.is_dead || is_blocked || behaviour.drops_edns && has_edns() {
             return;
         }
         if let Transport::Datagram(_) = transport {
@@ -194,7 +205,10 @@ impl World {
 
     fn respond(&self, query: &[u8], behaviour: &Behaviour, transport: Transport) -> Vec<u8> {
         let view = MessageView::parse(query).expect("the resolver writes it");
-        let question = view.question().expect("it has one").to_question();
+        let mut question = view.question().expect("it has one").to_question();
+        if behaviour.lowers_case {
+            question.name = question.name.to_lowercase();
+        }
         let mut header = view.header().response(behaviour.response_code);
         if behaviour.truncates && transport != Transport::Stream {
             header.is_truncated = true;

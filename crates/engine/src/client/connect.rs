@@ -17,8 +17,7 @@ use tidegate_codec::mux::{Mux, StreamEvent};
 use tidegate_sys::{Address, Completion, Operation, Token};
 
 use crate::channel::{Channel, Handle};
-use crate::client::resolve::resolve;
-use crate::client::{Client, ConnectError, Target};
+use crate::client::{Client, ConnectError, Resolve, Resolving, Target};
 use crate::close_reason::CloseReason;
 use crate::connection::{Connection, Link};
 use crate::handler::Handler;
@@ -27,7 +26,6 @@ use crate::loop_core::Core;
 use crate::remote::Remote;
 use crate::session::{Session, SessionApplication};
 use crate::slot_entry::{Disposition, SlotEntry, SlotEvent};
-use crate::task::blocking::{Blocking, BlockingError};
 use crate::task::{NO_LOOP, Timer};
 
 /// The future of [`Client::connect`].
@@ -132,7 +130,7 @@ impl<C: Pipeline, H: Handler<C>> Future for ConnectWith<C, H> {
 struct Race {
     local: Rc<Local>,
     client: Client,
-    resolving: Option<Blocking<io::Result<Vec<std::net::SocketAddr>>>>,
+    resolving: Option<Resolving>,
     addresses: VecDeque<Address>,
     attempts: Vec<(Token, Address)>,
     /// When the next address is tried; `None` means not before the present attempts have failed.
@@ -152,7 +150,7 @@ impl Race {
     fn new(client: &Client) -> Self {
         let local = Local::current().expect(NO_LOOP);
         let (resolving, addresses) = match &client.target {
-            Target::Name(name, port) => (Some(resolve(name, *port)), VecDeque::new()),
+            Target::Name(name, port) => (Some(client.resolver.resolve(name, *port)), VecDeque::new()),
             Target::Addresses(addresses) => (None, addresses.iter().cloned().collect()),
         };
         let now = local.now();
@@ -176,7 +174,7 @@ impl Race {
             return Poll::Pending;
         }
         if let Some(resolving) = &mut self.resolving {
-            match Pin::new(resolving).poll(&mut Context::from_waker(waker)) {
+            match resolving.as_mut().poll(&mut Context::from_waker(waker)) {
                 Poll::Pending => return self.wait(None, waker),
                 Poll::Ready(resolved) => self.resolved(resolved)?,
             }
@@ -199,14 +197,10 @@ impl Race {
         self.wait(next, waker)
     }
 
-    fn resolved(
-        &mut self,
-        resolved: Result<io::Result<Vec<std::net::SocketAddr>>, BlockingError>,
-    ) -> Result<(), ConnectError> {
+    fn resolved(&mut self, resolved: io::Result<Vec<std::net::SocketAddr>>) -> Result<(), ConnectError> {
         self.resolving = None;
         let Target::Name(name, _) = &self.client.target else { return Ok(()) };
-        let addresses = resolved.unwrap_or_else(|error| Err(io::Error::other(error)));
-        let addresses = addresses.map_err(|error| ConnectError::Name(name.clone(), error))?;
+        let addresses = resolved.map_err(|error| ConnectError::Name(name.clone(), error))?;
         self.addresses = addresses.into_iter().map(Address::Ip).collect();
         Ok(())
     }

@@ -1,11 +1,12 @@
 //! `Client`: the target of a connection and its options; the connection is a channel, or has a handler.
 //!
-//! `connect.rs` tries several addresses, `resolve.rs` resolves a name to addresses, and `connect_error.rs` explains why
-//! there is no connection.
+//! `connect.rs` tries several addresses, `resolver.rs` resolves a name to addresses, `resolve.rs` by the system, and
+//! `connect_error.rs` explains why there is no connection.
 
 mod connect;
 mod connect_error;
 mod resolve;
+mod resolver;
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -16,7 +17,10 @@ use tidegate_sys::{Address, SocketOptions};
 
 pub use self::connect::{Connect, ConnectWith, OpenSession};
 pub use self::connect_error::ConnectError;
-pub use self::resolve::resolve;
+pub use self::resolver::{
+    DefaultResolver, NameResolver, Resolve, ResolvedServer, ResolvedServers, Resolving, ResolvingServers,
+    SystemResolver, set_default_resolver,
+};
 use crate::handler::Handler;
 use crate::limits::{CONNECT_TIMEOUT, CONNECTION_ATTEMPT_DELAY, Limits};
 
@@ -51,6 +55,7 @@ pub struct Client {
     pub(crate) local: Option<Address>,
     pub(crate) options: SocketOptions,
     pub(crate) limits: Limits,
+    pub(crate) resolver: NameResolver,
 }
 
 /// The target: addresses, or a name to resolve.
@@ -62,8 +67,8 @@ pub(crate) enum Target {
 
 impl Client {
     /// A client of `target`: `IP:PORT`, `[IPV6]:PORT`, `NAME:PORT`, `unix:PATH`, or `unix:@NAME` for a name in the
-    /// abstract namespace of Linux. A name of a host is resolved each time that the client connects, by the system, on
-    /// a thread of its own.
+    /// abstract namespace of Linux. A name of a host is resolved each time that the client connects, by its
+    /// [resolver](Self::resolver).
     ///
     /// # Errors
     /// [`ConnectError::Target`] if that is none of these.
@@ -89,7 +94,15 @@ impl Client {
             local: None,
             options: SocketOptions::default(),
             limits: Limits::default(),
+            resolver: NameResolver::default(),
         }
+    }
+
+    /// Resolves the name of the target; unless set, the resolver of [`set_default_resolver`], and else that of the
+    /// system, on a thread for blocking work.
+    pub fn resolver(mut self, resolver: impl Resolve + Send + Sync) -> Self {
+        self.resolver = NameResolver::new(resolver);
+        self
     }
 
     /// How long connecting may take in all, resolving the name included; 10 s.

@@ -1,4 +1,4 @@
-//! Resolves names to addresses, through the system's resolver, which blocks; and orders the addresses.
+//! The system's resolver, which blocks; and the order of its addresses.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
@@ -9,7 +9,7 @@ use crate::task::blocking::{Blocking, blocking};
 /// up.
 ///
 /// The outer result of the future is that of [`blocking`], the inner one that of the system's resolver.
-pub fn resolve(name: &str, port: u16) -> Blocking<io::Result<Vec<SocketAddr>>> {
+pub(super) fn resolve(name: &str, port: u16) -> Blocking<io::Result<Vec<SocketAddr>>> {
     if let Ok(address) = name.parse::<IpAddr>() {
         return Blocking::done(Ok(Ok(vec![SocketAddr::new(address, port)])));
     }

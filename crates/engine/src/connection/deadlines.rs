@@ -177,6 +177,15 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
         };
         match timeout {
             None => self.link.progress = DeadlineTick::NEVER,
+            // The next dispatch is this turn's, sends, and comes here again: the kernel need not be asked before. One that has
+            // sent already may be scheduled each time, as its budget is used up: the kernel takes no more of its bytes.
+            Some(_)
+                if !self.link.progress.is_set()
+                    && self.link.intersects(Link::SCHEDULED)
+                    && !self.link.intersects(Link::SENDING) =>
+            {
+                return DeadlineTick::NEVER;
+            }
             Some(timeout) if !self.link.progress.is_set() => {
                 let is_stream = self.link.is_stream();
                 if self.is_send_held(core, token) || !is_stream && core.driver.is_sending(token) {

@@ -172,6 +172,10 @@ impl<C: Pipeline, A: Application<C>> SlotEntry for Connection<C, A> {
         self.link.is_ending()
     }
 
+    fn urgency(&self) -> Option<u8> {
+        self.codec.urgency()
+    }
+
     fn unread_bytes(&self) -> u32 {
         Self::unread_bytes(self)
     }
@@ -182,6 +186,10 @@ impl<C: Pipeline, A: Application<C>> SlotEntry for Connection<C, A> {
 
     fn describe(&self, core: &Core) -> Option<Description> {
         (!self.is_closed() && !self.link.is_stream()).then(|| self.description(core))
+    }
+
+    fn describe_stream(&self, core: &Core) -> Option<Description> {
+        (!self.is_closed() && self.link.is_stream()).then(|| self.description(core))
     }
 
     fn as_any(&mut self) -> &mut dyn Any {

@@ -139,10 +139,16 @@ impl EventLoop {
         waker: Option<EndpointWaker>,
     ) -> io::Result<Address> {
         self.refresh_time();
+        let (steered, successor) = self.take_endpoint();
         let _entered = self.local.enter();
         let mut core = self.local.core.borrow_mut();
-        let entry = EndpointEntry::new(endpoint, make, limits, &core.pool);
+        let mut entry = EndpointEntry::new(endpoint, make, limits, &core.pool);
+        entry.steered = steered.clone().map(Box::new);
+        entry.successor = successor.map(Box::new);
         let token = core.open_endpoint(socket, options, entry, waker)?;
+        if let Some(steered) = steered {
+            steered.join(&core.mailbox, token);
+        }
         core.driver.address(token, Side::Local)
     }
 
@@ -157,8 +163,9 @@ impl EventLoop {
         limits: EndpointLimits,
     ) -> io::Result<DatagramChannel> {
         self.refresh_time();
+        let (_, successor) = self.take_endpoint();
         let _entered = self.local.enter();
-        DatagramChannel::open(self.local.clone(), socket, options, limits)
+        DatagramChannel::open(self.local.clone(), socket, options, limits, successor)
     }
 }
 

@@ -21,6 +21,7 @@ use tidegate_sys::{Address, DatagramOptions, Side, Socket, Token};
 use super::{EndpointEntry, EndpointLimits};
 use crate::local::{HandleLocal, Local};
 use crate::slot_entry::SlotEvent;
+use crate::successor::Successor;
 use crate::task::NO_LOOP;
 
 /// A datagram socket for the tasks of one loop.
@@ -82,7 +83,7 @@ impl DatagramChannel {
     /// If no event loop runs on this thread, and within a handler: a task calls it.
     pub fn bind(address: SocketAddr, options: &DatagramOptions, limits: EndpointLimits) -> io::Result<Self> {
         let local = Local::current().expect(NO_LOOP);
-        Self::open(local, Socket::bind_datagrams(address, options)?, options, limits)
+        Self::open(local, Socket::bind_datagrams(address, options)?, options, limits, None)
     }
 
     /// Takes over a socket that was opened with `options`, on the loop that runs on this thread: one that is set up in
@@ -94,7 +95,7 @@ impl DatagramChannel {
     /// # Panics
     /// As [`bind`](Self::bind).
     pub fn on(socket: Socket, options: &DatagramOptions, limits: EndpointLimits) -> io::Result<Self> {
-        Self::open(Local::current().expect(NO_LOOP), socket, options, limits)
+        Self::open(Local::current().expect(NO_LOOP), socket, options, limits, None)
     }
 
     pub(super) fn open(
@@ -102,6 +103,7 @@ impl DatagramChannel {
         socket: Socket,
         options: &DatagramOptions,
         limits: EndpointLimits,
+        successor: Option<Successor>,
     ) -> io::Result<Self> {
         let state = Rc::new(RefCell::new(ChannelState {
             unread_max: limits.unread_max.max(1) as usize,
@@ -110,7 +112,8 @@ impl DatagramChannel {
         }));
         let token = {
             let mut core = local.core.borrow_mut();
-            let entry = EndpointEntry::new(ChannelEndpoint(state.clone()), None, limits, &core.pool);
+            let mut entry = EndpointEntry::new(ChannelEndpoint(state.clone()), None, limits, &core.pool);
+            entry.successor = successor.map(Box::new);
             core.open_endpoint(socket, options, entry, None)?
         };
         Ok(Self { local: HandleLocal::new(local), token, state })

@@ -4,16 +4,18 @@ use std::fmt;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use tidegate_codec::{Endpoint, StreamEndpoint};
-use tidegate_sys::{Address, DatagramOptions, Side, Socket};
+use tidegate_sys::{Address, DatagramOptions, Side, Socket, Steering};
 
 use super::bind::{EndpointLimits, EndpointWaker};
 use super::channel::DatagramChannel;
 use super::session_handle::EndpointSession;
 use super::session_tables::SessionStreams;
 use super::sessions::SessionLimits;
+use super::steered::SteeredLoops;
 use crate::event_loop::EventLoop;
 use crate::start_error::StartError;
 
@@ -104,7 +106,7 @@ impl EndpointListener {
             let make = make.clone();
             event_loop.bind_endpoint_with(socket, &options, limits, move || make(number)).map(drop)
         };
-        ServedEndpoint { listener: self, bind: Arc::new(bind) }
+        ServedEndpoint { listener: self, bind: Arc::new(bind), has_sessions: false }
     }
 
     /// Serves the sessions of the protocol that `make` makes for each loop, given the loop's number. `services` is called on
@@ -144,7 +146,7 @@ impl EndpointListener {
             let make = move || make(number);
             event_loop.bind_sessions(socket, &options, limits.clone(), make, each(number)).map(drop)
         };
-        ServedEndpoint { listener: self, bind: Arc::new(bind) }
+        ServedEndpoint { listener: self, bind: Arc::new(bind), has_sessions: true }
     }
 
     /// The same with a protocol that tasks of its loop wake when they have something to send, as
@@ -158,7 +160,7 @@ impl EndpointListener {
             let make = make.clone();
             event_loop.bind_endpoint_woken(socket, &options, limits, move |waker| make(number, waker)).map(drop)
         };
-        ServedEndpoint { listener: self, bind: Arc::new(bind) }
+        ServedEndpoint { listener: self, bind: Arc::new(bind), has_sessions: false }
     }
 
     /// Serves the datagrams with tasks: each loop runs the future that `serve` makes of the loop's number and its socket, on
@@ -193,7 +195,7 @@ impl EndpointListener {
             drop(event_loop.spawn(async move { serve(number, channel).await }));
             Ok(())
         };
-        ServedEndpoint { listener: self, bind: Arc::new(bind) }
+        ServedEndpoint { listener: self, bind: Arc::new(bind), has_sessions: false }
     }
 
     /// The sockets, one for each loop. Unless the address may be `shared` with another server, the first is bound alone for
@@ -227,8 +229,78 @@ impl EndpointListener {
         Ok(sockets)
     }
 
+    /// Steers the datagrams of all loops' sockets. Those of a new group come to this server alone, and are steered now. A
+    /// group that another server has is changed when this one runs.
+    ///
+    /// # Errors
+    /// [`StartError::System`] if the process has no descriptors left.
+    pub(crate) fn steer(&self, sockets: &[Socket], group: SocketGroup) -> Result<Option<GroupSteering>, StartError> {
+        let program = self.options.steering.filter(|_| sockets.len() > 1).map(|steering| (steering, sockets.len()));
+        let Some(first) = sockets.first() else { return Ok(None) };
+        if group == SocketGroup::New {
+            if let Some((steering, count)) = &program {
+                // Where the system refuses, loops forward to each other.
+                let _ = first.steer(steering, *count);
+            }
+            return Ok(None);
+        }
+        let socket = first.try_clone().map_err(StartError::System)?;
+        Ok(Some(GroupSteering { socket, program: program.filter(|_| group == SocketGroup::Taken) }))
+    }
+
+    /// The loops that forward datagrams to each other, if a datagram has the number of its loop.
+    pub(crate) fn steered(&self, loops: usize) -> Option<Arc<SteeredLoops>> {
+        let steering = self.options.steering.filter(|steering| loops > 1 && steering.tells_apart(loops))?;
+        Some(SteeredLoops::new(steering, loops))
+    }
+
+    /// Whether a socket that is bound to `bound` is at this address.
+    pub(crate) fn is_at(&self, bound: SocketAddr) -> bool {
+        self.address.ip() == Some(bound)
+    }
+
+    /// Whether this address has port 0, and a socket that is bound to `bound` is at another port of it.
+    pub(crate) fn is_at_any_port_of(&self, bound: SocketAddr) -> bool {
+        self.address.ip().is_some_and(|wanted| wanted.port() == 0 && wanted.ip() == bound.ip())
+    }
+
+    /// Takes over a socket of the server before.
+    pub(crate) fn adopt(&self, socket: OwnedFd) -> io::Result<Socket> {
+        Socket::from_datagrams(socket, &self.options)
+    }
+
     pub(crate) fn name(&self) -> &str {
         &self.label
+    }
+}
+
+/// How the sockets of this server came into their group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SocketGroup {
+    /// It has no others.
+    New,
+    /// Another server has the same ones.
+    Taken,
+    /// Those of another server are beside them, or may be.
+    Beside,
+}
+
+/// A change of the program by which the kernel chooses among the sockets of a group.
+#[derive(Debug)]
+pub(crate) struct GroupSteering {
+    socket: Socket,
+    /// The rule, and the number of sockets. Without one the kernel chooses by a hash of the addresses: beside the sockets of
+    /// a predecessor, two would have the same number.
+    program: Option<(Steering, usize)>,
+}
+
+impl GroupSteering {
+    /// Where the system refuses, loops forward to each other.
+    pub(crate) fn apply(self) {
+        let _ = match &self.program {
+            Some((steering, sockets)) => self.socket.steer(steering, *sockets),
+            None => self.socket.steer_by_hash(),
+        };
     }
 }
 
@@ -238,6 +310,8 @@ impl EndpointListener {
 pub struct ServedEndpoint {
     pub(crate) listener: EndpointListener,
     pub(crate) bind: Arc<Bind>,
+    /// A datagram is for the process that has its session.
+    pub(crate) has_sessions: bool,
 }
 
 /// Binds a loop's socket.
@@ -246,5 +320,27 @@ pub(crate) type Bind = dyn Fn(usize, &mut EventLoop, Socket) -> io::Result<()> +
 impl fmt::Debug for ServedEndpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("ServedEndpoint").field(&self.listener).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_predecessors_program_is_detached_when_the_successor_runs_whatever_its_number_of_loops_is() {
+        let steering = Steering { only_if: None, xor_offset: None, offset: 0, mask: 7 };
+        for loops in [1, 2, 3] {
+            let options = DatagramOptions { steering: Some(steering), ..DatagramOptions::default() };
+            let listener = EndpointListener::bind("127.0.0.1:0").unwrap().options(options);
+            let old = listener.open(2, true).unwrap();
+            assert!(listener.steer(&old, SocketGroup::New).unwrap().is_none());
+            let new = listener.open_at(&old[0].address(Side::Local).unwrap(), loops, true).unwrap();
+            let later = listener.steer(&new, SocketGroup::Beside).unwrap().expect("there is something to do");
+            assert!(new[0].steer_by_hash().is_ok(), "the program stays until the successor runs");
+            old[0].steer(&steering, 2).unwrap();
+            later.apply();
+            assert!(new[0].steer_by_hash().is_err(), "{loops}: there is none");
+        }
     }
 }

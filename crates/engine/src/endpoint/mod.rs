@@ -10,6 +10,7 @@
 //! | adding endpoints to a loop | `bind.rs` |
 //! | the same for tasks: `DatagramChannel` | `channel.rs` |
 //! | endpoints of a server: `EndpointListener` | `listener.rs` |
+//! | datagrams that are for another loop | `steered.rs` |
 //! | protocols whose sessions carry streams | `sessions.rs`, its tables `session_tables.rs`, a handle `session_handle.rs` |
 
 mod bind;
@@ -18,6 +19,7 @@ mod listener;
 mod session_handle;
 mod session_tables;
 mod sessions;
+mod steered;
 
 use std::any::Any;
 use std::rc::Rc;
@@ -29,14 +31,17 @@ use tidegate_sys::{Completion, Operation, Token, Transmission};
 
 pub use self::bind::{EndpointLimits, EndpointWaker};
 pub use self::channel::{DatagramChannel, RecvFrom};
-pub(crate) use self::listener::Bind;
+pub(crate) use self::listener::{Bind, GroupSteering, SocketGroup};
 pub use self::listener::{EndpointListener, ServedEndpoint};
 pub use self::session_handle::{EndpointSession, SessionEndpoint};
 pub use self::session_tables::SessionStreams;
 pub use self::sessions::SessionLimits;
+pub(crate) use self::steered::SteeredPlace;
+use self::steered::{Forwarded, Outgoing};
 use crate::close_reason::CloseReason;
 use crate::loop_core::Core;
 use crate::slot_entry::{Disposition, SlotEntry, SlotEvent};
+use crate::successor::Successor;
 use crate::wheel::DeadlineTick;
 
 /// A datagram socket with its protocol.
@@ -50,32 +55,72 @@ struct EndpointEntry<E> {
     is_draining: bool,
     /// The drops of the list and of the kernel that are in the loop's counts.
     counted_drops: (u64, u64),
+    /// The loops that share the address, if a datagram has the number of its loop.
+    steered: Option<Box<SteeredPlace>>,
+    /// The server that receives from the same socket, if one may.
+    successor: Option<Box<Successor>>,
 }
 
 impl<E: Endpoint> EndpointEntry<E> {
     fn new(endpoint: E, make: Option<Box<dyn FnMut() -> E>>, limits: EndpointLimits, pool: &Pool) -> Self {
         let bytes_max = limits.waiting_bytes_max.max(EndpointLimits::RUN_BYTES);
         let transmits = Transmits::new(pool).with_limits(limits.waiting_max, bytes_max);
-        Self { endpoint, make, transmits, is_blocked: false, is_draining: false, counted_drops: (0, 0) }
+        Self {
+            endpoint,
+            make,
+            transmits,
+            is_blocked: false,
+            is_draining: false,
+            counted_drops: (0, 0),
+            steered: None,
+            successor: None,
+        }
     }
 
     fn on_datagrams(&mut self, core: &mut Core, token: Token, mut batch: Vec<Datagram>) {
         let (now, takes_runs) = (core.time.now(), self.endpoint.takes_runs());
+        let mut elsewhere = None;
         for datagram in batch.drain(..) {
             let count = datagram.count() as u64;
             core.counters.datagrams_received += count;
             core.counters.messages += count;
             core.counters.received_bytes += datagram.payload.len() as u64;
             if takes_runs || datagram.segment_size.is_none() {
-                self.endpoint.handle_datagram(datagram, now);
+                self.handle(datagram, now, &mut elsewhere);
             } else {
-                datagram.into_singles().for_each(|single| self.endpoint.handle_datagram(single, now));
+                datagram.into_singles().for_each(|single| self.handle(single, now, &mut elsewhere));
             }
         }
         core.driver.give_back(batch);
+        if let Some(elsewhere) = elsewhere {
+            let (forwarded, dropped) = elsewhere.send();
+            core.counters.datagrams_forwarded += forwarded;
+            core.counters.datagrams_dropped += dropped;
+        }
         let drops = core.driver.datagram_drops(token);
         core.counters.datagrams_overflowed += drops - self.counted_drops.1;
         self.counted_drops.1 = drops;
+    }
+
+    /// Passes a datagram to the protocol, or puts it among those of another loop.
+    fn handle(&mut self, datagram: Datagram, now: Instant, elsewhere: &mut Option<Outgoing>) {
+        match self.steered.as_ref().and_then(|steered| steered.elsewhere(&datagram.payload)) {
+            Some(to) => elsewhere.get_or_insert_default().push(to, &datagram),
+            None => self.endpoint.handle_datagram(datagram, now),
+        }
+    }
+
+    /// Datagrams that came to another loop, which has counted them.
+    fn on_forwarded(&mut self, core: &mut Core, post: Box<dyn Any + Send>) {
+        let now = core.time.now();
+        if let Ok(forwarded) = post.downcast::<Forwarded>() {
+            // The driver receives nothing either as long as memory is used up.
+            if core.pool.ledger().is_exhausted() {
+                core.counters.datagrams_dropped += forwarded.count();
+                return;
+            }
+            forwarded.into_datagrams(&core.pool).for_each(|datagram| self.endpoint.handle_datagram(datagram, now));
+        }
     }
 
     fn on_errors(&mut self, core: &mut Core, errors: Vec<DatagramError>) {
@@ -145,6 +190,7 @@ impl<E: Endpoint> EndpointEntry<E> {
             SlotEvent::DatagramErrors(errors) => self.on_errors(core, errors),
             SlotEvent::TransmitRoom => self.is_blocked = false,
             SlotEvent::Timer => self.endpoint.handle_timeout(core.time.now()),
+            SlotEvent::Posted(post) => self.on_forwarded(core, post),
             SlotEvent::Opened | SlotEvent::Scheduled => {}
             SlotEvent::Panicked => match self.replace(core) {
                 Disposition::Keep => {}
@@ -152,6 +198,10 @@ impl<E: Endpoint> EndpointEntry<E> {
             },
             SlotEvent::Drain => {
                 self.is_draining = true;
+                if self.successor.as_ref().is_some_and(|successor| successor.is_there()) {
+                    // The successor gets the datagrams from now on: here a query would be refused.
+                    core.driver.submit(token, Operation::Receive(false));
+                }
                 self.endpoint.drain(core.time.now());
             }
             SlotEvent::DrainTimeout => return Some(Disposition::close(CloseReason::Drained)),

@@ -64,12 +64,17 @@ impl EventLoop {
         services: impl FnMut(EndpointSession<E>) -> SessionStreams + 'static,
     ) -> io::Result<Address> {
         self.refresh_time();
-        let admission = self.admission_of_listener();
+        let (admission, (steered, _)) = (self.admission_of_listener(), self.take_endpoint());
         let _entered = self.local.enter();
         let mut core = self.local.core.borrow_mut();
         let protocol = (make(), Some(Box::new(make) as Box<dyn FnMut() -> E>));
-        let entry = SessionsEntry::new(protocol, limits, services_of(services), false, &core.pool).admission(admission);
+        let entry = SessionsEntry::new(protocol, limits, services_of(services), false, &core.pool)
+            .admission(admission)
+            .steered(steered.clone());
         let token = core.open_endpoint(socket, options, entry, None)?;
+        if let Some(steered) = steered {
+            steered.join(&core.mailbox, token);
+        }
         core.driver.address(token, Side::Local)
     }
 

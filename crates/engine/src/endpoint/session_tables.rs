@@ -1,8 +1,11 @@
 //! The sessions and streams of an endpoint, by number, and the streams that have something to do.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
+use std::ops::Range;
+use std::time::Instant;
 
+use foldhash::{HashMap, HashMapExt};
 use slab::Slab;
 use tidegate_codec::{SessionNumber, StreamNumber};
 use tidegate_sys::Token;
@@ -26,6 +29,8 @@ pub(super) struct Session {
     pub(super) services: SessionStreams,
     /// The address that was admitted: that of the peer may change.
     pub(super) admitted: IpAddr,
+    /// When it was established.
+    pub(super) since: Instant,
     /// The places of its streams.
     pub(super) streams: HashMap<u64, u32>,
     /// No handle opens streams: it ends behind its last stream.
@@ -36,31 +41,35 @@ pub(super) struct Session {
 pub(super) struct Stream {
     pub(super) number: StreamNumber,
     pub(super) token: Token,
-    flags: u8,
+    flags: u16,
+    /// Streams of a lower one are written first.
+    urgency: u8,
 }
 
 impl Stream {
     /// The protocol has bytes, an end or a reset.
-    pub(super) const READABLE: u8 = 1;
+    pub(super) const READABLE: u16 = 1;
     /// The application has bytes that it has not finished with.
-    pub(super) const UNREAD: u8 = 1 << 1;
+    pub(super) const UNREAD: u16 = 1 << 1;
     /// Nothing more is received.
-    pub(super) const READ_OVER: u8 = 1 << 2;
+    pub(super) const READ_OVER: u16 = 1 << 2;
     /// The queue has bytes.
-    pub(super) const WRITABLE: u8 = 1 << 3;
+    pub(super) const WRITABLE: u16 = 1 << 3;
     /// The protocol takes no bytes now.
-    pub(super) const BLOCKED: u8 = 1 << 4;
+    pub(super) const BLOCKED: u16 = 1 << 4;
     /// Nothing more is sent: bytes of the queue are dropped.
-    pub(super) const WRITE_OVER: u8 = 1 << 5;
+    pub(super) const WRITE_OVER: u16 = 1 << 5;
     /// It is among those that are read, or written, next.
-    const IN_READS: u8 = 1 << 6;
-    const IN_WRITES: u8 = 1 << 7;
+    const IN_READS: u16 = 1 << 6;
+    const IN_WRITES: u16 = 1 << 7;
+    /// Its urgency is known.
+    pub(super) const PRIORITIZED: u16 = 1 << 8;
 
-    pub(super) fn has(&self, flag: u8) -> bool {
+    pub(super) fn has(&self, flag: u16) -> bool {
         self.flags & flag != 0
     }
 
-    pub(super) fn set(&mut self, flag: u8, on: bool) {
+    pub(super) fn set(&mut self, flag: u16, on: bool) {
         self.flags = if on { self.flags | flag } else { self.flags & !flag };
     }
 }
@@ -69,15 +78,25 @@ impl Stream {
 #[derive(Default)]
 pub(super) struct SessionTables {
     sessions: HashMap<SessionNumber, Session>,
+    /// The sessions by their numbers on the loop: each page of a list begins behind the last one.
+    links: BTreeMap<u32, SessionNumber>,
     streams: Slab<Stream>,
     reads: VecDeque<u32>,
-    writes: VecDeque<u32>,
+    /// By urgency.
+    writes: [VecDeque<u32>; URGENCIES],
     has_ending: bool,
 }
 
 impl SessionTables {
-    pub(super) fn add_session(&mut self, number: SessionNumber, link: u32, services: SessionStreams, admitted: IpAddr) {
-        let session = Session { link, services, admitted, streams: HashMap::new(), ends_when_empty: false };
+    pub(super) fn add_session(
+        &mut self,
+        number: SessionNumber,
+        (link, since): (u32, Instant),
+        services: SessionStreams,
+        admitted: IpAddr,
+    ) {
+        let session = Session { link, services, admitted, since, streams: HashMap::new(), ends_when_empty: false };
+        self.links.insert(link, number);
         self.sessions.insert(number, session);
     }
 
@@ -88,10 +107,21 @@ impl SessionTables {
     /// Removes a session. Returns it, with the tokens of its streams.
     pub(super) fn remove_session(&mut self, number: SessionNumber) -> Option<(Session, Vec<Token>)> {
         let session = self.sessions.remove(&number)?;
+        self.links.remove(&session.link);
         let tokens = session.streams.values().filter_map(|index| self.streams.try_remove(*index as usize));
         let tokens = tokens.map(|stream| stream.token).collect();
         self.release_memory();
         Some((session, tokens))
+    }
+
+    /// The sessions with these numbers on the loop.
+    pub(super) fn linked(&self, links: Range<u32>) -> impl Iterator<Item = (SessionNumber, &Session)> {
+        self.links.range(links).filter_map(|(_, number)| Some((*number, self.sessions.get(number)?)))
+    }
+
+    /// The tokens of a session's streams.
+    pub(super) fn tokens<'a>(&'a self, session: &'a Session) -> impl Iterator<Item = Token> + 'a {
+        session.streams.values().filter_map(|index| Some(self.streams.get(*index as usize)?.token))
     }
 
     pub(super) fn numbers(&self) -> Vec<SessionNumber> {
@@ -117,9 +147,9 @@ impl SessionTables {
     }
 
     /// Adds a stream to its session, and returns its place.
-    pub(super) fn add_stream(&mut self, number: StreamNumber, token: Token, flags: u8) -> Option<u32> {
+    pub(super) fn add_stream(&mut self, number: StreamNumber, token: Token, flags: u16) -> Option<u32> {
         let session = self.sessions.get_mut(&number.session)?;
-        let index = self.streams.insert(Stream { number, token, flags }) as u32;
+        let index = self.streams.insert(Stream { number, token, flags, urgency: URGENCY }) as u32;
         session.streams.insert(number.stream, index);
         Some(index)
     }
@@ -148,7 +178,7 @@ impl SessionTables {
     fn release_memory(&mut self) {
         if self.streams.is_empty() {
             self.streams = Slab::new();
-            (self.reads, self.writes) = (VecDeque::new(), VecDeque::new());
+            (self.reads, self.writes) = Default::default();
         }
     }
 
@@ -167,7 +197,15 @@ impl SessionTables {
         let Some(stream) = self.streams.get_mut(index as usize) else { return };
         if stream.flags & (Stream::WRITABLE | Stream::BLOCKED | Stream::IN_WRITES) == Stream::WRITABLE {
             stream.flags |= Stream::IN_WRITES;
-            self.writes.push_back(index);
+            self.writes[usize::from(stream.urgency)].push_back(index);
+        }
+    }
+
+    /// Sets the urgency of a stream. One that waits for its turn to write keeps that turn.
+    pub(super) fn prioritize(&mut self, index: u32, urgency: u8) {
+        if let Some(stream) = self.streams.get_mut(index as usize) {
+            stream.urgency = urgency.min(URGENCIES as u8 - 1);
+            stream.flags |= Stream::PRIORITIZED;
         }
     }
 
@@ -180,11 +218,15 @@ impl SessionTables {
     }
 
     pub(super) fn next_write(&mut self) -> Option<u32> {
-        let index = self.writes.pop_front()?;
+        let index = self.writes.iter_mut().find_map(VecDeque::pop_front)?;
         if let Some(stream) = self.streams.get_mut(index as usize) {
             stream.flags &= !Stream::IN_WRITES;
         }
         Some(index)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.sessions.is_empty()
     }
 
     pub(super) fn has_reads(&self) -> bool {
@@ -192,10 +234,15 @@ impl SessionTables {
     }
 
     pub(super) fn has_writes(&self) -> bool {
-        !self.writes.is_empty()
+        self.writes.iter().any(|writes| !writes.is_empty())
     }
 
     pub(super) fn memory_bytes(&self) -> usize {
-        self.streams.capacity() * size_of::<Stream>() + (self.reads.capacity() + self.writes.capacity()) * 4
+        self.streams.capacity() * size_of::<Stream>()
+            + (self.reads.capacity() + self.writes.iter().map(VecDeque::capacity).sum::<usize>()) * 4
     }
 }
+
+/// RFC 9218 §4.1.
+const URGENCIES: usize = 8;
+const URGENCY: u8 = 3;

@@ -13,6 +13,7 @@ use std::collections::HashSet;
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
@@ -20,14 +21,17 @@ use std::sync::Arc;
 
 use tidegate_buffer::{Outbound, Pool, Slice};
 use tidegate_codec::mux::{OpenError, ResetCause};
-use tidegate_codec::{Direction, Handshake, ReadEnd, SessionEvent, SessionNumber, StreamEndpoint, StreamNumber};
+use tidegate_codec::{
+    Direction, Handshake, ReadEnd, SessionCounts, SessionEvent, SessionNumber, StreamEndpoint, StreamNumber,
+};
 use tidegate_sys::{Address, Token};
 
-use super::session_tables::{SessionStreams, SessionTables, Stream};
-use super::{EndpointEntry, EndpointLimits};
+use super::session_tables::{Session, SessionStreams, SessionTables, Stream};
+use super::{EndpointEntry, EndpointLimits, SteeredPlace};
 use crate::admission::AdmissionControl;
 use crate::close_reason::CloseReason;
 use crate::connection::{Link, PeerAddress, Settings};
+use crate::inspection::{ConnectionState, Description, ProtocolNames, SessionInfo, session_id};
 use crate::limits::{FILE_PIECE_BYTES, Limits};
 use crate::loop_core::Core;
 use crate::session::{SessionError, StreamId, StreamRequest, StreamRequestKind};
@@ -52,11 +56,15 @@ pub(super) struct SessionsEntry<E: StreamEndpoint + 'static> {
     tables: SessionTables,
     services: MakeServices,
     settings: Rc<Settings>,
+    /// The counts of the protocol that the loop has counted.
+    counted: SessionCounts,
     /// Which peers may have sessions, and how many.
     admission: Option<Arc<AdmissionControl>>,
     /// A handle opens sessions and streams: a drain waits for the tasks that have it.
     has_handle: bool,
     is_draining: bool,
+    /// The protocol has panicked, and no other one has taken its place: its counts were taken off.
+    is_lost: bool,
 }
 
 impl<E: StreamEndpoint + 'static> SessionsEntry<E> {
@@ -72,15 +80,23 @@ impl<E: StreamEndpoint + 'static> SessionsEntry<E> {
             tables: SessionTables::default(),
             services,
             settings: Settings::new(limits.streams, Arc::default()),
+            counted: SessionCounts::default(),
             admission: None,
             has_handle,
             is_draining: false,
+            is_lost: false,
         }
     }
 
     /// Sets which peers may have sessions.
     pub(super) fn admission(self, admission: Option<Arc<AdmissionControl>>) -> Self {
         Self { admission, ..self }
+    }
+
+    /// Sets its place among loops that forward datagrams to each other.
+    pub(super) fn steered(mut self, steered: Option<SteeredPlace>) -> Self {
+        self.base.steered = steered.map(Box::new);
+        self
     }
 
     pub(super) fn endpoint(&mut self) -> &mut E {
@@ -122,7 +138,7 @@ impl<E: StreamEndpoint + 'static> SessionsEntry<E> {
         self.base.endpoint.drain(core.time.now());
     }
 
-    fn add_stream(&mut self, core: &mut Core, session: u32, number: StreamNumber, flags: u8) -> Option<(Token, Link)> {
+    fn add_stream(&mut self, core: &mut Core, session: u32, number: StreamNumber, flags: u16) -> Option<(Token, Link)> {
         let token = core.slots.reserve();
         let Some(index) = self.tables.add_stream(number, token, flags) else {
             core.release(token);
@@ -155,11 +171,15 @@ impl<E: StreamEndpoint + 'static> SessionsEntry<E> {
         }
     }
 
-    /// Handles the events of the protocol. Returns whether there were any.
+    /// Handles some events of the protocol. Returns whether there were any.
+    ///
+    /// A batch of datagrams may bring thousands of requests. A few of them are read, answered and written before the next
+    /// ones, so that the memory of one serves the other.
     fn handle_events(&mut self, core: &mut Core, token: Token) -> bool {
         let now = core.time.now();
         let mut has_any = false;
-        while let Some(event) = self.base.endpoint.poll_event(now) {
+        for _ in 0..EVENTS_MAX {
+            let Some(event) = self.base.endpoint.poll_event(now) else { break };
             has_any = true;
             match event {
                 SessionEvent::Established { session, peer } => self.on_established(core, token, session, peer),
@@ -181,6 +201,11 @@ impl<E: StreamEndpoint + 'static> SessionsEntry<E> {
                         self.tables.write_later(index);
                     }
                 }
+                SessionEvent::Prioritized { stream, urgency } => {
+                    if let Some(index) = self.tables.index(stream) {
+                        self.prioritize(index, stream, urgency);
+                    }
+                }
                 SessionEvent::Stopped { stream, code, is_unneeded } => self.on_stopped(core, stream, code, is_unneeded),
                 SessionEvent::Ended { session, reason } => {
                     self.read_rest(core, session);
@@ -192,7 +217,7 @@ impl<E: StreamEndpoint + 'static> SessionsEntry<E> {
         has_any
     }
 
-    fn set(&mut self, index: u32, flag: u8, on: bool) {
+    fn set(&mut self, index: u32, flag: u16, on: bool) {
         if let Some(stream) = self.tables.stream(index) {
             stream.set(flag, on);
         }
@@ -215,7 +240,7 @@ impl<E: StreamEndpoint + 'static> SessionsEntry<E> {
         };
         let handshake = self.base.endpoint.handshake(number);
         let services = (self.services)(token, number, peer, handshake);
-        self.tables.add_session(number, link, services, peer.ip());
+        self.tables.add_session(number, (link, now), services, peer.ip());
     }
 
     /// The session of an admitted peer is over.
@@ -318,10 +343,19 @@ impl<E: StreamEndpoint + 'static> SessionsEntry<E> {
             stream.set(Stream::READABLE, end == ReadEnd::More);
             stream.set(Stream::UNREAD, !bytes.is_empty());
             stream.set(Stream::READ_OVER, matches!(end, ReadEnd::Ended | ReadEnd::Reset(_)));
+            let is_prioritized = stream.has(Stream::PRIORITIZED);
             if let Some(event) = received(bytes, end) {
                 core.dispatch(token, event);
             }
+            if !is_prioritized && let Some(urgency) = core.slots.get_mut(token).and_then(|entry| entry.urgency()) {
+                self.prioritize(index, number, urgency);
+            }
         }
+    }
+
+    fn prioritize(&mut self, index: u32, number: StreamNumber, urgency: u8) {
+        self.tables.prioritize(index, urgency);
+        self.base.endpoint.set_urgency(number, urgency);
     }
 
     /// A session is over, and its streams get the bytes that came before. The windows bound them.
@@ -405,6 +439,48 @@ impl<E: StreamEndpoint + 'static> SessionsEntry<E> {
         }
     }
 
+    /// Describes a session, with the sums of its streams.
+    fn describe_one(&self, core: &Core, number: SessionNumber, session: &Session) -> Option<SessionInfo> {
+        let mut protocols = ProtocolNames::default();
+        self.base.endpoint.session_protocols().iter().for_each(|name| protocols.add(name));
+        let mut about = Description {
+            peer: core.sessions.peer(session.link)?,
+            // A client has a handle.
+            is_accepted: !self.has_handle,
+            protocols,
+            state: ConnectionState::Open,
+            inbound_bytes: 0,
+            outbound_bytes: 0,
+        };
+        let streams = self.tables.tokens(session).filter_map(|token| core.slots.get(token)?.describe_stream(core));
+        for stream in streams {
+            about.inbound_bytes += stream.inbound_bytes;
+            about.outbound_bytes += stream.outbound_bytes;
+            if stream.state == ConnectionState::WaitsForPeer {
+                about.state = stream.state;
+            }
+        }
+        let age = core.time.now().saturating_duration_since(session.since);
+        Some(SessionInfo { id: session_id(number.0, session.link), age, about })
+    }
+
+    /// Adds the protocol's counts since the last call.
+    fn count(&mut self, core: &mut Core) {
+        let counts = self.base.endpoint.counts();
+        if counts != self.counted {
+            core.counters.sessions.add_change(&self.counted, &counts);
+            self.counted = counts;
+        }
+    }
+
+    /// The protocol is gone, and its sessions: another one counts from zero.
+    fn count_end(&mut self, core: &mut Core) {
+        let mut ended = self.counted;
+        ended.connections = 0;
+        core.counters.sessions.add_change(&self.counted, &ended);
+        self.counted = SessionCounts::default();
+    }
+
     /// The deadline of a drain has come: the peers are notified, and nothing is waited for.
     fn on_drain_timeout(&mut self, core: &mut Core, token: Token) -> Disposition {
         for number in self.tables.numbers() {
@@ -427,6 +503,8 @@ impl<E: StreamEndpoint + 'static> SlotEntry for SessionsEntry<E> {
             SlotEvent::DrainTimeout => return self.on_drain_timeout(core, token),
             SlotEvent::Panicked => {
                 self.lose_sessions(core, &CloseReason::Panicked);
+                self.count_end(core);
+                self.is_lost = true;
                 SlotEvent::Panicked
             }
             event => event,
@@ -434,15 +512,42 @@ impl<E: StreamEndpoint + 'static> SlotEntry for SessionsEntry<E> {
         if let Some(disposition) = self.base.take_in(core, token, event) {
             return disposition;
         }
+        self.is_lost = false;
         self.work(core, token);
-        self.base.pump(core, token)
+        let disposition = self.base.pump(core, token);
+        self.count(core);
+        disposition
     }
 
     fn on_closed(mut self: Box<Self>, core: &mut Core, reason: Rc<CloseReason>) -> Option<Box<dyn SlotEntry>> {
         core.sessions.set_dispatched_endpoint(None);
         self.lose_sessions(core, &*reason);
+        if !self.is_lost {
+            self.count(core);
+            self.count_end(core);
+        }
         core.counters.endpoints -= 1;
         None
+    }
+
+    fn has_sessions(&self) -> bool {
+        !self.tables.is_empty()
+    }
+
+    fn describe_sessions(&self, core: &Core, links: Range<u32>, each: &mut dyn FnMut(SessionInfo)) {
+        let sessions = self.tables.linked(links);
+        sessions.filter_map(|(number, session)| self.describe_one(core, number, session)).for_each(each);
+    }
+
+    fn close_session(&mut self, core: &mut Core, token: Token, id: u64) -> bool {
+        let link = id as u32;
+        let mut found = self.tables.linked(link..link.saturating_add(1));
+        let number = found.find(|(number, session)| session_id(number.0, session.link) == id).map(|(number, _)| number);
+        drop(found);
+        let Some(number) = number else { return false };
+        self.end_session(core, number, Some(ResetCause::Cancelled));
+        core.queues.schedule(token);
+        true
     }
 
     fn memory_bytes(&self) -> usize {
@@ -530,6 +635,9 @@ fn write(endpoint: &mut impl StreamEndpoint, number: StreamNumber, queue: &mut O
     }
     Written { is_all: !queue.has_flushed(), ..Written::default() }
 }
+
+/// So many events are handled at a time.
+const EVENTS_MAX: usize = 32;
 
 /// A stream is read in pieces of this many bytes, which are one large segment of the pool.
 const READ_BYTES: usize = 16 * 1024;

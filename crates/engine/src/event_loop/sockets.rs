@@ -17,6 +17,7 @@ use crate::admission::AdmissionControl;
 use crate::channel::{Channel, Handle as ChannelHandle};
 use crate::connection::{Connection, Link, MakeConnection, Settings};
 use crate::counters::ListenerCounts;
+use crate::endpoint::SteeredPlace;
 use crate::handler::Handler;
 use crate::limits::Limits;
 use crate::load_balancing::LoopHandle;
@@ -25,6 +26,7 @@ use crate::remote::Remote;
 use crate::server::acceptor::Acceptor;
 use crate::server::make::{MakeHandlerConnection, MakeTaskConnection};
 use crate::session::{MakeSession, MakeStreamHandler, MakeStreamTask, Session, SessionApplication};
+use crate::successor::Successor;
 
 impl EventLoop {
     /// Accepts from a listener, and makes a codec and a handler for each stream that comes. `live` counts the
@@ -169,6 +171,17 @@ impl EventLoop {
     /// The control of connections of sockets that are added now.
     pub(crate) fn admission_of_listener(&self) -> Option<Arc<AdmissionControl>> {
         self.admission.clone()
+    }
+
+    /// The endpoint that is added next has this place among loops that forward datagrams to each other, and a server may
+    /// get its socket.
+    pub(crate) fn begin_endpoint(&mut self, steered: Option<SteeredPlace>, successor: Option<Successor>) {
+        self.endpoint = (steered, successor);
+    }
+
+    /// The same of the endpoint that is added now.
+    pub(crate) fn take_endpoint(&mut self) -> (Option<SteeredPlace>, Option<Successor>) {
+        std::mem::take(&mut self.endpoint)
     }
 
     /// The sockets that are added next belong to one listener, with these counts. If it has a handle, its connections

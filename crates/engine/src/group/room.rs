@@ -250,8 +250,10 @@ impl<C: Broadcast, P> Room<C, P> {
     /// last message of [`RoomEvent::Kicked`], such as a WebSocket's close frame.
     ///
     /// Members of this node are closed at once, so messages that wait for the broker do not reach them any more. Those of
-    /// other nodes are closed once the broker has passed it on, which happens at most once: a node that is not connected, and
-    /// a member that enters meanwhile, miss it. So record first that the client may not return.
+    /// other nodes are closed once the broker has passed it on. The broker remembers the last kick of a room for a while (10
+    /// minutes, unless the backplane's limits have another time): a node that was not connected closes its members when it
+    /// returns, also those that have entered meanwhile. A kick that the broker has not stored is lost
+    /// with it. So record first that the client may not return, and check that once the member has entered.
     ///
     /// ```
     /// use tidegate::codec::{DynOver, Filters};

@@ -27,8 +27,8 @@ pub(super) struct RoomState<C, P> {
     /// By the number of the visit, so in the order in which they came.
     pub(super) present: BTreeMap<u64, P>,
     pub(super) visits: u64,
-    /// The members on other nodes.
-    pub(super) elsewhere: BTreeMap<NodeId, RemoteMembers<P>>,
+    /// The members on other nodes, in the order of their numbers.
+    pub(super) elsewhere: Vec<(NodeId, RemoteMembers<P>)>,
     /// New messages reach the members. Otherwise the backplane has not confirmed the subscription.
     pub(super) is_open: bool,
     /// Members that get the history once it is read, by the number of their visits.
@@ -76,7 +76,7 @@ impl<C, P> RoomState<C, P> {
             messages_sent: 0,
             present: BTreeMap::new(),
             visits: 0,
-            elsewhere: BTreeMap::new(),
+            elsewhere: Vec::new(),
             is_open,
             waiting: BTreeMap::new(),
             subscribers: BTreeMap::new(),
@@ -84,12 +84,12 @@ impl<C, P> RoomState<C, P> {
     }
 
     pub(super) fn count(&self) -> usize {
-        self.elsewhere.values().fold(self.present.len(), |sum, node| sum.saturating_add(node.count))
+        self.elsewhere.iter().fold(self.present.len(), |sum, (_, node)| sum.saturating_add(node.count))
     }
 
     /// Those present, of this node first.
     pub(super) fn everyone(&self) -> impl Iterator<Item = &P> {
-        self.elsewhere.values().rev().flat_map(|node| &node.names).chain(self.present.values())
+        self.elsewhere.iter().rev().flat_map(|(_, node)| &node.names).chain(self.present.values())
     }
 
     /// The position of the last message.

@@ -95,9 +95,18 @@ impl<C: Broadcast, P: Send + Sync> BackplaneRoom for SharedRoom<C, P> {
             names: presence.names.iter().filter_map(|name| (link.read_name)(name)).collect(),
         });
         let mut state = self.lock();
-        let before = match members {
-            Some(members) => state.elsewhere.insert(node, members),
-            None => state.elsewhere.remove(&node),
+        let elsewhere = &mut state.elsewhere;
+        let before = match (elsewhere.binary_search_by_key(&node, |(node, _)| *node), members) {
+            (Ok(place), Some(members)) => Some(std::mem::replace(&mut elsewhere[place].1, members)),
+            (Ok(place), None) => Some(elsewhere.remove(place).1),
+            (Err(place), Some(members)) => {
+                if elsewhere.len() < FEW_NODES {
+                    elsewhere.reserve_exact(1);
+                }
+                elsewhere.insert(place, (node, members));
+                None
+            }
+            (Err(_), None) => None,
         };
         drop(state);
         // Descriptions are dropped after the lock.
@@ -116,3 +125,6 @@ impl<C: Broadcast, P: Send + Sync> BackplaneRoom for SharedRoom<C, P> {
         true
     }
 }
+
+/// Up to so many nodes, memory grows by one at a time: most rooms have members on few.
+const FEW_NODES: usize = 8;

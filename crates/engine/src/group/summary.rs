@@ -2,7 +2,10 @@
 
 use std::sync::Weak;
 
-use super::rooms::Rooms;
+use tidegate_codec::Broadcast;
+
+use super::rooms::{RESERVED, Rooms};
+use super::users::Users;
 
 /// The rooms of a process at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -28,6 +31,40 @@ pub struct RoomSummary {
     pub members_elsewhere: usize,
     /// Messages that the members of this process were sent.
     pub messages: u64,
+}
+
+impl RoomsSummary {
+    /// These rooms and others, with up to `largest_max` of all by name: those of [`Users`] beside the other rooms.
+    ///
+    /// ```
+    /// use tidegate::framing::Lines;
+    /// use tidegate::{RoomLimits, Rooms, Slow, UserLimits, Users};
+    ///
+    /// let rooms = Rooms::<Lines>::new(Slow::Skip, RoomLimits::default());
+    /// let users = Users::new(&rooms, &UserLimits::default());
+    /// let (room, user) = (rooms.room("tides"), users.room("ada"));
+    /// let summary = rooms.summary(10).and(users.summary(10), 10);
+    /// assert_eq!((summary.rooms, &*summary.largest[1].name), (2, "user:ada"));
+    /// # drop((room, user));
+    /// ```
+    #[must_use]
+    pub fn and(mut self, others: Self, largest_max: usize) -> Self {
+        self.rooms += others.rooms;
+        self.members += others.members;
+        self.largest.extend(others.largest);
+        // Equal ones keep their order.
+        self.largest.sort_by_key(|room| std::cmp::Reverse(room.members + room.members_elsewhere));
+        self.largest.truncate(largest_max);
+        self
+    }
+}
+
+impl<C: Broadcast, P> Users<C, P> {
+    /// The rooms of users for an operator, with the names `user:NAME`, as [`Rooms::summary`].
+    #[must_use]
+    pub fn summary(&self, largest_max: usize) -> RoomsSummary {
+        self.rooms.summary(largest_max)
+    }
 }
 
 impl<C, P> Rooms<C, P> {
@@ -62,7 +99,7 @@ impl<C, P> Rooms<C, P> {
         let row = |(total, members, messages, room): &(usize, usize, u64, _)| {
             let room: &std::sync::Arc<super::room::SharedRoom<C, P>> = room;
             RoomSummary {
-                name: room.name.chars().take(NAME_CHARACTERS_MAX).collect(),
+                name: room.name.trim_start_matches(RESERVED).chars().take(NAME_CHARACTERS_MAX).collect(),
                 members: *members,
                 members_elsewhere: total.saturating_sub(*members),
                 messages: *messages,

@@ -20,7 +20,8 @@ pub struct UserLimits {
     /// Users with connections on this node; a further one is refused. 100,000. It bounds memory.
     pub users_max: usize,
     /// Connections of a user on this node; a further one is refused. 32. It stops one user from taking the connections of
-    /// others.
+    /// others. A connection that a kick closes counts until it has ended, a few seconds at most for a peer that does not read:
+    /// it still takes memory and a descriptor.
     pub connections_max: usize,
     /// Messages that a returning user may get first, as [`RoomLimits::history_max`]. 0: none.
     pub history_max: usize,
@@ -53,7 +54,7 @@ impl Default for UserLimits {
 /// # Ok::<(), tidegate::engine::GroupFull>(())
 /// ```
 pub struct Users<C, P = ()> {
-    rooms: Rooms<C, P>,
+    pub(super) rooms: Rooms<C, P>,
 }
 
 impl<C: Broadcast, P> Users<C, P> {

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::mem;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -18,9 +18,11 @@ use crate::backend::BackendPlan;
 use crate::counters::{Counts, ListenerCounts, PublishedCounters};
 use crate::event_loop::EventLoop;
 use crate::mailbox::{LoopMessage, Mailbox};
+use crate::server::datagram_sockets::KeptSockets;
 use crate::server::takeover::TakeoverListener;
 use crate::server::watchdog::Watchdog;
 use crate::start_error::StartError;
+use crate::successor::Successor;
 use crate::tokio_runtime::TokioRuntime;
 use crate::unwind::catch_and_log;
 
@@ -74,7 +76,7 @@ pub(crate) struct ServerState {
     /// A drain has begun.
     is_draining: AtomicBool,
     /// For a server that replaces this one; until a drain begins.
-    kept_listeners: Mutex<Vec<Socket>>,
+    kept_listeners: Mutex<KeptSockets>,
     /// Hands our listeners over, if a path was given for that.
     control: Mutex<Option<TakeoverListener>>,
     /// Watches the loops while they end, too: it is dropped after them.
@@ -164,7 +166,7 @@ impl Drop for CountedLoop {
 
 /// Reports when another server has superseded this one by [taking over](crate::Server::takeover).
 #[derive(Debug, Clone, Default)]
-pub struct Superseded(Arc<(Mutex<SupersededState>, Condvar)>);
+pub struct Superseded(Arc<(Mutex<SupersededState>, Condvar)>, Successor);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum SupersededState {
@@ -190,6 +192,7 @@ impl Superseded {
     }
 
     pub(crate) fn set_superseded(&self) {
+        self.1.set();
         self.set_state(SupersededState::Superseded);
     }
 
@@ -356,10 +359,11 @@ impl ServerHandle {
         self.0.is_draining.load(Ordering::Relaxed)
     }
 
-    /// Its listeners, if it is replaceable and does not drain.
-    pub(super) fn kept_listeners(&self) -> io::Result<Vec<OwnedFd>> {
+    /// Its listeners, if it is replaceable and does not drain, and the flag that says that another server has them.
+    pub(super) fn kept_listeners(&self) -> io::Result<(Vec<OwnedFd>, Successor)> {
         let kept = self.0.kept_listeners.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.iter().map(|socket| socket.descriptor()?.try_clone_to_owned()).collect()
+        let listeners = kept.with(|all| all.iter().map(BorrowedFd::try_clone_to_owned).collect())?;
+        Ok((listeners, self.0.superseded.1.clone()))
     }
 
     /// Where messages for a loop go.
@@ -374,13 +378,13 @@ impl ServerHandle {
 
 impl ServerState {
     /// A server without loops yet.
-    pub(crate) fn new(listeners: Vec<RunningListener>) -> Self {
+    pub(crate) fn new(listeners: Vec<RunningListener>, successor: Successor) -> Self {
         Self {
             listeners,
             loops: Vec::new(),
             threads: Mutex::default(),
             running: Arc::default(),
-            superseded: Superseded::default(),
+            superseded: Superseded(Arc::default(), successor),
             is_draining: AtomicBool::new(false),
             kept_listeners: Mutex::default(),
             control: Mutex::default(),
@@ -424,7 +428,7 @@ impl ServerState {
     }
 
     /// Keeps these for a server that replaces this one.
-    pub(crate) fn keep_listeners(&self, listeners: Vec<Socket>) {
+    pub(crate) fn keep_listeners(&self, listeners: KeptSockets) {
         let before = mem::replace(&mut *self.kept_listeners.lock().unwrap_or_else(PoisonError::into_inner), listeners);
         drop(before);
     }
@@ -434,7 +438,7 @@ impl ServerState {
         // First, since it holds the listeners too: a queue that no loop accepts from has to refuse connections.
         let control = self.control().take();
         drop(control);
-        self.keep_listeners(Vec::new());
+        self.keep_listeners(KeptSockets::default());
         self.superseded.set_ended();
         let now = Instant::now();
         let by = now.checked_add(deadline).unwrap_or_else(|| now + Duration::from_secs(86_400));
@@ -530,7 +534,7 @@ mod tests {
     /// Without io_uring the second plan falls back to epoll as well, and each name is reported once.
     #[test]
     fn the_handle_reports_the_backend_of_each_loop() {
-        let mut state = ServerState::new(Vec::new());
+        let mut state = ServerState::new(Vec::new(), Successor::default());
         for plan in [BackendPlan::Epoll, BackendPlan::UringOrEpoll] {
             state.start_loop(plan, 1 << 20, TokioRuntime::none(), |_| Ok(())).expect("it starts");
         }

@@ -1,12 +1,13 @@
 //! `Server`: its listeners, how many loops it has, and which loop accepts from which listener.
 //!
 //! Read next: `listener.rs`, addresses with their services; `handle.rs`, the running server; `acceptor.rs`, a loop's
-//! handling of a listener; `serve.rs`, how a stream becomes a channel with a task; `ended.rs`, waiting for the end;
-//! `takeover.rs`, the other source of listeners.
+//! handling of a listener; `datagram_sockets.rs`, the sockets of endpoints; `serve.rs`, how a stream becomes a channel with
+//! a task; `ended.rs`, waiting for the end; `takeover.rs`, the other source of listeners.
 
 pub(crate) mod acceptor;
 mod connections;
 mod control_socket;
+mod datagram_sockets;
 mod ended;
 mod handle;
 mod listener;
@@ -23,12 +24,13 @@ use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Weak};
 
 use tidegate_codec::Pipeline;
-use tidegate_sys::{Address, ListenOptions, Side, Socket};
+use tidegate_sys::{Address, ListenOptions, Side, Socket, handover};
 
+use self::datagram_sockets::KeptSockets;
 pub use self::ended::Ended;
 use self::handle::ServerState;
 pub use self::handle::{RunningListener, ServerHandle, Superseded};
@@ -41,7 +43,7 @@ pub use self::watchdog_feeder::WatchdogFeeder;
 use crate::admission::{Admission, AdmissionControl};
 use crate::backend::Backend;
 use crate::counters::ListenerCounts;
-use crate::endpoint::{Bind, ServedEndpoint};
+use crate::endpoint::{Bind, GroupSteering, ServedEndpoint, SocketGroup, SteeredPlace};
 use crate::event_loop::EventLoop;
 use crate::handler::Handler;
 use crate::limits::{Limits, MEMORY_PER_LOOP_MIN};
@@ -50,6 +52,7 @@ use crate::tokio_runtime::TokioRuntime;
 use crate::load_balancing::{LoadBalancing, LoopGroup, LoopHandle};
 use crate::protocols::Protocols;
 use crate::start_error::StartError;
+use crate::successor::Successor;
 
 /// A server that has not been started.
 ///
@@ -88,6 +91,11 @@ pub struct Server {
     is_replaceable: bool,
     /// The listeners of the server that this one replaces.
     replaced: Option<Vec<OwnedFd>>,
+    /// That server has a successor once this one runs.
+    replaced_successor: Option<Successor>,
+    /// Another server has had, and may still have, sockets at the same addresses.
+    has_predecessor: bool,
+    successor: Successor,
     /// `None` until the server is given one or starts.
     pub(crate) tokio_runtime: Option<TokioRuntime>,
 }
@@ -130,6 +138,9 @@ impl Server {
             takeover: None,
             is_replaceable: false,
             replaced: None,
+            replaced_successor: None,
+            has_predecessor: false,
+            successor: Successor::default(),
             tokio_runtime: None,
         }
     }
@@ -196,8 +207,10 @@ impl Server {
     }
 
     /// Adds a protocol of datagrams at an address. The loops and the drain are the same as for the listeners, and the running
-    /// server lists it behind them. A successor that takes over opens sockets of its own: datagrams that wait in the kernel
-    /// for the predecessor then are lost when it ends.
+    /// server lists it behind them. A successor that [takes over](Server::takeover), or [replaces](Server::replaces) this
+    /// server, receives from the same sockets, so that no datagram is lost. One whose protocol has sessions opens sockets of
+    /// its own: datagrams that wait in the kernel for the predecessor then are lost when it ends. A successor
+    /// that fails when its first loops have started may have received a few datagrams.
     pub fn endpoint(mut self, endpoint: ServedEndpoint) -> Self {
         self.endpoints.push(endpoint);
         self
@@ -315,7 +328,8 @@ impl Server {
     /// # Errors
     /// [`StartError::System`] if the process has no descriptors left.
     pub fn replaces(mut self, old: &ServerHandle) -> Result<Self, StartError> {
-        self.replaced = Some(old.kept_listeners().map_err(StartError::System)?);
+        let (listeners, successor) = old.kept_listeners().map_err(StartError::System)?;
+        (self.replaced, self.replaced_successor) = (Some(listeners), Some(successor));
         Ok(self)
     }
 
@@ -379,14 +393,47 @@ impl Server {
         self.check()?;
         let plan = self.backend.plan()?;
         let is_shared = self.takeover.is_some() || self.is_replaceable || self.replaced.is_some();
-        let (takeover, taken) = self.begin_takeover()?;
+        let (takeover, mut taken) = self.begin_takeover()?;
+        self.has_predecessor = taken.is_some() || self.replaced.is_some();
+        let datagrams = datagram_sockets::split(&mut taken, &mut self.replaced);
         let (opened, beside) = self.open_sockets(taken, is_shared)?;
         let clones = |is_needed: bool| {
             let kept = if is_needed { &opened[..] } else { &[] };
             kept.iter().flatten().map(Socket::try_clone).collect::<io::Result<Vec<_>>>().map_err(StartError::System)
         };
         let (kept, for_replacement) = (clones(takeover.is_some())?, clones(self.is_replaceable)?);
+        let room = handover::LISTENERS_MAX.saturating_sub(opened.iter().map(Vec::len).sum());
+        let room = if takeover.is_some() || self.is_replaceable { room } else { 0 };
         let memory_max = self.memory_max() / self.loops;
+        let (per_loop, mut running) = self.assign(opened, memory_max)?;
+        // A server of which no datagram socket was taken goes on receiving while it drains.
+        let replaced = self.replaced_successor.take().filter(|_| !datagrams.is_empty());
+        let OpenedEndpoints { per_loop: mut endpoints, kept: datagrams, steerings } =
+            self.open_endpoints((is_shared, datagrams), (beside, &per_loop), room, &mut running)?;
+        let tokio_runtime = self.tokio_runtime.unwrap_or_else(TokioRuntime::of_this_thread);
+        tokio_runtime.start().map_err(StartError::System)?;
+        let mut state = ServerState::new(running, self.successor);
+        state.keep_listeners(KeptSockets::new(for_replacement, datagrams.clone()));
+        for (number, listeners) in per_loop.into_iter().enumerate() {
+            let endpoints = std::mem::take(&mut endpoints[number]);
+            state.start_loop(plan, memory_max, tokio_runtime.clone(), move |event_loop| {
+                listeners.into_iter().try_for_each(|listener| listener.start(number, event_loop))?;
+                endpoints.into_iter().try_for_each(|endpoint| endpoint.start(number, event_loop))
+            })?;
+        }
+        let handle = state.into_handle(|superseded| {
+            let Some((path, takeover)) = takeover else { return Ok(None) };
+            let kept = KeptSockets::new(kept, datagrams);
+            takeover.complete(kept, superseded).map(Some).map_err(|error| StartError::Takeover(path, error))
+        })?;
+        // From here on this server runs: before, nothing has changed for the other one.
+        replaced.iter().for_each(Successor::set);
+        steerings.into_iter().for_each(GroupSteering::apply);
+        Ok(handle)
+    }
+
+    /// The listeners of each loop, and those of the running server.
+    fn assign(&self, opened: Vec<Vec<Socket>>, memory_max: usize) -> Result<AssignedListeners, StartError> {
         let shared = Arc::new(AtomicUsize::new(0));
         let shared_admission = AdmissionControl::new(&self.admission);
         let mut per_loop: Vec<Vec<LoopListener>> = (0..self.loops).map(|_| Vec::new()).collect();
@@ -415,22 +462,7 @@ impl Server {
                 });
             }
         }
-        let mut endpoints = self.open_endpoints(is_shared, (beside, &per_loop), &mut running)?;
-        let tokio_runtime = self.tokio_runtime.unwrap_or_else(TokioRuntime::of_this_thread);
-        tokio_runtime.start().map_err(StartError::System)?;
-        let mut state = ServerState::new(running);
-        state.keep_listeners(for_replacement);
-        for (number, listeners) in per_loop.into_iter().enumerate() {
-            let endpoints = std::mem::take(&mut endpoints[number]);
-            state.start_loop(plan, memory_max, tokio_runtime.clone(), move |event_loop| {
-                listeners.into_iter().try_for_each(|listener| listener.start(number, event_loop))?;
-                endpoints.into_iter().try_for_each(|endpoint| endpoint.start(number, event_loop))
-            })?;
-        }
-        state.into_handle(|superseded| {
-            let Some((path, takeover)) = takeover else { return Ok(None) };
-            takeover.complete(kept, superseded).map(Some).map_err(|error| StartError::Takeover(path, error))
-        })
+        Ok((per_loop, running))
     }
 
     /// Opens the sockets of all listeners, and those of the endpoints beside them, one list for each loop and address. A port
@@ -474,16 +506,22 @@ impl Server {
         &self,
         beside: Vec<BesideSockets>,
         per_loop: &[Vec<LoopListener>],
-        endpoints: &mut [LoopEndpoints],
+        opened: &mut OpenedEndpoints,
         running: &mut Vec<RunningListener>,
     ) -> Result<(), StartError> {
         for (number, (served, groups)) in self.listeners.iter().zip(beside).enumerate() {
             let Some(beside) = &served.beside else { continue };
             for sockets in groups {
                 running.push(RunningListener::new(beside.endpoint.listener.name(), &sockets)?);
-                for ((endpoints, listeners), socket) in endpoints.iter_mut().zip(per_loop).zip(sockets) {
+                opened.steerings.extend(beside.endpoint.listener.steer(&sockets, self.own_group())?);
+                let steered = beside.endpoint.listener.steered(self.loops);
+                for (place, ((endpoints, listeners), socket)) in
+                    opened.per_loop.iter_mut().zip(per_loop).zip(sockets).enumerate()
+                {
                     let admission = listeners.get(number).and_then(|listener| listener.admission.clone());
-                    endpoints.push(LoopEndpoint { bind: beside.endpoint.bind.clone(), admission, socket });
+                    let steered = steered.as_ref().map(|loops| loops.place(place));
+                    let (bind, successor) = (beside.endpoint.bind.clone(), None);
+                    endpoints.push(LoopEndpoint { bind, admission, steered, successor, socket });
                 }
             }
         }
@@ -502,23 +540,40 @@ impl Server {
         }
     }
 
-    /// Opens the sockets of all endpoints: for each loop one of each, with the function that binds it.
+    /// The group of sockets that this server has opened.
+    fn own_group(&self) -> SocketGroup {
+        if self.has_predecessor { SocketGroup::Beside } else { SocketGroup::New }
+    }
+
+    /// Opens the sockets of all endpoints: for each loop one of each, with the function that binds it. A successor gets at
+    /// most `room` of them.
     fn open_endpoints(
         &self,
-        is_shared: bool,
+        (is_shared, mut taken): (bool, Vec<OwnedFd>),
         (beside, listeners): (Vec<BesideSockets>, &[Vec<LoopListener>]),
+        mut room: usize,
         running: &mut Vec<RunningListener>,
-    ) -> Result<Vec<LoopEndpoints>, StartError> {
-        let mut per_loop: Vec<LoopEndpoints> = (0..self.loops).map(|_| Vec::new()).collect();
+    ) -> Result<OpenedEndpoints, StartError> {
+        let per_loop = (0..self.loops).map(|_| Vec::new()).collect();
+        let mut opened = OpenedEndpoints { per_loop, kept: Vec::new(), steerings: Vec::new() };
         for served in &self.endpoints {
-            let sockets = served.listener.open(self.loops, is_shared)?;
+            let (sockets, is_taken) =
+                datagram_sockets::open(served, &self.endpoints, (self.loops, is_shared), &mut taken)?;
+            let group = if is_taken { SocketGroup::Taken } else { self.own_group() };
+            opened.steerings.extend(served.listener.steer(&sockets, group)?);
             running.push(RunningListener::new(served.listener.name(), &sockets)?);
-            for (endpoints, socket) in per_loop.iter_mut().zip(sockets) {
-                endpoints.push(LoopEndpoint { bind: served.bind.clone(), admission: None, socket });
+            let steered = served.listener.steered(self.loops);
+            let kept = datagram_sockets::keep(served, &sockets, &mut room)?;
+            opened.kept.extend(kept.iter().map(Arc::downgrade));
+            for (place, socket) in sockets.into_iter().enumerate() {
+                let (bind, number) = (served.bind.clone(), place % self.loops);
+                let successor = kept.get(place).map(|kept| self.successor.keeping(kept.clone()));
+                let steered = steered.as_ref().map(|loops| loops.place(number));
+                opened.per_loop[number].push(LoopEndpoint { bind, admission: None, steered, successor, socket });
             }
         }
-        self.add_beside(beside, listeners, &mut per_loop, running)?;
-        Ok(per_loop)
+        self.add_beside(beside, listeners, &mut opened, running)?;
+        Ok(opened)
     }
 
     /// The limits of all listeners.
@@ -563,19 +618,32 @@ impl Default for Server {
     }
 }
 
-/// The datagram sockets of a loop.
-type LoopEndpoints = Vec<LoopEndpoint>;
+/// The listeners of each loop, and those of the running server.
+type AssignedListeners = (Vec<Vec<LoopListener>>, Vec<RunningListener>);
+
+/// The datagram sockets of all loops.
+struct OpenedEndpoints {
+    per_loop: Vec<Vec<LoopEndpoint>>,
+    /// Those that a successor gets.
+    kept: Vec<Weak<OwnedFd>>,
+    /// For the time when the loops run.
+    steerings: Vec<GroupSteering>,
+}
 
 /// A datagram socket of a loop, and the function that binds it.
 struct LoopEndpoint {
     bind: Arc<Bind>,
     admission: Option<Arc<AdmissionControl>>,
+    steered: Option<SteeredPlace>,
+    /// The server that gets the socket, if one may.
+    successor: Option<Successor>,
     socket: Socket,
 }
 
 impl LoopEndpoint {
     fn start(self, number: usize, event_loop: &mut EventLoop) -> io::Result<()> {
         event_loop.admission(self.admission);
+        event_loop.begin_endpoint(self.steered, self.successor);
         (self.bind)(number, event_loop, self.socket)
     }
 }

@@ -11,18 +11,19 @@
 //! `control_socket.rs` the file at the path, and its life.
 
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use tidegate_sys::handover;
 use tidegate_sys::path_lock::PathLock;
-use tidegate_sys::{Socket, handover};
 
 use crate::limits::{ACCEPT_LINE_PAUSE, ACCEPT_PAUSE};
 use crate::server::control_socket::ControlSocket;
+use crate::server::datagram_sockets::KeptSockets;
 use crate::server::handle::Superseded;
 use crate::unwind::catch_and_log;
 
@@ -54,7 +55,7 @@ impl Takeover {
     }
 
     /// Our loops run: from here on successors find this server, and the predecessor may drain.
-    pub(crate) fn complete(self, listeners: Vec<Socket>, superseded: Superseded) -> io::Result<TakeoverListener> {
+    pub(crate) fn complete(self, listeners: KeptSockets, superseded: Superseded) -> io::Result<TakeoverListener> {
         let (lock, predecessor) = match self.found {
             Lookup::Predecessor(predecessor) => (PathLock::acquire(&self.path, STEP_TIMEOUT)?, Some(predecessor)),
             Lookup::None(lock) => (lock, None),
@@ -166,7 +167,7 @@ struct BlockedOn {
 }
 
 impl TakeoverListener {
-    fn start(socket: ControlSocket, listeners: Vec<Socket>, superseded: Superseded) -> io::Result<Self> {
+    fn start(socket: ControlSocket, listeners: KeptSockets, superseded: Superseded) -> io::Result<Self> {
         let blocked_on = BlockedOn { ending: false, listener: Some(socket.listener.clone()), stream: None };
         let shared = Arc::new(Interruption { blocked_on: Mutex::new(blocked_on), ending: Condvar::new() });
         // Before the thread runs: by the time it waits, connections may have used up the descriptors.
@@ -281,7 +282,7 @@ struct TakeoverThread {
     socket: ControlSocket,
     /// `None` after `accept` needed it, until another descriptor is free.
     reserve: Option<OwnedFd>,
-    listeners: Vec<Socket>,
+    listeners: KeptSockets,
     shared: Arc<Interruption>,
     /// When a failure to accept was last logged.
     accept_failed: Option<Instant>,
@@ -397,8 +398,7 @@ impl TakeoverThread {
 
     /// Hands the listeners to a client that has sent hello. Returns once it is ready.
     fn hand_over(&self, stream: &UnixStream) -> io::Result<()> {
-        let listeners = self.listeners.iter().map(Socket::descriptor).collect::<io::Result<Vec<BorrowedFd<'_>>>>()?;
-        handover::send(stream, &listeners, Instant::now() + STEP_TIMEOUT)?;
+        self.listeners.with(|listeners| handover::send(stream, listeners, Instant::now() + STEP_TIMEOUT))?;
         let mut ready = [0];
         if let Err(error) = handover::read_exact(stream, &mut ready, Instant::now() + READY_TIMEOUT) {
             if error.kind() == io::ErrorKind::TimedOut {

@@ -133,6 +133,16 @@ impl Sessions {
         }
     }
 
+    /// One more than the highest number of a session.
+    pub(crate) fn end(&self) -> u32 {
+        self.links.capacity() as u32
+    }
+
+    /// The address of a session's peer.
+    pub(crate) fn peer(&self, session: u32) -> Option<Address> {
+        self.links.get(session as usize).map(|links| links.peer.address())
+    }
+
     /// An endpoint is dispatched, or its dispatch is over.
     pub(crate) fn set_dispatched_endpoint(&mut self, endpoint: Option<Token>) {
         self.dispatched = endpoint;

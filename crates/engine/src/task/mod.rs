@@ -75,6 +75,15 @@ pub fn can_spawn() -> bool {
     Local::current().is_some()
 }
 
+/// The number of the event loop of this thread, which no other loop of the process has: for state of each loop.
+///
+/// # Panics
+/// If no event loop runs on this thread.
+#[must_use]
+pub fn loop_number() -> u64 {
+    Local::current().expect(NO_LOOP).number
+}
+
 /// A handle to a task: a future of the task's result.
 pub struct Task<T> {
     local: Rc<Local>,

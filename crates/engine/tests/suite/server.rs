@@ -3,6 +3,7 @@
 mod addresses;
 mod admission;
 mod connections;
+mod datagrams;
 mod ending;
 mod listeners;
 mod posts;

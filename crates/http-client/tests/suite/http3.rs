@@ -1,17 +1,19 @@
 //! Requests over HTTP/3: on epoll, on io_uring and in the simulated network.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use tidegate::http::client::{ClientError, ClientLimits, Http3Config, Response};
 use tidegate::http::{self, Body, Client, Request, Router, Server};
-use tidegate::http1::Fields;
+use tidegate::http1::{Fields, Status};
 use tidegate::http3::ErrorCode;
 use tidegate::quic::TransportLimits;
 use tidegate::{Backend, ServerHandle, task};
 
-use crate::http3_stage::{Answer, DATA, Stage, configs, frame, headers, response};
+use crate::http3_stage::{Answer, DATA, SETTINGS, Stage, configs, frame, headers, response};
 use crate::support::{Any, backends, run_on};
 
 type Seen = Rc<RefCell<Vec<String>>>;
@@ -22,6 +24,10 @@ fn router(seen: &Seen) -> Router {
         .get("/", |request: Request| format!("{:?} {}", request.version(), request.host()))
         .get("/port", |request: Request| request.peer().ip().expect("an address").port().to_string())
         .get("/large", || vec![b'x'; 3_000_000])
+        .post("/slow", async || {
+            task::sleep(Duration::from_secs(30)).await;
+            "slow"
+        })
         .get("/slow", async || {
             task::sleep(Duration::from_secs(30)).await;
             "slow"
@@ -362,6 +368,90 @@ fn a_server_that_vanishes_is_noticed_and_a_slow_one_is_waited_for() {
     );
 }
 
+#[test]
+fn a_client_sends_as_many_requests_at_once_as_it_may() {
+    let mut stage = Stage::network();
+    let came = Rc::new(Cell::new(0));
+    let router = Router::new().get("/", async move || {
+        came.set(came.get() + 1);
+        // None has its response before all of them are here.
+        while came.get() < 150 {
+            task::sleep(Duration::from_millis(1)).await;
+        }
+        "all"
+    });
+    let limits = TransportLimits { bidirectional_max: 200, ..TransportLimits::default() };
+    let address = stage.serve(limits, router);
+    let client = stage.client();
+    stage.task(async move {
+        let ask = |_| {
+            let sent = client.get(format!("https://{address}/")).send();
+            task::spawn(async move { sent.await?.text().await })
+        };
+        for asking in (0..150).map(ask).collect::<Vec<_>>() {
+            assert_eq!(asking.await.expect("a result").expect("a response"), "all");
+        }
+        assert_eq!(client.connections(), 1);
+    });
+}
+
+#[test]
+fn goaway_wakes_a_request_that_waits_for_a_stream() {
+    let mut stage = Stage::network();
+    let limits = TransportLimits { bidirectional_max: 1, ..TransportLimits::default() };
+    let address = stage.serve_script_with(limits, |connection, _| match connection {
+        // The first request is permitted, and has no response.
+        0 => Answer::GoAway(4),
+        _ => Answer::Whole(response("other")),
+    });
+    let client = stage.client();
+    let text = stage.task(async move {
+        let ask = || {
+            let sent = client.get(format!("https://{address}/")).send();
+            task::spawn(async move { sent.await?.text().await })
+        };
+        let (_first, second) = (ask(), ask());
+        let begun = task::now();
+        let text = second.await.expect("a result");
+        // Once the time for a head is up, the first one would make room.
+        assert!(task::now() - begun < Duration::from_secs(5));
+        text
+    });
+    assert_eq!(text.expect("a response"), "other");
+}
+
+#[test]
+fn the_limits_of_the_client_say_when_a_server_is_gone() {
+    let mut stage = Stage::network();
+    let address = stage.serve(TransportLimits::default(), router(&Seen::default()));
+    let mut limits = ClientLimits::default();
+    (limits.ping_interval, limits.ping_timeout) = (Some(Duration::from_secs(1)), Duration::from_secs(3));
+    let client = stage.client_with(Http3Config::default(), limits);
+    let mut asking = stage.with(1, |event_loop| {
+        event_loop.spawn(async move {
+            // The first one shows that the connection is there.
+            client.get(format!("https://{address}/")).send().await.expect("a response").text().await.expect("text");
+            client.post(format!("https://{address}/slow")).send().await.map(drop)
+        })
+    });
+    stage.run_for(Duration::from_secs(1));
+    stage.partition();
+    // It is not gone before the time for an answer has passed.
+    stage.run_for(Duration::from_secs(2));
+    assert!(!asking.is_finished());
+    stage.run_for(Duration::from_secs(4));
+    assert!(asking.is_finished());
+    assert!(stage.task(async move { (&mut asking).await.expect("a result") }).is_err());
+}
+
+#[test]
+#[should_panic(expected = "ping_interval")]
+fn pings_have_an_interval() {
+    let mut limits = ClientLimits::default();
+    limits.ping_interval = Some(Duration::ZERO);
+    let _ = Stage::epoll().client_with(Http3Config::default(), limits);
+}
+
 /// A server over TCP, and over UDP if it `has_http3`, whose responses have this `Alt-Svc` in place of the usual one.
 fn serve(has_http3: bool, alt_svc: Option<String>) -> (ServerHandle, Client, String) {
     let (server_tls, client_tls) = configs();
@@ -422,4 +512,65 @@ fn requests_go_by_tcp_where_udp_is_blocked_or_no_server_has_the_port() {
     silent.set_nonblocking(true).expect("a socket");
     let mut first = [0; 2000];
     assert!(silent.recv(&mut first).expect("an Initial") >= 1200);
+}
+
+#[test]
+fn an_alternative_that_does_not_answer_its_first_request_rests() {
+    let mut stage = Stage::epoll();
+    let tried = Rc::new(Cell::new(0));
+    let noted = tried.clone();
+    let alternative = stage.serve_script(move |_, _| {
+        noted.set(noted.get() + 1);
+        // A second SETTINGS ends the connection.
+        Answer::Control(frame(SETTINGS, b""))
+    });
+    let server = Server::bind("127.0.0.1:0").expect("a port").loops(1).tls(stage.tcp_tls.clone());
+    let alt_svc = format!("h3=\":{}\"", alternative.port());
+    let router = move || {
+        let alt_svc = alt_svc.clone();
+        Router::new()
+            .get("/", move || http::Response::text("tide").header("Alt-Svc", alt_svc.clone()).expect("a field"))
+    };
+    let server = server.start(router).expect("it starts");
+    let uri = format!("https://{}/", server.address());
+    let client = Client::builder().tls(stage.client_tls.clone()).http3(Http3Config::default()).build();
+    stage.task(async move {
+        for _ in 0..4 {
+            assert_eq!(version(&client, &uri).await.expect("a response"), ::http::Version::HTTP_2);
+        }
+    });
+    assert!(tried.get() <= 1, "{tried:?}");
+    server.drain(Duration::ZERO);
+}
+
+#[test]
+fn a_request_that_an_alternative_does_not_serve_is_sent_again_by_tcp() {
+    for backend in backends() {
+        let (server_tls, client_tls) = configs();
+        let server = Server::bind("127.0.0.1:0").expect("a port").loops(1).tls(server_tls).http3().expect("QUIC");
+        let misdirected = Arc::new(AtomicUsize::new(0));
+        let noted = misdirected.clone();
+        let router = move || {
+            let noted = noted.clone();
+            Router::new().post("/", move |request: Request| {
+                let is_misdirected = request.version() == ::http::Version::HTTP_3;
+                noted.fetch_add(is_misdirected.into(), Relaxed);
+                let status = if is_misdirected { Status::MISDIRECTED_REQUEST } else { Status::OK };
+                http::Response::with(status).body("tide")
+            })
+        };
+        let server = server.start(router).expect("it starts");
+        let client = Client::builder().tls(client_tls).http3(Http3Config::default()).build();
+        let uri = format!("https://{}/", server.address());
+        run_on(backend, async move {
+            for _ in 0..4 {
+                let response = client.post(&uri).body("ebb").send().await?;
+                assert_eq!((response.version(), response.status().as_u16()), (::http::Version::HTTP_2, 200));
+                assert_eq!(response.text().await?, "tide");
+            }
+            Ok(())
+        });
+        assert_eq!(misdirected.load(Relaxed), 1, "the alternative rests");
+        server.drain(Duration::ZERO);
+    }
 }

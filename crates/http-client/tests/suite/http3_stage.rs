@@ -27,8 +27,10 @@ thread_local! {
 
 pub(crate) struct Stage {
     hosts: Hosts,
+    /// Of servers over TCP, and of those over QUIC.
+    pub(crate) tcp_tls: tls::ServerConfig,
     server_tls: tls::ServerConfig,
-    client_tls: tls::ClientConfig,
+    pub(crate) client_tls: tls::ClientConfig,
 }
 
 enum Hosts {
@@ -51,6 +53,12 @@ impl Stage {
         scenario(&mut Self::network());
     }
 
+    /// The stage on epoll alone.
+    pub(crate) fn epoll() -> Self {
+        let loops = (0..2).map(|_| EventLoop::on(Backend::Epoll).expect("a loop")).collect();
+        Self::new(Hosts::Loops(loops))
+    }
+
     /// The stage in the simulated network alone.
     pub(crate) fn network() -> Self {
         let network = Network::new(1);
@@ -61,7 +69,8 @@ impl Stage {
 
     fn new(hosts: Hosts) -> Self {
         let (server_tls, client_tls) = configs();
-        Self { hosts, server_tls: server_tls.with_alpn(["h3"]), client_tls }
+        let tcp_tls = server_tls.clone();
+        Self { hosts, tcp_tls, server_tls: server_tls.with_alpn(["h3"]), client_tls }
     }
 
     /// The simulated network, in which nothing comes through between both hosts from now on.
@@ -105,7 +114,16 @@ impl Stage {
 
     /// Runs a server that answers requests by a script, which gets the number of a connection and of a request on it.
     pub(crate) fn serve_script(&mut self, script: impl Fn(usize, usize) -> Answer + 'static) -> SocketAddr {
-        let quic = quic::ServerConfig::new(&self.server_tls, quic::TransportLimits::default()).expect("limits");
+        self.serve_script_with(quic::TransportLimits::default(), script)
+    }
+
+    /// The same with these limits.
+    pub(crate) fn serve_script_with(
+        &mut self,
+        limits: quic::TransportLimits,
+        script: impl Fn(usize, usize) -> Answer + 'static,
+    ) -> SocketAddr {
+        let quic = quic::ServerConfig::new(&self.server_tls, limits).expect("limits");
         let (script, connections) = (Rc::new(script) as Rc<Script>, Cell::new(0));
         let services = move |session: EndpointSession<quic::Endpoint>| {
             let connection = connections.replace(connections.get() + 1);

@@ -4,6 +4,7 @@
 
 mod cancellations;
 mod connect_http2;
+mod dns;
 mod failures;
 mod forwarding;
 mod http2;
@@ -17,6 +18,7 @@ mod pipelines;
 mod routes;
 mod rules;
 mod smuggling;
+mod smuggling_http3;
 mod support;
 mod upstream_http2;
 mod upstream_http3;

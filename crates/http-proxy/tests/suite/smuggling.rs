@@ -217,16 +217,7 @@ fn a_body_stays_within_the_framing_that_the_proxy_writes() {
             } else {
                 assert!(head.contains("\r\ntransfer-encoding: chunked\r\n"), "{head}");
                 assert!(!head.contains("content-length"), "{head}");
-                loop {
-                    let line = server.until("\r\n");
-                    let mut chunk = vec![0; usize::from_str_radix(line.trim_end(), 16).expect("a size")];
-                    server.0.read_exact(&mut chunk).expect("a chunk");
-                    server.until("\r\n");
-                    if chunk.is_empty() {
-                        break;
-                    }
-                    body.extend(chunk);
-                }
+                body = server.chunks();
             }
             assert_eq!(body, SMUGGLED.as_bytes(), "{method} {has_length}");
             server.send("HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n");

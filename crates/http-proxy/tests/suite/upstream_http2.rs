@@ -65,6 +65,19 @@ fn a_refused_stream_is_sent_again_whatever_its_method_is() {
 }
 
 #[test]
+fn the_code_by_which_http3_rejects_a_request_is_no_refusal_in_http2() {
+    let upstream = Upstream::new();
+    let proxy = proxy_of(&[&upstream]);
+    let mut session = warm(&proxy, &upstream);
+    let client = ask(&proxy, "POST", "");
+    let stream = session.request();
+    session.reset(stream, 0x10b);
+    assert_eq!(answer(client).0, "502");
+    drop(proxy);
+    assert_eq!(session.heads_to_the_end(), 0, "it may have been processed");
+}
+
+#[test]
 fn a_refused_stream_goes_to_another_upstream() {
     let both = [Upstream::new(), Upstream::new()];
     let proxy = proxy_of(&[&both[0], &both[1]]);

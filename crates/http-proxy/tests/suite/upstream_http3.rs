@@ -20,7 +20,7 @@ use crate::support::{Running, split};
 const BACKENDS: [Backend; 2] = [Backend::Epoll, Backend::Auto];
 
 /// A certificate of this name, and the trust in it.
-fn tls(name: &str) -> (ServerConfig, ClientConfig) {
+pub(crate) fn tls(name: &str) -> (ServerConfig, ClientConfig) {
     let provider = Provider::aws_lc_rs();
     let made = rcgen::generate_simple_self_signed([name.to_owned()]).expect("a certificate");
     let key = made.signing_key.serialize_pem();
@@ -45,7 +45,7 @@ fn upstream_on(backend: Backend, tls: &ServerConfig, router: impl Fn() -> Router
     upstream_at(([127, 0, 0, 1], 0).into(), backend, tls, router)
 }
 
-fn address(server: &Running) -> SocketAddr {
+pub(crate) fn address(server: &Running) -> SocketAddr {
     server.0.address().ip().expect("an IP address")
 }
 

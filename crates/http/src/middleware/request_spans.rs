@@ -5,6 +5,7 @@
 
 use std::error::Error;
 use std::fmt;
+use std::sync::Arc;
 
 use http::{StatusCode, Version};
 use tidegate_http_message::TraceContext;
@@ -51,23 +52,44 @@ use crate::response::Response;
 ///
 /// A subscriber such as the layer of `tracing-opentelemetry` has ids of its own: [`link`](Self::link) joins the two. The
 /// guide's chapter on telemetry has all of it.
+///
+/// A gateway behind this middleware makes a span of the kind `client` for each attempt at an upstream, below the span of
+/// the request, and the upstream's parent is that span.
 #[derive(Default)]
 pub struct RequestSpans {
     ignores_peers: bool,
-    link: Option<Box<LinkSpan>>,
+    sample: Option<Box<SampleRequest>>,
+    link: Option<Arc<LinkSpan>>,
 }
 
-type LinkSpan = dyn Fn(&Span, TraceContext) -> TraceContext;
+type SampleRequest = dyn Fn(&Request, &TraceContext) -> bool;
+type LinkSpan = dyn Fn(&Span, TraceContext) -> TraceContext + Send + Sync;
 
 /// The span of a request, among its [extensions](crate::Request::extensions).
-#[derive(Debug, Clone)]
-pub struct RequestSpan(Span);
+#[derive(Clone)]
+pub struct RequestSpan {
+    span: Span,
+    link: Option<Arc<LinkSpan>>,
+}
 
 impl RequestSpan {
     /// The span.
     #[must_use]
     pub fn span(&self) -> &Span {
-        &self.0
+        &self.span
+    }
+
+    /// The context of a request that is sent within `span`, such as that of a client: a [child](TraceContext::child) of
+    /// `context`, which [`RequestSpans::link`] joins with `span`.
+    #[must_use]
+    pub fn child(&self, span: &Span, context: &TraceContext) -> TraceContext {
+        linked(self.link.as_deref(), span, context.child())
+    }
+}
+
+impl fmt::Debug for RequestSpan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("RequestSpan").field(&self.span).finish()
     }
 }
 
@@ -85,12 +107,30 @@ impl RequestSpans {
         self
     }
 
+    /// Chooses the requests that get a span. All others keep a context, which is passed on as one that is not recorded:
+    /// they cost a call of `sample` and no span. Without it each request gets one, as far as a subscriber is interested.
+    ///
+    /// ```
+    /// use tidegate::http::{RequestSpans, Router};
+    ///
+    /// let router = Router::new()
+    ///     .get("/", || "rising")
+    ///     .with(RequestSpans::new().sample(|request, trace| trace.is_sampled() && request.path() != "/health"));
+    /// # drop(router);
+    /// ```
+    #[must_use]
+    pub fn sample(mut self, sample: impl Fn(&Request, &TraceContext) -> bool + 'static) -> Self {
+        self.sample = Some(Box::new(sample));
+        self
+    }
+
     /// Joins a new span with the trace of its request. `link` gives the span its parent, and returns the context
     /// [with the ids](TraceContext::with_ids) that the span has got: those that are passed on, logged, and exemplars of
-    /// metrics. It is called for spans that a subscriber is interested in.
+    /// metrics. It is called for spans that a subscriber is interested in: those of requests, and those of a gateway's
+    /// attempts.
     #[must_use]
-    pub fn link(mut self, link: impl Fn(&Span, TraceContext) -> TraceContext + 'static) -> Self {
-        self.link = Some(Box::new(link));
+    pub fn link(mut self, link: impl Fn(&Span, TraceContext) -> TraceContext + Send + Sync + 'static) -> Self {
+        self.link = Some(Arc::new(link));
         self
     }
 
@@ -98,7 +138,7 @@ impl RequestSpans {
     /// `router.with(RequestSpans::new()).wrap(RequestSpans::enter)`.
     pub async fn enter(request: Request, next: Next) -> Response {
         match request.extensions().get::<RequestSpan>().cloned() {
-            Some(RequestSpan(span)) => next.run(request).instrument(span).await,
+            Some(RequestSpan { span, .. }) => next.run(request).instrument(span).await,
             None => next.run(request).await,
         }
     }
@@ -115,19 +155,25 @@ impl RequestSpans {
 impl Middleware for RequestSpans {
     fn before(&self, request: &mut Request) -> Result<(), Response> {
         let mut context = self.context(request);
+        if let Some(sample) = &self.sample {
+            let is_sampled = sample(request, &context);
+            context = context.with_sampled(is_sampled);
+            if !is_sampled {
+                request.extensions_mut().insert(context);
+                return Ok(());
+            }
+        }
         let span = span_of(request);
         if !span.is_disabled() {
-            if let Some(link) = &self.link {
-                context = link(&span, context);
-            }
-            request.extensions_mut().insert(RequestSpan(span));
+            context = linked(self.link.as_deref(), &span, context);
+            request.extensions_mut().insert(RequestSpan { span, link: self.link.clone() });
         }
         request.extensions_mut().insert(context);
         Ok(())
     }
 
     fn after(&self, info: &RequestInfo, response: &mut Response) {
-        let Some(RequestSpan(span)) = info.request().extensions().get::<RequestSpan>() else { return };
+        let Some(RequestSpan { span, .. }) = info.request().extensions().get::<RequestSpan>() else { return };
         let status = response.status_code();
         span.record("http.response.status_code", status.as_u16());
         if status.is_server_error() {
@@ -140,9 +186,16 @@ impl Middleware for RequestSpans {
     }
 
     fn abandoned(&self, info: &RequestInfo) {
-        if let Some(RequestSpan(span)) = info.request().extensions().get::<RequestSpan>() {
+        if let Some(RequestSpan { span, .. }) = info.request().extensions().get::<RequestSpan>() {
             record_error(span, "client_left");
         }
+    }
+}
+
+fn linked(link: Option<&LinkSpan>, span: &Span, context: TraceContext) -> TraceContext {
+    match link {
+        Some(link) => link(span, context),
+        None => context,
     }
 }
 

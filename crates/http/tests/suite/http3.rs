@@ -343,6 +343,30 @@ fn rapid_resets_end_the_connection() {
 }
 
 #[test]
+fn requests_that_are_stopped_at_once_end_the_connection() {
+    each_with(
+        || with_abuse_max(200),
+        |stage, peer, _| {
+            let sender = peer.clone();
+            stage.task(async move {
+                for _ in 0..400 {
+                    let Ok(mut channel) =
+                        sender.connection.open_when_allowed(quic::Direction::Bidirectional, RAW).await
+                    else {
+                        return;
+                    };
+                    let Ok(position) = channel.send(request("GET", "/slow", &[]).into()) else { return };
+                    let _ = channel.flushed(position).await;
+                    // STOP_SENDING, and RESET_STREAM for the other direction.
+                    channel.abort();
+                }
+            });
+            assert_eq!(ErrorCode(stage.closed(&peer)), ErrorCode::EXCESSIVE_LOAD);
+        },
+    );
+}
+
+#[test]
 fn resets_between_answered_requests_do_not_end_the_connection() {
     each_with(
         || with_abuse_max(200),

@@ -316,6 +316,25 @@ fn a_link_decides_the_ids_that_are_passed_on() {
 }
 
 #[test]
+fn a_sampler_chooses_the_requests_that_get_spans() {
+    with_spans(|spans| {
+        let show = |Extension(trace): Extension<TraceContext>| trace.traceparent();
+        let sampled = RequestSpans::new().sample(|request, _| request.path() == "/recorded");
+        let mut pipe = pipe(Router::new().any("/{*rest}", show).with(sampled));
+        for (path, flags, is_recorded) in [("/recorded", "01", true), ("/other", "00", false)] {
+            // The caller's flag does not decide.
+            pipe.receive(&get(path, PARENT));
+            let response = text(&mut pipe);
+            assert!(
+                response.contains("4bf92f3577b34da6a3ce929d0e0e4736") && response.ends_with(&format!("-{flags}")),
+                "{response}"
+            );
+            assert_eq!(spans.take().len(), usize::from(is_recorded), "{path}");
+        }
+    });
+}
+
+#[test]
 fn without_a_subscriber_there_is_a_context_and_no_span() {
     let show = |request: Request| {
         let extensions = request.extensions();

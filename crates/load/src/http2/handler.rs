@@ -11,7 +11,7 @@ use tidegate::{CloseReason, Context, Event, Handler, Outcome, Remote};
 use super::codec::{Http2Codec, Http2Event, Send};
 use crate::connection::Connector;
 use crate::role::Role;
-use crate::schedule::Schedule;
+use crate::schedule::{Schedule, Waiter};
 use crate::worker::Worker;
 
 /// The handler of one connection of a load over HTTP/2.
@@ -99,7 +99,7 @@ impl StreamsConnection {
                 self.waits += 1;
                 let remote = self.remote.get_or_insert_with(|| cx.remote());
                 if let Some(schedule) = &self.worker.schedule {
-                    schedule.wait_for_turn(remote.clone());
+                    schedule.wait_for_turn(Waiter::Handler(remote.clone()));
                 }
                 continue;
             };

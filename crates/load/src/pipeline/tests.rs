@@ -4,7 +4,7 @@ use std::time::{Instant, SystemTime};
 use tidegate::codec::{Pool, Time};
 
 use super::super::request::RequestTemplate;
-use super::super::results::Errors;
+use super::super::results::{Errors, HttpVersion};
 use super::super::shared_stats::SharedStats;
 use super::*;
 
@@ -14,8 +14,14 @@ type Outcome = (u32, u32, Option<Error>, Errors, u64);
 /// Sends `depth` requests, and receives these pieces.
 fn receive(method: &str, depth: u32, pieces: &[&[u8]], ends: bool) -> Outcome {
     let url = "http://a/".parse().expect("a URL");
-    let template =
-        RequestTemplate { url, method: method.into(), headers: vec![], body: vec![], depth, is_http2: false };
+    let template = RequestTemplate {
+        url,
+        method: method.into(),
+        headers: vec![],
+        body: vec![],
+        depth,
+        version: HttpVersion::Http1,
+    };
     let exchange = Exchange::new(WorkerStats::new(Arc::new(SharedStats::new(false, None))), 0);
     let mut codec = Pipeline::new(Rc::new(exchange), [template.encode().expect("it is good")].into());
     let (pool, time) = (Pool::new(), Time::new(Instant::now(), SystemTime::UNIX_EPOCH));

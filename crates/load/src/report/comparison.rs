@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{human, per_second, share};
 use crate::baseline::{Baseline, FIGURES, RATE, TAIL, Unit};
-use crate::results::LoadResults;
+use crate::results::{LoadResults, Protocol};
 
 /// A figure of both loads.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -58,13 +58,16 @@ fn differences(baseline: &Baseline, figures: &LoadResults) -> Vec<&'static str> 
     let now = [
         json!(parameters.connections),
         json!(parameters.pipeline),
+        json!((parameters.protocol == Protocol::Http).then(|| parameters.version.name())),
         json!(parameters.streams),
         json!(parameters.rate),
         json!(parameters.threads),
         json!(parameters.backend),
     ];
     let pairs = baseline.parameters.iter().zip(now);
-    pairs.filter(|((_, before), now)| before != now).map(|((name, _), _)| *name).collect()
+    // An output from before there was a version has none.
+    let differ = |name: &str, before: &Value, now: &Value| before != now && !(name == "version" && before.is_null());
+    pairs.filter(|((name, before), now)| differ(name, before, now)).map(|((name, _), _)| *name).collect()
 }
 
 /// The verdict in a sentence.

@@ -25,7 +25,8 @@ pub(crate) fn json(figures: &LoadResults) -> Value {
         "threads": parameters.threads,
         "connections": parameters.connections,
         "pipeline": parameters.pipeline,
-        // Of HTTP/2, on each connection.
+        "version": (parameters.protocol == Protocol::Http).then(|| parameters.version.name()),
+        // Of HTTP/2 and HTTP/3, on each connection.
         "streams": parameters.streams,
         "rate": parameters.rate,
         "seconds": seconds,
@@ -155,7 +156,7 @@ mod tests {
     use super::super::samples::{busy, empty};
     use super::*;
 
-    const KEYS: [&str; 32] = [
+    const KEYS: [&str; 33] = [
         "backend",
         "baseline",
         "bytes_per_second",
@@ -188,6 +189,7 @@ mod tests {
         "unanswered",
         "unsent",
         "url",
+        "version",
     ];
 
     fn keys(value: &Value) -> Vec<&str> {

@@ -61,7 +61,8 @@ fn parameters_line(figures: &LoadResults) -> String {
         line.push_str(&format!(", {} {sent} deep", parameters.pipeline));
     }
     if let Some(streams) = parameters.streams {
-        line.push_str(&format!(", {} of HTTP/2 on each", some(streams as usize, "stream")));
+        let version = parameters.version.name();
+        line.push_str(&format!(", {} of {version} on each", some(streams as usize, "stream")));
     }
     if let Some(rate) = parameters.rate {
         line.push_str(&format!(", {} a second", human::short(rate)));

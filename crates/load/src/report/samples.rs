@@ -6,7 +6,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 
 use crate::redis::{CommandCounts, RedisCounts};
-use crate::results::{CpuTime, Errors, HeldConnections, Interval, LoadResults, Parameters, Protocol};
+use crate::results::{CpuTime, Errors, HeldConnections, HttpVersion, Interval, LoadResults, Parameters, Protocol};
 
 /// A load of zero duration without responses.
 pub(super) fn empty() -> LoadResults {
@@ -19,6 +19,7 @@ pub(super) fn empty() -> LoadResults {
             connections: 256,
             idle: 0,
             pipeline: 1,
+            version: HttpVersion::Http1,
             streams: None,
             rate: None,
             duration: Duration::from_secs(2),

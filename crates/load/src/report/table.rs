@@ -76,7 +76,8 @@ fn below(text: &mut String, figures: &LoadResults) -> fmt::Result {
     }
     let parameters = &figures.parameters;
     if let Some(streams) = parameters.streams {
-        writeln!(text, "HTTP/2: {streams} streams on each connection, {reset} reset, {} GOAWAY", figures.goaways)?;
+        let (version, goaways) = (parameters.version.name(), figures.goaways);
+        writeln!(text, "{version}: {streams} streams on each connection, {reset} reset, {goaways} GOAWAY")?;
     }
     let stuck = if parameters.never_read { parameters.connections } else { 0 };
     for (name, of, counted) in

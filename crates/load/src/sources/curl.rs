@@ -15,6 +15,8 @@ pub(super) struct CurlRequests {
     pub(super) is_insecure: bool,
     /// `--http2`.
     pub(super) is_http2: bool,
+    /// `--http3`.
+    pub(super) is_http3: bool,
 }
 
 /// The line as far as it is parsed.
@@ -29,6 +31,7 @@ struct CurlLine {
     is_head: bool,
     is_insecure: bool,
     is_http2: bool,
+    is_http3: bool,
 }
 
 /// Parses a line of curl.
@@ -94,6 +97,7 @@ impl CurlLine {
             "-I" | "--head" => self.is_head = true,
             "-k" | "--insecure" => self.is_insecure = true,
             "--http2" | "--http2-prior-knowledge" => self.is_http2 = true,
+            "--http3" | "--http3-only" => self.is_http3 = true,
             // Flags of the output and of the connection: the load has its own.
             "-s" | "-S" | "-v" | "-i" | "-f" | "-N" | "-0" | "--silent" | "--show-error" | "--verbose"
             | "--include" | "--fail" | "--http1.1" | "--no-buffer" | "--globoff" | "-g" | "--path-as-is" => {}
@@ -169,7 +173,7 @@ impl CurlLine {
             Ok(RequestSource { method, url, headers, body })
         };
         let sources = self.urls.iter().map(source).collect::<Result<_, String>>()?;
-        Ok(CurlRequests { sources, is_insecure: self.is_insecure, is_http2: self.is_http2 })
+        Ok(CurlRequests { sources, is_insecure: self.is_insecure, is_http2: self.is_http2, is_http3: self.is_http3 })
     }
 }
 

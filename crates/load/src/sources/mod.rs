@@ -35,6 +35,7 @@ pub(crate) fn resolved(options: &Options) -> Result<Options, String> {
         let request = curl::parse(line).map_err(|why| format!("--curl: {why}"))?;
         resolved.insecure |= request.is_insecure;
         resolved.http2 |= request.is_http2;
+        resolved.http3 |= request.is_http3;
         resolved.sources = request.sources;
     }
     if resolved.sources.len() > REQUESTS_MAX {

@@ -189,13 +189,14 @@ fn a_handler_closes_and_drops_its_connection() {
 fn a_task_that_connects_finds_out_that_its_socket_closes() {
     let mut stage = Stage::network(1);
     let network = stage.simulated().unwrap().clone();
+    network.partition(&network.host("10.0.0.1"), &network.host("10.0.0.2"));
     let (_, config) = configs(TransportLimits::default(), TransportLimits::default());
     let client = stage.client(&config);
     let found = Shared::<Option<ConnectionError>>::default();
     let error = found.clone();
     let _task = stage.with(1, |event_loop| {
         event_loop.spawn(async move {
-            // Nothing listens there.
+            // No datagram comes back.
             *error.borrow_mut() = client.connect("10.0.0.1:4433".parse().unwrap(), NAME).await.map(drop).err();
         })
     });
@@ -224,4 +225,18 @@ fn a_stop_is_answered_at_once_by_a_reset() {
         assert_eq!(read_all(&mut next).await.unwrap(), [9; 50_000]);
         drop(stopped);
     });
+}
+
+#[test]
+fn an_endpoint_that_panics_and_is_not_replaced_is_counted_once() {
+    let mut stage = Stage::network(1);
+    let (server, config) = configs(TransportLimits::default(), TransportLimits::default());
+    let address = stage.server(&server, |_| echo());
+    let client = stage.client_with(&config, |_| panic!("the services panic, as the test demands"));
+    let connected = stage.task(async move { client.connect(address, NAME).await.is_ok() });
+    assert!(!connected);
+    let counts = stage.with(1, |event_loop| event_loop.counts());
+    assert_eq!((counts.endpoints_panicked, counts.endpoints), (1, 0));
+    let sessions = counts.sessions;
+    assert_eq!((sessions.begun, sessions.connections), (1, 0), "{sessions:?}");
 }

@@ -1,10 +1,14 @@
 //! QUIC between a server and a client of ours: the same scenarios on epoll, on io_uring and in the simulated network, then
-//! faults by seed, hostile datagrams before the handshake, and the memory of idle connections.
+//! faults by seed, hostile datagrams before the handshake and hostile frames after it, and the memory of idle connections.
 
+mod after_handshake;
 mod ends;
 mod faults;
 mod hostile;
+mod listing;
 mod memory;
+mod moves;
+mod raw_client;
 mod scenarios;
 mod stage;
 

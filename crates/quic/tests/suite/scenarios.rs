@@ -127,7 +127,8 @@ pub(crate) fn the_same_handler_serves_tcp(stage: &mut Stage) {
 }
 
 pub(crate) fn many_streams_are_echoed_at_once(stage: &mut Stage) {
-    let (server, config) = configs(TransportLimits::default(), TransportLimits::default());
+    let at_once = TransportLimits { bidirectional_initial: 100, ..TransportLimits::default() };
+    let (server, config) = configs(at_once, TransportLimits::default());
     let address = stage.server(&server, |_| echo());
     let client = stage.client(&config);
     stage.task(async move {

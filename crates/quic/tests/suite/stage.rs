@@ -44,6 +44,12 @@ pub(crate) fn configs(server: TransportLimits, client: TransportLimits) -> (Serv
     (ServerConfig::new(&server_tls, server).unwrap(), ClientConfig::new(&client_tls, client).unwrap())
 }
 
+/// The configuration of a server, and the TLS of a client that does without our client.
+pub(crate) fn configs_with_tls(server: TransportLimits) -> (ServerConfig, tls::ClientConfig) {
+    let (server_tls, client_tls) = tls();
+    (ServerConfig::new(&server_tls, server).unwrap(), client_tls)
+}
+
 pub(crate) const NAME: &str = "sea.example";
 
 impl Stage {

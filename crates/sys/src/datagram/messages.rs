@@ -1,4 +1,4 @@
-//! `Messages`: the system calls for batches of datagrams, and the only `unsafe` of this module.
+//! `Messages`: the system calls for batches of datagrams.
 //!
 //! The arrays that the kernel reads and writes belong to a `Messages`. Their pointers are set for each call, and no
 //! pointer is used after the call. Everything in them is bytes or numbers (`control.rs`).
@@ -56,14 +56,21 @@ impl Messages {
         }
     }
 
-    /// Receives a batch: each datagram into `size` bytes of `space`, one behind the other. Returns their number, which
-    /// is not zero.
+    /// Receives a batch: each datagram into the first `size` bytes of the next `stride` bytes of `space`. Returns their
+    /// number, which is not zero.
     ///
     /// # Errors
     /// The system's; `WouldBlock` if there is none.
-    pub(super) fn receive(&mut self, socket: BorrowedFd<'_>, space: &mut [u8], size: usize) -> io::Result<usize> {
+    pub(super) fn receive(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        space: &mut [u8],
+        size: usize,
+        stride: usize,
+    ) -> io::Result<usize> {
         let mut count = 0;
-        for (chunk, place) in space.chunks_exact_mut(size).zip(0..BATCH_MAX) {
+        for (chunk, place) in space.chunks_exact_mut(stride).zip(0..BATCH_MAX) {
+            let chunk = &mut chunk[..size];
             self.vectors[place] = libc::iovec { iov_base: chunk.as_mut_ptr().cast(), iov_len: chunk.len() };
             self.prepare(place, size_of::<Name>(), size_of::<Control>());
             count = place + 1;
@@ -88,6 +95,11 @@ impl Messages {
                 return Err(error);
             }
         }
+    }
+
+    /// The lengths of the first `count` datagrams of the last batch.
+    pub(super) fn lengths(&self, count: usize) -> impl Iterator<Item = usize> {
+        self.headers[..count].iter().map(|header| header.msg_len as usize)
     }
 
     /// A datagram of the last batch, by its place.
@@ -121,6 +133,10 @@ impl Messages {
             let control = self.controls[place].encode(message.to_v6, message.local, message.ecn, message.segment_size);
             self.prepare(place, name, control);
             count = place + 1;
+        }
+        #[cfg(test)]
+        if let Some(errno) = injected::next_error() {
+            return Err(io::Error::from_raw_os_error(errno));
         }
         loop {
             // SAFETY: the headers up to `count` point to vectors, names and controls of `self`, which is borrowed
@@ -190,5 +206,40 @@ pub(super) fn set_option(socket: BorrowedFd<'_>, level: i32, name: i32, value: i
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
+/// The datagrams that the kernel has dropped at a socket so far, modulo 2^32, if it says.
+pub(super) fn drops_so_far(socket: BorrowedFd<'_>) -> Option<u32> {
+    let mut counts = [0_u32; SOCKET_COUNTS];
+    let mut length = size_of_val(&counts) as libc::socklen_t;
+    let name = libc::SO_MEMINFO;
+    // SAFETY: the pointer and the length describe `counts`, of which the kernel writes at most so many bytes.
+    let result = unsafe {
+        libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, name, counts.as_mut_ptr().cast(), &raw mut length)
+    };
+    (result == 0 && length as usize == size_of_val(&counts)).then(|| counts[SOCKET_COUNTS - 1])
+}
+
+/// The counts of `SO_MEMINFO`. The last is that of drops.
+const SOCKET_COUNTS: usize = 9;
+
 /// Datagrams of one call.
 pub(super) const BATCH_MAX: usize = 64;
+
+/// Errors of the next calls that send, for tests.
+#[cfg(test)]
+pub(super) mod injected {
+    use std::cell::RefCell;
+    use std::collections::VecDeque;
+
+    thread_local! {
+        static ERRORS: RefCell<VecDeque<Option<i32>>> = const { RefCell::new(VecDeque::new()) };
+    }
+
+    /// The next calls of this thread fail so, one after the other; a call for which there is `None` is made.
+    pub(in crate::datagram) fn fail_with(errors: impl IntoIterator<Item = Option<i32>>) {
+        ERRORS.with_borrow_mut(|all| all.extend(errors));
+    }
+
+    pub(super) fn next_error() -> Option<i32> {
+        ERRORS.with_borrow_mut(VecDeque::pop_front).flatten()
+    }
+}

@@ -3,22 +3,27 @@
 //! | part | file |
 //! |---|---|
 //! | options of a socket | `options.rs`; opening: `open.rs` |
-//! | the system calls, all `unsafe` | `messages.rs` |
+//! | the system calls for batches | `messages.rs` |
 //! | control messages and addresses as bytes | `control.rs` |
 //! | batches: memory, sizes, errors | here; sending: `send.rs` |
+//! | memory for datagrams that may be long and are short | `sparse_space.rs` |
+//! | which socket of a group gets a datagram | `steering.rs` |
 //!
 //! An error of one datagram never ends its socket. The kernel reports errors of the network through the socket's next
 //! call, whatever that call is about, and keeps them in an error queue: so after an error the queue is read, and the
 //! call is repeated once.
 //!
 //! All sockets of a driver receive into one block of memory, for as many datagrams as the last batches had. A handler
-//! that keeps a view keeps the block, and the next batch gets another one.
+//! that keeps a view keeps the block, and the next batch gets another one. Where datagrams may be long and are short, a
+//! batch of them comes into a sparse space first, and is copied into a block of its size.
 
 mod control;
 mod messages;
 mod open;
 mod options;
 mod send;
+mod sparse_space;
+mod steering;
 
 use std::collections::HashMap;
 use std::io;
@@ -28,8 +33,10 @@ use std::os::fd::{AsFd, BorrowedFd};
 use tidegate_buffer::{Datagram, DatagramError, DatagramErrorReason, Pool, Scratch};
 
 use self::control::QueuedError;
-use self::messages::{BATCH_MAX, Messages};
+use self::messages::{BATCH_MAX, Messages, drops_so_far};
 pub use self::options::DatagramOptions;
+use self::sparse_space::SparseSpace;
+pub use self::steering::Steering;
 use crate::address::Address;
 use crate::driver::Side;
 use crate::socket::address_of;
@@ -42,6 +49,11 @@ pub(crate) struct DatagramIo {
     scratch: Scratch,
     /// The length of the scratch.
     scratch_bytes: usize,
+    /// Places for short datagrams of sockets that receive long ones as well, if there are any.
+    sparse: Option<SparseSpace>,
+    /// From one datagram of the last batch to the next in the scratch, in bytes; `None` if each begins where the one before
+    /// ends.
+    step: Option<usize>,
     /// The empty vector of a batch that the loop has given back.
     spare: Vec<Datagram>,
 }
@@ -60,7 +72,7 @@ struct DatagramState {
     peer: Option<SocketAddr>,
     /// The kernel splits runs that are sent from this socket.
     splits_runs: bool,
-    /// The kernel's count of drops, modulo 2^32, and ours.
+    /// The kernel's count of drops, modulo 2^32, and ours. A socket that was taken over begins with those before.
     kernel_drops: u32,
     drops: u64,
 }
@@ -84,6 +96,8 @@ impl DatagramIo {
             messages: Messages::new(pool),
             scratch: Scratch::with_room(pool, 0, 0),
             scratch_bytes: 0,
+            sparse: None,
+            step: None,
             spare: Vec::new(),
         }
     }
@@ -104,7 +118,7 @@ impl DatagramIo {
             is_v6,
             peer,
             splits_runs: true,
-            kernel_drops: 0,
+            kernel_drops: drops_so_far(socket).unwrap_or(0),
             drops: 0,
         };
         self.sockets.insert(slot, state);
@@ -117,7 +131,7 @@ impl DatagramIo {
         self.sockets.is_empty()
     }
 
-    /// The datagrams that the kernel has dropped since the socket exists, since its receive buffer was full.
+    /// The datagrams that the kernel has dropped since the socket was added, since its receive buffer was full.
     pub(crate) fn drops(&self, slot: u32) -> u64 {
         self.sockets.get(&slot).map_or(0, |state| state.drops)
     }
@@ -134,19 +148,18 @@ impl DatagramIo {
     pub(crate) fn receive(&mut self, slot: u32, socket: impl AsFd) -> Received {
         let socket = socket.as_fd();
         let Some(state) = self.sockets.get_mut(&slot) else { return Received::Nothing };
-        let size = state.buffer_bytes;
-        let needed = state.batch * size;
-        if self.scratch_bytes < needed || self.scratch_bytes / SCRATCH_EXCESS > needed {
-            self.scratch = Scratch::with_room(&self.pool, 0, needed.next_multiple_of(8));
-            self.scratch_bytes = needed;
-        }
-        let space = self.scratch.space(needed);
-        match self.messages.receive(socket, space, size) {
-            Ok(count) => {
-                let is_full = count == state.batch;
-                state.resize(count);
-                Received::Batch(self.batch(slot, count, size), is_full)
-            }
+        let (size, mut wanted) = (state.buffer_bytes, state.batch);
+        let received = if state.takes_sparse_space() && self.has_sparse_space(size) {
+            // Places that were made for longer datagrams of another socket may be fewer.
+            wanted = wanted.min(self.sparse.as_ref().map_or(wanted, SparseSpace::places_count));
+            self.receive_sparsely(socket, size, wanted)
+        } else {
+            wanted = wanted.min((BATCH_BYTES_MAX / size).max(BATCH_MIN));
+            self.receive_directly(socket, size, wanted)
+        };
+        match received {
+            // A full batch: there may be more, and the system does not report them again.
+            Ok(count) => Received::Batch(self.batch(slot, count, size), count == wanted),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Received::Nothing,
             Err(error) => {
                 let mut errors = self.network_errors(socket);
@@ -158,24 +171,64 @@ impl DatagramIo {
         }
     }
 
+    /// Whether there is a sparse space for datagrams of up to `size` bytes; makes one if need be.
+    fn has_sparse_space(&mut self, size: usize) -> bool {
+        if !self.sparse.as_ref().is_some_and(|sparse| sparse.fits(size)) {
+            // Without addresses for it batches stay small.
+            self.sparse = SparseSpace::new(&self.pool, size).ok();
+        }
+        self.sparse.is_some()
+    }
+
+    /// Receives up to `wanted` datagrams into the scratch, each into a place of `size` bytes.
+    fn receive_directly(&mut self, socket: BorrowedFd<'_>, size: usize, wanted: usize) -> io::Result<usize> {
+        resize_scratch(&mut self.scratch, &mut self.scratch_bytes, &self.pool, wanted * size);
+        let count = self.messages.receive(socket, self.scratch.space(wanted * size), size, size)?;
+        self.step = Some(size);
+        Ok(count)
+    }
+
+    /// Receives up to `wanted` datagrams into the sparse space, and copies them into the scratch.
+    fn receive_sparsely(&mut self, socket: BorrowedFd<'_>, size: usize, wanted: usize) -> io::Result<usize> {
+        let Some(sparse) = &mut self.sparse else { return Err(io::ErrorKind::OutOfMemory.into()) };
+        let stride = sparse.stride();
+        let count = self.messages.receive(socket, sparse.places(wanted), size, stride)?;
+        let lengths = || self.messages.lengths(count).map(move |length| length.min(size));
+        sparse.note_received(lengths());
+        let needed = lengths().sum::<usize>();
+        resize_scratch(&mut self.scratch, &mut self.scratch_bytes, &self.pool, needed.max(SPARSE_SCRATCH_BYTES));
+        let mut rest = self.scratch.space(needed);
+        for (place, length) in sparse.places(count).chunks_exact(stride).zip(lengths()) {
+            let (own, others) = rest.split_at_mut(length);
+            own.copy_from_slice(&place[..length]);
+            rest = others;
+        }
+        sparse.trim();
+        self.step = None;
+        Ok(count)
+    }
+
     /// The datagrams of the last call, as views of the scratch.
     fn batch(&mut self, slot: u32, count: usize, size: usize) -> Vec<Datagram> {
         let mut batch = std::mem::take(&mut self.spare);
-        let received = self.scratch.received(count * size);
+        let bytes = self.messages.lengths(count).map(|length| length.min(size)).sum::<usize>();
+        let received = self.scratch.received(self.step.map_or(bytes, |step| step * count));
         let Some(state) = self.sockets.get_mut(&slot) else { return batch };
+        state.resize(count, bytes);
+        let mut start = 0;
         for place in 0..count {
             let incoming = self.messages.incoming(place);
-            let start = place * size;
+            let length = incoming.length.min(size);
+            let first = start;
+            start += self.step.unwrap_or(length);
             // A connected socket has one peer. A datagram without a source is of no use.
             let Some(source) = incoming.source.or(state.peer) else { continue };
             if let Some(drops) = incoming.facts.drops {
-                state.drops += u64::from(drops.wrapping_sub(state.kernel_drops));
-                state.kernel_drops = drops;
+                state.note_drops(drops);
             }
-            let length = incoming.length.min(size);
             let is_run = |step: &std::num::NonZeroU16| usize::from(step.get()) < length;
             batch.push(Datagram {
-                payload: received.slice(start..start + length),
+                payload: received.slice(first..first + length),
                 source,
                 local: incoming.facts.local,
                 ecn: incoming.facts.ecn,
@@ -212,20 +265,49 @@ impl DatagramIo {
 }
 
 impl DatagramState {
-    /// Sizes the next batch by the number of datagrams in the last one.
-    fn resize(&mut self, count: usize) {
+    /// Whether the next batch would need too much memory if each of its datagrams were as long as they may be.
+    fn takes_sparse_space(&self) -> bool {
+        self.batch > BATCH_MIN && self.batch * self.buffer_bytes > BATCH_BYTES_MAX
+    }
+
+    /// Counts drops: `drops` is the kernel's count when a datagram came.
+    fn note_drops(&mut self, drops: u32) {
+        let more = drops.wrapping_sub(self.kernel_drops);
+        // A datagram that came before the socket was added has a lower count.
+        if more <= u32::MAX / 2 {
+            self.drops += u64::from(more);
+            self.kernel_drops = drops;
+        }
+    }
+
+    /// Sizes the next batch by the number of datagrams in the last one, and by their bytes.
+    fn resize(&mut self, count: usize, bytes: usize) {
+        let most = if bytes <= count * SHORT_BYTES {
+            // More than one block of memory has room for come into a sparse space.
+            SparseSpace::places_max(self.buffer_bytes)
+        } else {
+            BATCH_BYTES_MAX / self.buffer_bytes
+        };
         if count == self.batch {
-            let most = (BATCH_BYTES_MAX / self.buffer_bytes).clamp(1, BATCH_MAX);
-            self.batch = (self.batch * 2).min(most.max(BATCH_MIN));
+            self.batch *= 2;
             self.small_batches = 0;
         } else if count <= self.batch / 4 {
             self.small_batches += 1;
             if self.small_batches >= SMALL_BATCHES {
-                (self.batch, self.small_batches) = ((self.batch / 2).max(BATCH_MIN), 0);
+                (self.batch, self.small_batches) = (self.batch / 2, 0);
             }
         } else {
             self.small_batches = 0;
         }
+        self.batch = self.batch.min(most.min(BATCH_MAX)).max(BATCH_MIN);
+    }
+}
+
+/// Replaces a scratch that is too short for the next batch, or much too long.
+fn resize_scratch(scratch: &mut Scratch, scratch_bytes: &mut usize, pool: &Pool, needed: usize) {
+    if *scratch_bytes < needed || *scratch_bytes / SCRATCH_EXCESS > needed {
+        *scratch = Scratch::with_room(pool, 0, needed.next_multiple_of(8));
+        *scratch_bytes = needed;
     }
 }
 
@@ -260,11 +342,66 @@ const BATCH_MIN: usize = 4;
 /// So many small batches in a row halve the next one.
 const SMALL_BATCHES: u8 = 16;
 
-/// The most memory of a batch of more than [`BATCH_MIN`] datagrams: 64 of the default length are 128 KiB.
+/// The most memory of a batch of more than [`BATCH_MIN`] datagrams: 64 of the default length are 128 KiB. A larger batch of
+/// [short](SHORT_BYTES) datagrams comes into a sparse space.
 const BATCH_BYTES_MAX: usize = 512 * 1024;
+
+/// Datagrams are short if a batch has no more bytes a datagram: then a copy costs far less than a call saves.
+const SHORT_BYTES: usize = 4096;
+
+/// The least scratch for copies of short datagrams. No longer one is too long for them.
+const SPARSE_SCRATCH_BYTES: usize = BATCH_BYTES_MAX / SCRATCH_EXCESS;
 
 /// A scratch that is longer by this factor than the next batch is replaced.
 const SCRATCH_EXCESS: usize = 16;
 
 /// Entries of the error queue that are read at a time.
 const ERRORS_MAX: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+
+    use super::*;
+
+    #[test]
+    fn a_batch_that_fills_the_places_there_are_says_that_there_may_be_more() {
+        let pool = Pool::new();
+        let mut io = DatagramIo::new(&pool);
+        let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+        socket.set_nonblocking(true).expect("an option");
+        io.add(1, &socket, &DatagramOptions { payload_bytes_max: 65_535, ..Default::default() }).expect("a socket");
+        // As another socket of the driver has it, whose runs are far longer.
+        io.sparse = Some(SparseSpace::new(&pool, 64 * 65_535).expect("addresses"));
+        io.sockets.get_mut(&1).expect("it was added").batch = 16;
+        let peer = UdpSocket::bind("127.0.0.1:0").expect("a peer");
+        for number in 0..6_u8 {
+            peer.send_to(&[number], socket.local_addr().expect("an address")).expect("room");
+        }
+        let (mut came, mut is_first) = (0, true);
+        while came < 6 {
+            match io.receive(1, &socket) {
+                Received::Batch(batch, has_more) => {
+                    came += batch.len();
+                    assert!(!is_first || has_more == (batch.len() == 4), "{} {has_more}", batch.len());
+                    is_first = false;
+                }
+                Received::Nothing => {}
+                Received::Errors(errors) => panic!("{errors:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn drops_before_a_socket_was_added_do_not_count() {
+        let mut io = DatagramIo::new(&Pool::new());
+        let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+        io.add(1, &socket, &DatagramOptions::default()).expect("a socket");
+        let state = io.sockets.get_mut(&1).expect("it was added");
+        state.kernel_drops = u32::MAX - 1;
+        for (kernel, ours) in [(u32::MAX - 3, 0), (u32::MAX - 1, 0), (u32::MAX, 1), (2, 4), (2, 4)] {
+            state.note_drops(kernel);
+            assert_eq!(state.drops, ours, "{kernel}");
+        }
+    }
+}

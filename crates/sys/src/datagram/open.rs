@@ -2,12 +2,13 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use socket2::{Domain, Protocol, Type};
 
 use super::messages::set_option;
 use super::options::DatagramOptions;
+use super::steering::{self, Steering};
 use crate::socket::Socket;
 
 impl Socket {
@@ -40,7 +41,11 @@ impl Socket {
         if let Some(bytes) = options.receive_buffer_bytes {
             socket.set_recv_buffer_size(bytes)?;
         }
-        report_facts(&socket, address.is_ipv6(), options)?;
+        report_facts(socket.as_fd(), address.is_ipv6(), options)?;
+        if options.joins_runs {
+            // A kernel without it (before Linux 5.0) receives single datagrams.
+            let _ = set_option(socket.as_fd(), libc::SOL_UDP, libc::UDP_GRO, 1);
+        }
         socket.bind(&address.into())?;
         join_groups(&socket, &options.groups)?;
         if let Some(peer) = options.peer {
@@ -48,11 +53,46 @@ impl Socket {
         }
         Ok(Self::Descriptor(socket.into()))
     }
+
+    /// Takes over a bound datagram socket that another server has opened by [`bind_datagrams`](Self::bind_datagrams), and goes
+    /// on receiving from. Runs are joined only if both servers want that: one that does not has no memory for them. Options of
+    /// the address, the sizes of the kernel's buffers and groups stay as they are.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn from_datagrams(socket: impl Into<OwnedFd>, options: &DatagramOptions) -> io::Result<Self> {
+        let descriptor = socket.into();
+        let socket = socket2::SockRef::from(&descriptor);
+        socket.set_nonblocking(true)?;
+        let is_v6 = socket.local_addr()?.is_ipv6();
+        report_facts(descriptor.as_fd(), is_v6, options)?;
+        if !options.joins_runs {
+            // A kernel without it joins none.
+            let _ = set_option(descriptor.as_fd(), libc::SOL_UDP, libc::UDP_GRO, 0);
+        }
+        Ok(Self::Descriptor(descriptor))
+    }
+
+    /// Steers the datagrams of the group of `sockets` sockets that share this one's address, among which it is. Call it
+    /// once, before datagrams come; sockets that join the group later are among them.
+    ///
+    /// # Errors
+    /// Those of the system: then the kernel chooses by a hash of the addresses.
+    pub fn steer(&self, steering: &Steering, sockets: usize) -> io::Result<()> {
+        steering::attach(self.descriptor()?, steering, sockets)
+    }
+
+    /// The kernel chooses among the sockets that share this one's address by a hash of the addresses again.
+    ///
+    /// # Errors
+    /// Those of the system; `NotFound` if it did so before.
+    pub fn steer_by_hash(&self) -> io::Result<()> {
+        set_option(self.descriptor()?, libc::SOL_SOCKET, libc::SO_DETACH_REUSEPORT_BPF, 0)
+    }
 }
 
 /// Has the kernel report the facts of received datagrams, and errors, and ignore reports of routers about the path.
-fn report_facts(socket: &socket2::Socket, is_v6: bool, options: &DatagramOptions) -> io::Result<()> {
-    let fd = socket.as_fd();
+fn report_facts(fd: BorrowedFd<'_>, is_v6: bool, options: &DatagramOptions) -> io::Result<()> {
     let discover = if options.fragments { libc::IP_PMTUDISC_DONT } else { libc::IP_PMTUDISC_PROBE };
     // A socket of IPv6 receives from IPv4 too, and then has the options of both.
     for name in [libc::IP_PKTINFO, libc::IP_RECVTOS, libc::IP_RECVTTL, libc::IP_RECVERR] {
@@ -67,12 +107,7 @@ fn report_facts(socket: &socket2::Socket, is_v6: bool, options: &DatagramOptions
         // The numbers are the same as for IPv4.
         set_option(fd, libc::SOL_IPV6, libc::IPV6_MTU_DISCOVER, discover)?;
     }
-    set_option(fd, libc::SOL_SOCKET, libc::SO_RXQ_OVFL, 1)?;
-    if options.joins_runs {
-        // A kernel without it (before Linux 5.0) receives single datagrams.
-        let _ = set_option(fd, libc::SOL_UDP, libc::UDP_GRO, 1);
-    }
-    Ok(())
+    set_option(fd, libc::SOL_SOCKET, libc::SO_RXQ_OVFL, 1)
 }
 
 fn join_groups(socket: &socket2::Socket, groups: &[(IpAddr, u32)]) -> io::Result<()> {
@@ -88,4 +123,50 @@ fn join_groups(socket: &socket2::Socket, groups: &[(IpAddr, u32)]) -> io::Result
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+
+    use super::*;
+    use crate::driver::Side;
+
+    const RULES: [Steering; 3] = [
+        Steering { only_if: None, xor_offset: None, offset: 0, mask: 0xff },
+        Steering { only_if: Some((0, 0x80, 0)), xor_offset: Some(1), offset: 2, mask: 0x7f },
+        Steering { only_if: Some((3, 0x0f, 2)), xor_offset: None, offset: 1, mask: 0x03 },
+    ];
+
+    #[test]
+    fn the_kernel_and_this_process_read_the_same_number() {
+        let options = DatagramOptions { reuse_port: true, ..DatagramOptions::default() };
+        let peer = UdpSocket::bind("127.0.0.1:0").expect("a peer");
+        for rule in RULES {
+            let mut at = "127.0.0.1:0".parse().expect("an address");
+            let sockets: Vec<UdpSocket> = (0..4)
+                .map(|place| {
+                    let socket = Socket::bind_datagrams(at, &options).expect("a socket");
+                    if place == 0 {
+                        socket.steer(&rule, 4).expect("a program");
+                        at = socket.address(Side::Local).expect("an address").ip().expect("of IP");
+                    }
+                    socket.descriptor().and_then(|socket| socket.try_clone_to_owned()).expect("a descriptor").into()
+                })
+                .collect();
+            for seed in 0..200_u32 {
+                let payload = &seed.wrapping_mul(0x9e37_79b9).to_be_bytes()[..(seed % 5) as usize];
+                peer.send_to(payload, at).expect("room");
+                let came = |socket: &UdpSocket| socket.recv(&mut [0; 8]).is_ok();
+                let place = loop {
+                    if let Some(place) = sockets.iter().position(came) {
+                        break place;
+                    }
+                };
+                if let Some(number) = rule.number(payload).filter(|number| *number < sockets.len()) {
+                    assert_eq!(place, number, "{rule:?} {payload:?}");
+                }
+            }
+        }
+    }
 }

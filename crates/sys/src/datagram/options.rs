@@ -2,6 +2,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use super::steering::Steering;
+
 /// Options of a datagram socket.
 ///
 /// ```
@@ -22,6 +24,9 @@ pub struct DatagramOptions {
     pub peer: Option<SocketAddr>,
     /// Several sockets share the address (SO_REUSEPORT); the kernel distributes peers over them.
     pub reuse_port: bool,
+    /// Which of the sockets that share the address gets a datagram; by a hash of both addresses unless set, and where a
+    /// datagram has no number.
+    pub steering: Option<Steering>,
     /// Receive only IPv6 at an IPv6 address (IPV6_V6ONLY). Off by default: a socket at `[::]` receives from IPv4 too, and
     /// its peers have IPv4 addresses.
     pub only_v6: bool,
@@ -56,6 +61,7 @@ impl Default for DatagramOptions {
             joins_runs: false,
             peer: None,
             reuse_port: false,
+            steering: None,
             only_v6: false,
             receive_buffer_bytes: None,
             send_buffer_bytes: None,

@@ -209,5 +209,86 @@ mod tests {
         assert_eq!(lengths, [1_000, 1_000, 500, 10, 10, 5]);
     }
 
+    /// Sends `1`, a run of `2`s and `3`, while calls fail with these errors. Returns the result, and the payloads that came.
+    fn send_with(errors: impl IntoIterator<Item = Option<i32>>) -> (Transmission, Vec<Vec<u8>>) {
+        send_from(0, errors)
+    }
+
+    /// The same without the first of them.
+    fn send_from(first: usize, errors: impl IntoIterator<Item = Option<i32>>) -> (Transmission, Vec<Vec<u8>>) {
+        let pool = tidegate_buffer::Pool::new();
+        let options = super::super::DatagramOptions::default();
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let socket = crate::socket::Socket::bind_datagrams(any, &options).expect("a socket");
+        let socket = socket.descriptor().expect("a descriptor");
+        let peer = std::net::UdpSocket::bind(any).expect("a peer");
+        let to = peer.local_addr().expect("its address");
+        let mut io = DatagramIo::new(&pool);
+        io.add(7, socket, &options).expect("a socket");
+        let mut transmits = Transmits::new(&pool);
+        let run = Transmit { segment_size: NonZeroU16::new(2), ..Transmit::new(vec![2; 5], to) };
+        let all = [Transmit::new(vec![1], to), run, Transmit::new(vec![3], to)];
+        all.into_iter().skip(first).for_each(|transmit| transmits.push(transmit));
+        super::super::messages::injected::fail_with(errors);
+        let transmission = io.send(7, socket, &mut transmits);
+        assert!(transmits.is_empty() || transmission.is_blocked);
+        let receive = |_| {
+            let mut bytes = [0; 16];
+            let length = peer.recv(&mut bytes).expect("a datagram");
+            bytes[..length].to_vec()
+        };
+        let came = (0..transmission.sent).map(receive).collect();
+        (transmission, came)
+    }
+
+    #[test]
+    fn a_device_without_room_loses_one_datagram_and_no_other() {
+        for errno in [libc::ENOBUFS, libc::ENOMEM] {
+            let (transmission, came) = send_with([Some(errno)]);
+            assert_eq!((transmission.sent, transmission.lost, transmission.errors.len()), (4, 1, 0));
+            assert_eq!(came, [vec![2, 2], vec![2, 2], vec![2], vec![3]]);
+        }
+    }
+
+    #[test]
+    fn a_destination_without_a_route_is_reported_and_loses_its_datagram_alone() {
+        for errno in [libc::ENETUNREACH, libc::EHOSTUNREACH, libc::EPERM] {
+            // The first error may be about an earlier datagram.
+            let (transmission, came) = send_with([Some(errno), Some(errno)]);
+            assert_eq!((transmission.sent, transmission.lost, came.len()), (4, 1, 4));
+            let reasons: Vec<_> = transmission.errors.iter().map(|error| error.reason).collect();
+            let expected = match errno {
+                libc::EPERM => tidegate_buffer::DatagramErrorReason::Refused(io::ErrorKind::PermissionDenied),
+                _ => tidegate_buffer::DatagramErrorReason::Unreachable,
+            };
+            assert_eq!(reasons, [expected]);
+        }
+    }
+
+    #[test]
+    fn an_error_about_an_earlier_datagram_loses_none() {
+        for errno in [libc::ECONNREFUSED, libc::EMSGSIZE, libc::EHOSTUNREACH] {
+            let (transmission, came) = send_with([Some(errno)]);
+            assert_eq!((transmission.sent, transmission.lost, transmission.errors.len()), (5, 0, 0));
+            assert_eq!(came, [vec![1], vec![2, 2], vec![2, 2], vec![2], vec![3]]);
+        }
+    }
+
+    #[test]
+    fn a_device_that_does_not_split_runs_gets_single_datagrams() {
+        for errno in [libc::EIO, libc::EINVAL] {
+            let (transmission, came) = send_from(1, [Some(errno)]);
+            assert_eq!((transmission.sent, transmission.lost, transmission.errors.len()), (4, 0, 0));
+            assert_eq!(came, [vec![2, 2], vec![2, 2], vec![2], vec![3]]);
+        }
+    }
+
+    #[test]
+    fn a_full_socket_keeps_the_unsent_datagrams() {
+        let (transmission, came) = send_with([Some(libc::EAGAIN)]);
+        assert!(transmission.is_blocked && came.is_empty());
+        assert_eq!((transmission.sent, transmission.lost), (0, 0));
+    }
+
     const SO_NO_CHECK: i32 = 11;
 }

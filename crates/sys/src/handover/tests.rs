@@ -58,6 +58,19 @@ fn a_received_listener_accepts_connections_that_were_in_its_backlog() {
 }
 
 #[test]
+fn a_received_datagram_socket_has_the_datagrams_of_its_queue() {
+    let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address = socket.local_addr().unwrap();
+    std::net::UdpSocket::bind("127.0.0.1:0").unwrap().send_to(b"welcome", address).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let received = recv(move |stream| send(&stream, &[listener.as_fd(), socket.as_fd()], soon()).unwrap()).unwrap();
+    assert_eq!(received.iter().map(|one| datagram_address(one.as_fd())).collect::<Vec<_>>(), [None, Some(address)]);
+    let socket = std::net::UdpSocket::from(received.into_iter().next_back().unwrap());
+    let mut bytes = [0; 16];
+    assert_eq!(socket.recv(&mut bytes).unwrap(), 7);
+}
+
+#[test]
 fn up_to_the_maximum_number_of_listeners_arrives_in_order() {
     let listeners: Vec<_> = (0..3).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
     for count in [1, 2, PER_MESSAGE_MAX, PER_MESSAGE_MAX + 1, 2 * PER_MESSAGE_MAX, LISTENERS_MAX] {
@@ -83,8 +96,8 @@ fn sending_none_or_too_many_listeners_is_an_error() {
 }
 
 #[test]
-fn a_descriptor_that_is_no_listening_stream_socket_is_refused() {
-    let datagrams = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+fn a_descriptor_that_is_neither_a_listener_nor_bound_to_a_port_is_refused() {
+    let datagrams = std::os::unix::net::UnixDatagram::unbound().unwrap();
     let pair = UnixStream::pair().unwrap();
     let others: [OwnedFd; 4] =
         [File::open("/dev/null").unwrap().into(), datagrams.into(), pair.0.into(), io::pipe().unwrap().0.into()];

@@ -98,6 +98,11 @@ drivers! {
         a_closed_socket_reports_no_datagrams,
         a_payload_that_is_kept_is_not_overwritten,
         a_batch_grows_with_the_datagrams_that_wait,
+        short_datagrams_come_in_large_batches_where_long_ones_may_come,
+        short_datagrams_that_are_kept_are_not_overwritten,
+        a_batch_may_outlive_its_socket,
+        a_forged_report_that_the_path_is_narrow_changes_nothing,
+        a_flood_of_forged_reports_loses_no_datagram,
         a_group_may_be_named_twice,
     }
     file {

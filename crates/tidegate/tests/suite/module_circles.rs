@@ -15,7 +15,7 @@ use syn::{Attribute, Item, UseTree, Visibility};
 const ALLOWED: &[(&str, &[&str], &str)] = &[
     (
         "backplane",
-        &["node", "node::presence", "node::publishing"],
+        &["node", "node::kicks", "node::presence", "node::publishing"],
         "the node holds the state, and each file implements a part of its protocol",
     ),
     (
@@ -30,7 +30,7 @@ const ALLOWED: &[(&str, &[&str], &str)] = &[
     ),
     (
         "dns",
-        &["client", "client::connection", "client::sockets", "client::timer"],
+        &["client", "client::connection", "client::name_server", "client::sockets", "client::timer"],
         "the resolver of a loop holds the state, and each file runs a part of it",
     ),
     (
@@ -60,7 +60,7 @@ const ALLOWED: &[(&str, &[&str], &str)] = &[
     ),
     (
         "load",
-        &["connection", "http2::handler", "idle", "worker"],
+        &["connection", "http2::handler", "http3::connection", "idle", "worker"],
         "a thread makes its connections, of each kind, and they count their requests there",
     ),
     (

@@ -1,9 +1,12 @@
 //! Peers and handlers that misbehave: no other connection is affected.
 
+use std::convert::Infallible;
 use std::io::{Read, Write};
 use std::net::Shutdown;
+use std::time::Duration;
 
-use tidegate_engine::Limits;
+use tidegate_codec::{Codec, Input, Output, Step};
+use tidegate_engine::{Context, Handler, Limits, Outcome, Server};
 
 use crate::server::support::{BIG_BYTES, ask, connect, has_ended, serve, sum, until};
 
@@ -121,4 +124,46 @@ fn silent_connections_cost_no_memory_of_the_loop() {
     assert_eq!(server.counts()[0].memory_bytes, at_rest);
     drop((first, clients));
     until(|| server.counts()[0].closed_done == 101);
+}
+
+/// From the first byte on, messages without end: each dispatch uses up its budget.
+struct Endless;
+
+impl Codec for Endless {
+    type In = ();
+    type Out = ();
+    type Error = Infallible;
+
+    fn decode(&mut self, input: &mut Input, _: &mut Output<'_>) -> Result<Step<()>, Infallible> {
+        Ok(if input.bytes().is_empty() { Step::NeedMore } else { Step::Message(()) })
+    }
+
+    fn encode(&mut self, (): (), out: &mut Output<'_>) -> Result<(), Infallible> {
+        out.write(&[b'x'; 4096]);
+        Ok(())
+    }
+}
+
+/// Sends as soon as the kernel has taken everything.
+struct Filler;
+
+impl Handler<Endless> for Filler {
+    type Post = ();
+
+    fn message(&mut self, (): (), cx: &mut Context<'_, Endless>) -> Outcome<Endless> {
+        if cx.pending_bytes() == 0 {
+            return cx.send(()).into();
+        }
+        Outcome::Continue
+    }
+}
+
+#[test]
+fn a_peer_that_never_reads_is_cut_off_although_each_dispatch_is_scheduled() {
+    let limits = Limits { write_timeout: Duration::from_millis(300), ..Limits::default() };
+    let server = Server::bind("127.0.0.1:0").expect("an address").loops(1).limits(limits);
+    let server = server.start(|| (Endless, Filler)).expect("a server");
+    let mut client = connect(&server);
+    client.write_all(b"x").unwrap();
+    until(|| server.counts()[0].closed_write_timeout == 1);
 }

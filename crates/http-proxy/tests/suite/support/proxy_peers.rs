@@ -74,6 +74,21 @@ impl Peer {
         self.until("\r\n\r\n")
     }
 
+    /// A body in chunks, without trailers.
+    pub(crate) fn chunks(&mut self) -> Vec<u8> {
+        let mut body = Vec::new();
+        loop {
+            let line = self.until("\r\n");
+            let mut chunk = vec![0; usize::from_str_radix(line.trim_end(), 16).unwrap()];
+            self.0.read_exact(&mut chunk).unwrap();
+            self.until("\r\n");
+            if chunk.is_empty() {
+                return body;
+            }
+            body.extend(chunk);
+        }
+    }
+
     /// Everything up to the end, and whether that is a reset.
     pub(crate) fn rest(&mut self) -> (Vec<u8>, bool) {
         let mut read = Vec::new();

@@ -5,6 +5,7 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -62,6 +63,27 @@ impl Stage {
         }
     }
 
+    /// Runs a scenario in the simulated network, whose time is its own.
+    pub(crate) fn simulated(scenario: impl FnOnce(&mut Self)) {
+        let network = Network::new(1);
+        let nodes = IPS.map(|ip| network.host(ip).node());
+        scenario(&mut Self { hosts: Hosts::Network(network, nodes.into()), tls: tls() });
+    }
+
+    /// The simulated network.
+    pub(crate) fn network(&self) -> Network {
+        match &self.hosts {
+            Hosts::Network(network, _) => network.clone(),
+            Hosts::Loops(_) => panic!("it is not simulated"),
+        }
+    }
+
+    /// No datagram passes from now on.
+    pub(crate) fn cut(&self) {
+        let network = self.network();
+        network.partition(&network.host(IPS[0]), &network.host(IPS[1]));
+    }
+
     pub(crate) fn with<T>(&mut self, number: usize, act: impl FnOnce(&mut EventLoop) -> T) -> T {
         match &mut self.hosts {
             Hosts::Loops(loops) => act(&mut loops[number]),
@@ -89,18 +111,45 @@ impl Stage {
         config: Config,
         router: Router<S>,
     ) -> SocketAddr {
+        self.serve_within((limits, SessionLimits::default()), config, router)
+    }
+
+    /// The same with the limits of streams.
+    pub(crate) fn serve_within<S: 'static>(
+        &mut self,
+        (limits, of_streams): (quic::TransportLimits, SessionLimits),
+        config: Config,
+        router: Router<S>,
+    ) -> SocketAddr {
         let (config, services) = config.http3_services(router);
         let quic = quic::ServerConfig::new(&self.tls.0, limits).expect("limits").codes(Codes::HTTP3);
         let make = move || http3::Endpoint::server(config.clone(), quic.endpoint(0));
         let (socket, options) = (self.socket(0), DatagramOptions::default());
-        let bound = self
-            .with(0, |event_loop| event_loop.bind_sessions(socket, &options, SessionLimits::default(), make, services));
+        let bound = self.with(0, |event_loop| event_loop.bind_sessions(socket, &options, of_streams, make, services));
+        bound.expect("an address").ip().expect("an IP address")
+    }
+
+    /// Runs a server on the first loop whose request streams have these services.
+    pub(crate) fn serve_services(&mut self, limits: http3::Limits, services: SessionStreams) -> SocketAddr {
+        let config = Arc::new(http3::Config::new(limits));
+        let quic = quic::ServerConfig::new(&self.tls.0, quic::TransportLimits::default());
+        let quic = quic.expect("limits").codes(Codes::HTTP3);
+        let make = move || http3::Endpoint::server(config.clone(), quic.endpoint(0));
+        let (socket, options) = (self.socket(0), DatagramOptions::default());
+        let bound = self.with(0, |event_loop| {
+            event_loop.bind_sessions(socket, &options, SessionLimits::default(), make, move |_| services.clone())
+        });
         bound.expect("an address").ip().expect("an IP address")
     }
 
     /// A client on the second loop that is connected, and has sent SETTINGS.
     pub(crate) fn connect(&mut self, server: SocketAddr) -> Peer {
-        let peer = self.connect_silently(server);
+        self.connect_within(server, quic::TransportLimits::default())
+    }
+
+    /// The same with limits of the client.
+    pub(crate) fn connect_within(&mut self, server: SocketAddr, limits: quic::TransportLimits) -> Peer {
+        let peer = self.connect_silently_within(server, limits);
         let sender = peer.clone();
         let own = self.task(async move { sender.open_uni(&[CONTROL, &frame(SETTINGS, b"")].concat()) });
         Peer { _own: Some(Rc::new(own)), ..peer }
@@ -108,7 +157,11 @@ impl Stage {
 
     /// The same without a control stream.
     pub(crate) fn connect_silently(&mut self, server: SocketAddr) -> Peer {
-        let config = quic::ClientConfig::new(&self.tls.1, quic::TransportLimits::default()).expect("limits");
+        self.connect_silently_within(server, quic::TransportLimits::default())
+    }
+
+    fn connect_silently_within(&mut self, server: SocketAddr, limits: quic::TransportLimits) -> Peer {
+        let config = quic::ClientConfig::new(&self.tls.1, limits).expect("limits");
         let (socket, options) = (self.socket(1), DatagramOptions::default());
         let opened = Rc::<RefCell<Vec<u8>>>::default();
         let control = opened.clone();

@@ -1,40 +1,59 @@
-//! `Resolver`: resolves the names of upstreams; and the first addresses of a set, before a loop runs.
+//! The first addresses of a set, before a loop runs.
 
-use std::fmt;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tidegate_http_upstream::{Resolve, Resolving, SystemResolver};
-use tidegate_sys::Address;
+use tidegate_engine::{Backend, EventLoop, ResolvedServer, task};
 
-/// Resolves the names of upstreams; the system's resolver unless set.
-#[derive(Clone, Default)]
-pub(super) struct Resolver(Option<Arc<dyn Resolve + Send + Sync>>);
+use super::server_list::UrlEntry;
+use super::upstreams::Upstreams;
+use super::url::Place;
 
-impl Resolver {
-    pub(super) fn new(resolver: impl Resolve + Send + Sync) -> Self {
-        Self(Some(Arc::new(resolver)))
-    }
-
-    pub(super) fn is_of_system(&self) -> bool {
-        self.0.is_none()
-    }
-
-    pub(super) fn resolve(&self, host: &str, port: u16) -> Resolving {
-        match &self.0 {
-            Some(resolver) => resolver.resolve(host, port),
-            None => SystemResolver.resolve(host, port),
+impl Upstreams {
+    /// Resolves names before a loop runs: by the process's default resolver, for `timeout` at most.
+    pub(super) fn set_first_servers(&self, timeout: Duration) {
+        let shared = &self.0;
+        if !shared.resolver.is_default() || !self.has_names() {
+            return;
         }
+        if !shared.resolver.is_of_system() {
+            return self.resolve_on_thread(timeout);
+        }
+        let urls = shared.servers.urls();
+        let lookup = |(place, entry): (usize, &Arc<UrlEntry>)| match &entry.url.place {
+            Place::Name(name, port) => Some((place, name.clone(), *port)),
+            Place::Address(_) | Place::Service(_) => None,
+        };
+        let names = urls.iter().enumerate().filter_map(lookup).collect();
+        let resolve = |name: &str, port: u16| (name, port).to_socket_addrs().map(Iterator::collect);
+        let servers = |(place, found): (usize, Vec<SocketAddr>)| {
+            let found = found.into_iter().map(ResolvedServer::from).collect();
+            (urls[place].clone(), urls[place].servers(found))
+        };
+        let found: Vec<_> = first_addresses(names, timeout, resolve).into_iter().map(servers).collect();
+        shared.servers.set_servers(shared, &found);
     }
-}
 
-impl fmt::Debug for Resolver {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.is_of_system() { "SystemResolver" } else { "Resolver" })
+    /// Resolves all names on a loop of its own, and waits for it: this thread may have one, which must not be blocked by itself.
+    fn resolve_on_thread(&self, timeout: Duration) {
+        let upstreams = self.clone();
+        let resolving = thread::Builder::new().name("tidegate-names".into()).spawn(move || {
+            let resolving = async move { task::timeout(timeout, upstreams.resolve()).await.is_ok() };
+            EventLoop::on(Backend::Epoll)
+                .map_err(io::Error::other)
+                .and_then(|mut event_loop| event_loop.block_on(resolving))
+        });
+        let error = match resolving.map(thread::JoinHandle::join) {
+            Ok(Ok(Ok(true))) => return,
+            Ok(Ok(Ok(false))) => "no answer in time".to_owned(),
+            Ok(Ok(Err(error))) | Err(error) => error.to_string(),
+            Ok(Err(_)) => "its thread panicked".to_owned(),
+        };
+        tracing::warn!(subsystem = "proxy", %error, "upstreams not resolved");
     }
 }
 
@@ -47,7 +66,7 @@ pub(super) fn first_addresses(
     names: Vec<NameLookup>,
     timeout: Duration,
     resolve: impl Fn(&str, u16) -> io::Result<Vec<SocketAddr>> + Clone + Send + 'static,
-) -> Vec<(usize, Vec<Address>)> {
+) -> Vec<(usize, Vec<SocketAddr>)> {
     let deadline = Instant::now() + timeout;
     let (sender, results) = mpsc::channel();
     let mut missing: Vec<_> = names.iter().map(|(place, host, _)| (*place, host.clone())).collect();
@@ -74,7 +93,10 @@ pub(super) fn first_addresses(
         };
         let Some(position) = missing.iter().position(|(other, _)| *other == place) else { continue };
         let (_, host) = missing.swap_remove(position);
-        found.extend(addresses_of(&host, result).map(|addresses| (place, addresses)));
+        match result {
+            Ok(addresses) => found.push((place, addresses)),
+            Err(error) => tracing::warn!(subsystem = "proxy", name = host, %error, "upstream not resolved"),
+        }
     }
     // Those that have not begun never do.
     left.lock().unwrap_or_else(PoisonError::into_inner).by_ref().for_each(drop);
@@ -87,24 +109,6 @@ pub(super) fn first_addresses(
 fn next_of(left: &Mutex<impl Iterator<Item = NameLookup>>) -> Option<NameLookup> {
     left.lock().unwrap_or_else(PoisonError::into_inner).next()
 }
-
-/// The addresses of a name in a fixed order, at most [`ADDRESSES_MAX`]; `None` if it could not be resolved.
-pub(super) fn addresses_of(name: &str, found: io::Result<Vec<SocketAddr>>) -> Option<Vec<Address>> {
-    let mut found = match found {
-        Ok(found) => found,
-        Err(error) => {
-            tracing::warn!(subsystem = "proxy", %name, %error, "upstream not resolved");
-            return None;
-        }
-    };
-    found.sort_unstable();
-    found.dedup();
-    found.truncate(ADDRESSES_MAX);
-    Some(found.into_iter().map(Address::from).collect())
-}
-
-/// How many addresses of one name are used.
-pub(super) const ADDRESSES_MAX: usize = 64;
 
 /// How many names are resolved at the same time when a set is made.
 const FIRST_LOOKUPS_MAX: usize = 32;
@@ -122,7 +126,7 @@ mod tests {
         (0..count).map(|place| (place, format!("host-{place}.test"), 80)).collect()
     }
 
-    fn places(found: Vec<(usize, Vec<Address>)>) -> Vec<usize> {
+    fn places(found: Vec<(usize, Vec<SocketAddr>)>) -> Vec<usize> {
         let mut places: Vec<_> = found.into_iter().map(|(place, _)| place).collect();
         places.sort_unstable();
         places

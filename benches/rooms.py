@@ -1,0 +1,296 @@
+#!/usr/bin/env python3
+"""A room over two nodes beside a room of one process with as many members: the last arrival, CPU, memory, and a node's end.
+
+Both are `examples/push`, on one core; Redis and the members are on the other. Each member is a WebSocket, and the kernel
+records when a message arrives, so the members' own time does not count. The two set-ups take turns, round by round, and
+ratios are taken within a round. A missing message fails the run. The README in this folder describes how to repeat it.
+"""
+
+import argparse
+import hashlib
+import os
+import pathlib
+import re
+import signal
+import socket
+import statistics
+import struct
+import subprocess
+import tempfile
+import time
+
+import redis
+import servers
+from clients import allow_descriptors
+from servers import Failure, Server
+
+PUSH = f"{servers.BUILT}/examples/push"
+SCRIPTS = pathlib.Path(__file__).resolve().parent.parent / "crates/backplane/src/redis/scripts.rs"
+MESSAGE_BYTES = 1024
+# A message of a server of more than 125 bytes and less than 64 KiB has a head of four bytes (RFC 6455 §5.2).
+FRAME_BYTES = MESSAGE_BYTES + 4
+# From Linux's headers: Python does not define it.
+SO_TIMESTAMPNS = 35
+ARRIVAL_SECONDS = 0.25
+SILENCE_SECONDS_MAX = 20
+ARRIVAL_MAX, CPU_MAX, ROOM_BYTES_MAX, RETURN_SECONDS_MAX = 1.3, 1.05, 400, 3
+
+
+def cpu_nanoseconds(process):
+    """The time of all threads on a CPU, exactly."""
+    tasks = pathlib.Path(f"/proc/{process.pid}/task").iterdir()
+    return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks)
+
+
+def receive(connection, length):
+    received = b""
+    while len(received) < length:
+        more = connection.recv(length - len(received))
+        if not more:
+            raise Failure("a server closed a connection")
+        received += more
+    return received
+
+
+def head_of(connection):
+    """The head of a response. A message may follow it at once."""
+    head = b""
+    while not head.endswith(b"\r\n\r\n"):
+        head += receive(connection, 1)
+    return head
+
+
+def enter(server, room):
+    """A member of a room."""
+    connection = socket.create_connection(server.address, timeout=SILENCE_SECONDS_MAX)
+    connection.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+    connection.sendall(
+        f"GET /rooms/{room}?token=sub-1 HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+        "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n".encode()
+    )
+    head = head_of(connection)
+    if not head.startswith(b"HTTP/1.1 101 "):
+        raise Failure(f"the server answered {head!r}")
+    return connection
+
+
+class Publisher:
+    """A connection that posts messages to a room of a node."""
+
+    def __init__(self, server):
+        self.connection = socket.create_connection(server.address, timeout=SILENCE_SECONDS_MAX)
+        head = f"POST /rooms/tides HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer pub-1\r\nContent-Length: {MESSAGE_BYTES}"
+        self.request = f"{head}\r\nContent-Type: text/plain\r\n\r\n{'x' * MESSAGE_BYTES}".encode()
+
+    def publish(self):
+        """Returns the number of members on all nodes."""
+        self.connection.sendall(self.request)
+        head = head_of(self.connection)
+        length = re.search(rb"(?i)\r\ncontent-length: (\d+)", head)
+        if not head.startswith(b"HTTP/1.1 200 ") or not length:
+            raise Failure(f"the server answered {head!r}")
+        return int(receive(self.connection, int(length[1])))
+
+    def publish_until(self, members):
+        """Publishes until the node knows of all members. Returns the number of messages."""
+        end = time.monotonic() + SILENCE_SECONDS_MAX
+        count = 1
+        while self.publish() != members:
+            if time.monotonic() > end:
+                raise Failure("a node does not know of all members")
+            count += 1
+            time.sleep(0.1)
+        return count
+
+
+def arrival(connection):
+    """Takes a message; returns when it arrived, in nanoseconds of the kernel's clock."""
+    taken, at = 0, 0
+    while taken < FRAME_BYTES:
+        data, ancillary, _, _ = connection.recvmsg(FRAME_BYTES - taken, 64)
+        if not data:
+            raise Failure("a server closed a connection")
+        taken += len(data)
+        for level, kind, value in ancillary:
+            if (level, kind) == (socket.SOL_SOCKET, SO_TIMESTAMPNS):
+                seconds, nanoseconds = struct.unpack("qq", value[:16])
+                at = max(at, seconds * 1_000_000_000 + nanoseconds)
+    return at
+
+
+def drain(members):
+    """Drops what has come so far."""
+    time.sleep(2 * ARRIVAL_SECONDS)
+    for member in members:
+        member.setblocking(False)
+        try:
+            while member.recv(1 << 20):
+                pass
+        except BlockingIOError:
+            pass
+        member.settimeout(SILENCE_SECONDS_MAX)
+
+
+def measure(nodes, broker, count, options):
+    """The median milliseconds to the last arrival, microseconds of CPU of a delivery, and of the broker for a message."""
+    members = [enter(nodes[number % len(nodes)], "tides") for number in range(count)]
+    publisher = Publisher(nodes[0])
+    publisher.publish_until(count)
+    drain(members)
+    last = []
+    before = sum(cpu_nanoseconds(node.process) for node in nodes)
+    for _ in range(options.messages):
+        began = time.time_ns()
+        publisher.publish()
+        time.sleep(ARRIVAL_SECONDS)
+        last.append((max(map(arrival, members)) - began) / 1e6)
+    used = sum(cpu_nanoseconds(node.process) for node in nodes) - before
+    work = broker_work(broker, publisher, members, options) if broker else None
+    for member in members:
+        member.close()
+    return statistics.median(last), used / (options.messages * count) / 1000, work
+
+
+def broker_work(broker, publisher, members, options):
+    """Microseconds of CPU of the broker for a message, less its idle work."""
+    began, before = time.monotonic(), cpu_nanoseconds(broker.process)
+    time.sleep(2)
+    idle = (cpu_nanoseconds(broker.process) - before) / (time.monotonic() - began)
+    began, before = time.monotonic(), cpu_nanoseconds(broker.process)
+    for _ in range(options.broker_messages):
+        publisher.publish()
+        for member in members:
+            arrival(member)
+    used = cpu_nanoseconds(broker.process) - before - idle * (time.monotonic() - began)
+    return used / options.broker_messages / 1000
+
+
+def command(options, broker=None):
+    backplane = f" redis://127.0.0.1:{broker.port}" if broker else ""
+    return f"env TIDEGATE_BACKEND={options.backend} {PUSH} 127.0.0.1:0{backplane}"
+
+
+def broker_of(options):
+    return Server(redis.redis_server(), options.load_core)
+
+
+def one(options, count):
+    with Server(command(options), options.server_core) as node:
+        return measure([node], None, count, options)
+
+
+def two(options, count):
+    with broker_of(options) as broker:
+        redis.connect(broker).close()
+        node = command(options, broker)
+        with Server(node, options.server_core) as north, Server(node, options.server_core) as south:
+            return measure([north, south], broker, count, options)
+
+
+def room_bytes(options, broker):
+    """Bytes of a node for a room with one member."""
+    with Server(command(options, broker), options.server_core) as node:
+        first = enter(node, "first")
+        before = node.settled_rss()
+        members = [enter(node, f"room-{number}") for number in range(options.rooms)]
+        grown = node.settled_rss() - before
+        for member in [first, *members]:
+            member.close()
+    return grown / options.rooms
+
+
+def read_hash():
+    """The hash of the script that reads a history."""
+    source = re.search(r'READ_SOURCE: &str = r"(.*?)";', SCRIPTS.read_text(), re.S)[1]
+    return hashlib.sha1(source.encode()).hexdigest()
+
+
+def after_a_kill(options, count):
+    """Members of a killed node enter at the other one: the seconds until all of them have a message, and history reads."""
+    with broker_of(options) as broker, tempfile.TemporaryFile("w+") as commands:
+        redis.connect(broker).close()
+        node = command(options, broker)
+        with Server(node, options.server_core) as north, Server(node, options.server_core) as south:
+            members = [enter(server, "tides") for server in (north, south) for _ in range(count // 2)]
+            publisher = Publisher(north)
+            publisher.publish_until(count)
+            drain(members)
+            monitor = subprocess.Popen(["redis-cli", "-p", str(broker.port), "MONITOR"], stdout=commands)
+            try:
+                began = time.monotonic()
+                south.process.send_signal(signal.SIGKILL)
+                stayed = members[: count // 2]
+                returned = [enter(north, "tides") for _ in range(count // 2)]
+                # The room's last message is its history, which each of them gets first.
+                for member in returned:
+                    arrival(member)
+                publisher.publish()
+                for member in stayed + returned:
+                    arrival(member)
+                seconds = time.monotonic() - began
+                time.sleep(1)
+            finally:
+                servers.end(monitor)
+            commands.seek(0)
+            reads = commands.read().lower().count(f'"evalsha" "{read_hash()}"')
+            for member in members + returned:
+                member.close()
+    return seconds, reads
+
+
+def report(rounds, options):
+    """Prints the medians. Returns what is above its bar."""
+    missed = []
+    count = options.members * 2
+    for place, title, bar in ((0, "last arrival, ms", ARRIVAL_MAX), (1, "CPU of a delivery, us", CPU_MAX)):
+        local, over = ([each[name][place] for each in rounds] for name in ("one", "two"))
+        ratio = statistics.median(two / one for one, two in zip(local, over))
+        medians = f"one process {statistics.median(local):.3f}, two nodes {statistics.median(over):.3f}"
+        print(f"{count:,} members, {title}: {medians}, {ratio:.2f}; the bar is {bar}")
+        if ratio > bar:
+            missed.append(f"{title}: {ratio:.2f}")
+    few, many = (statistics.median(each[name][2] for each in rounds) for name in ("few", "two"))
+    print(f"CPU of Redis for a message, us: {few:.1f} with {options.few:,} members, {many:.1f} with {count:,}")
+    return missed
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--members", type=int, default=2000, help="of each node [2000]")
+    parser.add_argument("--few", type=int, default=20, help="members of two nodes beside them, for the broker's work [20]")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--messages", type=int, default=20, help="of a round, one at a time [20]")
+    parser.add_argument("--broker-messages", type=int, default=200, help="one after the other, for the broker's work [200]")
+    parser.add_argument("--rooms", type=int, default=5000, help="for the bytes of a room [5000]")
+    parser.add_argument("--backend", default="epoll", help="of the nodes: epoll, uring or auto [epoll]")
+    parser.add_argument("--server-core", default="0")
+    parser.add_argument("--load-core", default="1")
+    parser.add_argument("--check", action="store_true", help="fail above the bars")
+    options = parser.parse_args()
+    if not pathlib.Path(PUSH).exists():
+        raise Failure("build it first: cargo build --profile dist --package tidegate-examples --example push")
+    allow_descriptors(max(options.members * 3, options.rooms))
+    os.sched_setaffinity(0, {int(options.load_core)})
+    count = options.members * 2
+    rounds = []
+    for number in range(1, options.rounds + 1):
+        rounds.append({"one": one(options, count), "two": two(options, count), "few": two(options, options.few)})
+        print(f"round {number} of {options.rounds}: {rounds[-1]}", flush=True)
+    missed = report(rounds, options)
+    alone = room_bytes(options, None)
+    with broker_of(options) as broker:
+        redis.connect(broker).close()
+        shared = room_bytes(options, broker)
+    print(f"a connection in a room of its own: {alone:.0f} bytes, {shared:.0f} with a backplane; the bar is {ROOM_BYTES_MAX} more")
+    if shared - alone > ROOM_BYTES_MAX:
+        missed.append(f"a room has {shared - alone:.0f} bytes more")
+    seconds, reads = after_a_kill(options, count)
+    print(f"{count // 2:,} members of a killed node are back after {seconds:.2f} s, with {reads} history reads")
+    if seconds > RETURN_SECONDS_MAX or reads > 1:
+        missed.append(f"back after {seconds:.2f} s with {reads} reads")
+    if missed and options.check:
+        raise Failure("; ".join(missed))
+
+
+if __name__ == "__main__":
+    servers.run(main)

@@ -1,0 +1,5 @@
+//! `quic` for libFuzzer.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| tidegate_fuzz::quic(data));
