@@ -65,7 +65,7 @@ pub(crate) struct Core {
     /// The loop's last delay.
     pub(crate) lag: Lag,
     /// A connection whose bytes are in the scratch until the tasks that were woken have run; then it is dispatched
-    /// again.
+    /// again. Set by [`dispatch_after_tasks`](Self::dispatch_after_tasks).
     pub(crate) pending_reader: Option<Token>,
     /// The handler that is dispatched waits for a future.
     pub(crate) has_spawned: bool,
@@ -438,6 +438,18 @@ impl Core {
             let Some(token) = self.queues.next_after_dispatch() else { break };
             self.dispatch(token, SlotEvent::DispatchOver);
         }
+    }
+
+    /// Dispatches a connection once more when the tasks that were woken have run. Returns whether it does: there is
+    /// one such connection at a time, and another one requests its own dispatch. One may be left from before this
+    /// event, if a scheduled dispatch of its session has brought it bytes.
+    #[inline]
+    pub(crate) fn dispatch_after_tasks(&mut self, token: Token) -> bool {
+        let is_free = self.pending_reader.is_none();
+        if is_free {
+            self.pending_reader = Some(token);
+        }
+        is_free
     }
 
     /// Sets, moves or clears the timer of a slot.

@@ -283,14 +283,9 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
     #[inline]
     fn take_in(&mut self, core: &mut Core, token: Token, bytes: Slice) -> Next {
         self.on_received(core, token, bytes);
-        if A::PULLS
-            && self.may_decode()
-            && self.application.wake_reader()
-            && (!self.link.is_stream() || core.pending_reader.is_none())
-        {
+        if A::PULLS && self.may_decode() && self.application.wake_reader() && core.dispatch_after_tasks(token) {
             // Its next dispatch is known: actions of the tasks request no other.
             self.link.set(Link::SCHEDULED, true);
-            core.pending_reader = Some(token);
             return Next::AwaitTasks;
         }
         Next::Process
@@ -362,11 +357,11 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
     /// The handler waits for a future, which the loop polls as soon as the dispatch is over. Returns whether the
     /// dispatch goes on after that, so that the rest of the input stays where it is, and one flush sends all replies.
     fn awaits_task(&mut self, core: &mut Core, token: Token) -> bool {
-        if !core.may_await_tasks || core.pending_reader.is_some() || self.link.is_stream() || self.link.is_closing() {
+        if !core.may_await_tasks || self.link.is_stream() || self.link.is_closing() || !core.dispatch_after_tasks(token)
+        {
             return false;
         }
         self.link.set(Link::SCHEDULED, true);
-        core.pending_reader = Some(token);
         true
     }
 

@@ -15,6 +15,7 @@ use tidegate::tls::{Certificates, ClientConfig, Provider, ServerConfig};
 use tidegate::websocket::Message;
 use tidegate::{Backend, task};
 
+use crate::support::proxy_peers::Peer;
 use crate::support::{Running, split};
 
 const BACKENDS: [Backend; 2] = [Backend::Epoll, Backend::Auto];
@@ -140,6 +141,7 @@ fn router(notes: &Notes) -> Router {
             }
             text
         })
+        .post("/echo", async |request: Request| -> Body { request.into_body() })
         .get("/ws", echo)
 }
 
@@ -189,6 +191,31 @@ fn requests_and_bodies_pass_both_ways() {
         let chunked = format!("{start}Transfer-Encoding: chunked\r\n\r\nf4240\r\n{body}\r\n0\r\n\r\n");
         let received = proxy.exchange(&chunked);
         assert!(split(&received).1 == body, "{}", split(&received).0);
+    });
+}
+
+/// The client reads while it sends: the proxy's loop gets bytes of both its TCP connection and its stream in each turn.
+#[test]
+fn an_echo_in_chunks_passes_while_it_is_sent() {
+    each(|proxy, _| {
+        let body: Vec<u8> = (0..1_000_000_u32).map(|at| b'a' + (at % 23) as u8).collect();
+        let mut wire =
+            b"POST /echo HTTP/1.1\r\nHost: a\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec();
+        for piece in body.chunks(7_000) {
+            wire.extend_from_slice(format!("{:x}\r\n", piece.len()).as_bytes());
+            wire.extend_from_slice(piece);
+            wire.extend_from_slice(b"\r\n");
+        }
+        wire.extend_from_slice(b"0\r\n\r\n");
+        let mut client = Peer(proxy.connect());
+        client.0.set_read_timeout(Some(Duration::from_secs(60))).expect("a socket");
+        let mut sender = client.0.try_clone().expect("a socket");
+        let sending = thread::spawn(move || sender.write_all(&wire));
+        let head = client.head();
+        assert!(head.contains("Transfer-Encoding: chunked\r\n"), "{head}");
+        let echoed = client.chunks();
+        assert!(echoed == body, "{} bytes", echoed.len());
+        sending.join().expect("no panic").expect("the proxy reads");
     });
 }
 
