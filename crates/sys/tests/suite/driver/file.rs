@@ -54,7 +54,7 @@ pub(crate) fn a_blocked_file_resumes_when_the_peer_reads(driver: Which) {
         let mut queue = Outbound::new(&harness.pool);
         queue.link_file(FileRegion { file: file.clone(), offset: 0, length: bytes.len() as u64 });
         queue.flush();
-        harness.send_until_blocked(token, &mut queue);
+        harness.send_until_full(token, &mut queue);
         harness.assert_quiet();
         assert_eq!(harness.take(token), []);
         let reader = thread::spawn(move || read(&peer, 24 << 20));

@@ -311,7 +311,7 @@ impl Harness {
         Ok(resumed)
     }
 
-    /// Sends from `queue` until the kernel takes no more. Returns how many bytes it took.
+    /// Sends from `queue` until a send waits for room. Returns how many bytes the kernel took.
     pub(crate) fn send_until_blocked(&mut self, token: Token, queue: &mut Outbound) -> usize {
         let mut taken = 0;
         while let Some(sent) = self.send(token, queue, usize::MAX) {
@@ -319,6 +319,25 @@ impl Harness {
             assert!(!queue.is_empty(), "the kernel took all of it");
         }
         taken
+    }
+
+    /// The same until the kernel takes no more, as the peer reads nothing. A kernel that paces takes more bytes a little
+    /// later, until the window of the peer is full.
+    pub(crate) fn send_until_full(&mut self, token: Token, queue: &mut Outbound) -> usize {
+        let mut taken = self.send_until_blocked(token, queue);
+        while let Some(sent) = self.sent_later(token) {
+            queue.advance(sent as u64);
+            taken += sent + self.send_until_blocked(token, queue);
+        }
+        taken
+    }
+
+    /// The result of a send that has waited, if it comes before the kernel is quiet.
+    fn sent_later(&mut self, token: Token) -> Option<usize> {
+        (0..QUIET_WAITS).find_map(|_| {
+            self.turn(Instant::now() + QUIET_WAIT);
+            self.sent(token, |_| true).map(Result::unwrap)
+        })
     }
 
     pub(crate) fn record(&mut self, token: Token, completion: Completion) {
@@ -427,3 +446,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The size that the kernel is requested to use for large buffers.
 const BUFFER_BYTES: usize = 1 << 20;
+
+/// A kernel is quiet that reports nothing in so many waits.
+const QUIET_WAITS: u32 = 20;
+
+const QUIET_WAIT: Duration = Duration::from_millis(10);

@@ -90,7 +90,7 @@ pub(crate) fn a_send_that_waits_is_quiet(driver: Which) {
         let mut queue = Outbound::new(&harness.pool);
         queue.link_bytes(pattern(32 << 20).into());
         queue.flush();
-        harness.send_until_blocked(token, &mut queue);
+        harness.send_until_full(token, &mut queue);
         harness.assert_quiet();
     }
 }

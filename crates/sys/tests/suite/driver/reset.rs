@@ -90,7 +90,7 @@ pub(crate) fn a_reset_ends_a_blocked_send(driver: Which) {
         let mut queue = Outbound::new(&harness.pool);
         queue.link_bytes(pattern(32 << 20).into());
         queue.flush();
-        harness.send_until_blocked(token, &mut queue);
+        harness.send_until_full(token, &mut queue);
         reset(peer);
         let sent = harness.until(|harness| match harness.take(token).first() {
             None => None,
@@ -119,7 +119,7 @@ pub(crate) fn a_reset_in_a_bidirectional_transfer_is_reported_before_any_end(dri
         let mut queue = Outbound::new(&harness.pool);
         queue.link_bytes(pattern(32 << 20).into());
         queue.flush();
-        harness.send_until_blocked(token, &mut queue);
+        harness.send_until_full(token, &mut queue);
         receive(&mut harness, then);
         reset(peer);
         harness.until(|harness| {

@@ -46,7 +46,7 @@ pub(crate) fn a_blocked_send_resumes_at_the_right_byte(driver: Which) {
             }
         }
         queue.flush();
-        let taken = harness.send_until_blocked(token, &mut queue);
+        let taken = harness.send_until_full(token, &mut queue);
         assert!(harness.send(token, &mut queue, usize::MAX).is_none(), "a second send waits as well");
         harness.run_until_idle();
         assert_eq!(harness.take(token), [], "the peer has read nothing");
