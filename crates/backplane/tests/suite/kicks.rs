@@ -200,8 +200,10 @@ fn a_kick_whose_message_is_lost_reaches_the_members_with_the_next_renewal() {
             Kind::Nats => process.publish_to_nats(&format!("tidegate.kick.{ROOM}"), "NATS/1.0\r\n\r\n", &bytes),
         }
         member.log.wait_for(LOGGED);
-        // The kick in the other room may have come from the broker's memory, too.
-        assert!(south.counts().late_kicks >= 1, "{kind:?}");
+        // The kick in the other room may have come from the broker's memory, too. A member is closed before it is counted.
+        while south.counts().late_kicks == 0 {
+            std::thread::sleep(Duration::from_millis(5));
+        }
         assert_eq!(member.log.texts().len(), 1, "{kind:?}");
     }
 }

@@ -223,7 +223,8 @@ fn an_echo_in_chunks_passes_while_it_is_sent() {
 fn requests_share_a_connection() {
     each(|proxy, _| {
         let proxy = address(proxy);
-        let threads: Vec<_> = (0..20).map(|_| thread::spawn(move || get(proxy, "/port").1)).collect();
+        // As many as a server permits at first: for a further one the gateway may connect once more.
+        let threads: Vec<_> = (0..16).map(|_| thread::spawn(move || get(proxy, "/port").1)).collect();
         let ports: Vec<_> = threads.into_iter().map(|thread| thread.join().expect("a response")).collect();
         assert!(ports.iter().all(|port| *port == ports[0]), "{ports:?}");
     });
