@@ -81,7 +81,7 @@ class Process:
 
 
 class Member:
-    """A member of the room on the node of a namespace, who is there whatever the link does."""
+    """A member of the room, on the node of a namespace. A cut of the link does not end its connection to that node."""
 
     def __init__(self, namespace, name):
         end = time.monotonic() + PATIENCE_SECONDS
