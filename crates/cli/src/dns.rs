@@ -1,4 +1,4 @@
-//! `tidegate dns`: a forwarder of DNS queries over UDP and TCP, with a cache.
+//! `tidegate dns`: a forwarder of DNS queries over UDP, TCP, TLS and HTTPS, with a cache.
 
 use std::error::Error;
 use std::net::SocketAddr;
@@ -6,18 +6,21 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use signal_hook::consts::SIGHUP;
 use tidegate::admin::Admin;
 use tidegate::dns::server::{DnsServer, Forwarder, RateLimits, ServerLimits, ServerMetrics};
 use tidegate::dns::{CacheConfig, ResolverConfig, SharedCache, StubResolver};
 use tidegate::engine::RunningListener;
-use tidegate::metrics::Kind;
+use tidegate::metrics::{HttpMetrics, Kind};
 use tidegate::{Admission, Backend, IpNet, ServerHandle, StartError};
 
 use crate::admin::{AdminOptions, RunningAdmin};
 use crate::admission::parse_network;
+use crate::dns_listeners::SecureListeners;
 use crate::dns_upstream::{self, DnsUpstream};
 use crate::log::{self, log_to_stderr};
 use crate::server::{CUT_SHORT_STATUS, CurrentServer, signals, supervise};
+use crate::tls::Tls;
 
 /// The flags of `dns`.
 #[derive(Debug, Args)]
@@ -26,12 +29,14 @@ pub(crate) struct DnsOptions {
     /// that is free for both
     #[arg(long, value_name = "ADDRESS", required = true, value_parser = parse_listen)]
     listen: Vec<SocketAddr>,
+    #[command(flatten)]
+    secure: SecureListeners,
     /// Server to ask, may be repeated: IP, IP:PORT or [IPV6]:PORT, at port 53 by default; tls://IP[:PORT][#NAME] for DNS over
-    /// TLS, at port 853 by default, whose certificate has NAME, or else the IP address. The fastest one that answers is
-    /// asked first
+    /// TLS, at port 853 by default, and https://IP[:PORT]/PATH[#NAME] for DNS over HTTPS, whose certificates have NAME, or else
+    /// the IP address. The fastest one that answers is asked first
     #[arg(long, value_name = "ADDRESS", required = true)]
     upstream: Vec<DnsUpstream>,
-    /// Certificates (PEM) that vouch for tls servers [default: those that the system trusts]
+    /// Certificates (PEM) that vouch for tls and https servers [default: those that the system trusts]
     #[arg(long, value_name = "FILE")]
     upstream_ca: Option<PathBuf>,
     /// Network whose clients get answers, may be repeated: an address or CIDR, as 10.0.0.0/8 or 2001:db8::/32. Others get
@@ -79,22 +84,28 @@ pub(crate) struct DnsOptions {
     quiet: bool,
 }
 
-/// Answers until SIGTERM, Ctrl-C or a takeover by another server, then drains. A second signal closes all connections. SIGUSR1 prints the counts.
+/// Answers until SIGTERM, Ctrl-C or a takeover by another server, then drains. A second signal closes all connections. SIGUSR1 prints
+/// the counts. With TLS, SIGHUP reads its files again.
 pub(crate) fn run(options: &DnsOptions) -> Result<(), Box<dyn Error>> {
     log_to_stderr(options.quiet, false);
     // Registered before the server starts, so that no signal is missed once the start-up line is printed.
     let signals = signals()?;
-    let metrics = ServerMetrics::new();
+    let tls = options.secure.tls()?;
+    if tls.is_some() {
+        signals.handle().add_signal(SIGHUP).map_err(StartError::System)?;
+    }
+    let (metrics, requests) = (ServerMetrics::new(), options.admin.metrics());
     let cache = SharedCache::new(CacheConfig { memory_max: options.cache_memory, ..CacheConfig::default() });
-    let server = options.start(&metrics, &cache)?;
+    let server = options.start(&metrics, &cache, tls.as_ref(), requests.as_ref())?;
     let admin = RunningAdmin::default();
     let has_takeover = options.takeover.is_some();
-    admin.start(&options.admin, Admin::new(&server), None, |admin| {
+    admin.start(&options.admin, Admin::new(&server), requests.as_ref(), |admin| {
         show_counts(if has_takeover { admin.share_address() } else { admin }, metrics, cache)
     })?;
     options.announce(&server);
     admin.announce();
-    let is_cut_short = supervise(&CurrentServer::new(server), &admin, signals, || {})?;
+    let on_hangup = move || tls.iter().for_each(Tls::reload);
+    let is_cut_short = supervise(&CurrentServer::new(server), &admin, signals, on_hangup)?;
     if is_cut_short {
         log::exit(CUT_SHORT_STATUS);
     }
@@ -102,17 +113,24 @@ pub(crate) fn run(options: &DnsOptions) -> Result<(), Box<dyn Error>> {
 }
 
 impl DnsOptions {
-    fn start(&self, metrics: &ServerMetrics, cache: &SharedCache) -> Result<ServerHandle, Box<dyn Error>> {
+    fn start(
+        &self,
+        metrics: &ServerMetrics,
+        cache: &SharedCache,
+        tls: Option<&Tls>,
+        requests: Option<&HttpMetrics>,
+    ) -> Result<ServerHandle, Box<dyn Error>> {
         let is_secure = self.upstream.iter().any(DnsUpstream::is_secure);
-        let tls = if is_secure { Some(dns_upstream::tls(self.upstream_ca.as_deref())?) } else { None };
-        if let Some(tls) = &tls {
+        let upstream_tls = if is_secure { Some(dns_upstream::tls(self.upstream_ca.as_deref())?) } else { None };
+        if let Some(tls) = &upstream_tls {
             self.upstream.iter().try_for_each(|server| server.check(tls))?;
         }
         let mut addresses = self.listen.iter().copied();
         let first = addresses.next().ok_or(StartError::NoListener)?;
         let server = addresses.fold(DnsServer::at(first), DnsServer::and_at);
         let (loops, backend, takeover) = (self.loops, self.backend, self.takeover.clone());
-        let server = server.limits(self.limits()).access(self.access()).metrics(metrics).engine(|server| {
+        let limits = self.limits();
+        let server = server.limits(limits).access(self.access()).metrics(metrics).engine(|server| {
             let server = server.backend(backend).without_tokio_runtime();
             let server = match takeover {
                 Some(path) => server.takeover(path),
@@ -125,10 +143,15 @@ impl DnsOptions {
         });
         let (upstreams, cache, metrics) = (self.upstream.clone(), cache.clone(), metrics.clone());
         let config = self.resolver();
-        Ok(server.start(move |_loop| {
-            let servers = upstreams.iter().map(|server| server.server(tls.as_ref())).collect();
+        let handlers = server.handlers(move |_loop| {
+            let servers = upstreams.iter().map(|server| server.server(upstream_tls.as_ref())).collect();
             Forwarder::new(StubResolver::new(servers, config, cache.clone()), &metrics)
-        })?)
+        });
+        let server = match tls {
+            Some(tls) => self.secure.add_to(server, &handlers, tls, &limits, requests),
+            None => server,
+        };
+        Ok(server.start_with(handlers)?)
     }
 
     fn limits(&self) -> ServerLimits {
@@ -181,6 +204,7 @@ impl DnsOptions {
                 ));
             }
         }
+        lines.extend(self.secure.lines(running, self.listen.len()));
         let upstreams: Vec<String> = self.upstream.iter().map(ToString::to_string).collect();
         lines.push(format!("tidegate: forwards DNS queries to {}", upstreams.join(", ")));
         log::announce(&lines.join("\n"));
@@ -205,7 +229,7 @@ fn show_counts(admin: Admin, metrics: ServerMetrics, cache: SharedCache) -> Admi
     })
 }
 
-fn parse_listen(text: &str) -> Result<SocketAddr, String> {
+pub(crate) fn parse_listen(text: &str) -> Result<SocketAddr, String> {
     let address = text.parse::<tidegate::Address>().ok().and_then(|address| address.ip());
     address.ok_or_else(|| "not IP:PORT, [IPV6]:PORT or localhost:PORT".into())
 }

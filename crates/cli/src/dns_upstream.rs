@@ -1,43 +1,80 @@
-//! `DnsUpstream`: a server that `tidegate dns` asks, over UDP and TCP or over TLS.
+//! `DnsUpstream`: a server that `tidegate dns` asks, over UDP and TCP, over TLS or over HTTPS.
 
 use std::error::Error;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::str::FromStr;
+use std::time::Duration;
 
 use tidegate::dns::{ClientCodec, NameServer};
+use tidegate::http::client::{ClientLimits, Resolve, Resolving};
+use tidegate::http::{self, DNS_PATH};
 use tidegate::tls::{ClientConfig, Provider};
 use tidegate::{Client, Over};
 
-/// `IP`, `IP:PORT` or `[IPV6]:PORT`; `tls://` before it and `#NAME` behind it for TLS.
+/// `IP`, `IP:PORT` or `[IPV6]:PORT`; `tls://` or `https://` before it, `/PATH` behind it for HTTPS, and `#NAME` at its end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct DnsUpstream {
     address: SocketAddr,
-    /// The name of its certificate: the IP address unless given.
-    tls_name: Option<String>,
+    transport: UpstreamTransport,
+}
+
+/// How a server is asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum UpstreamTransport {
+    /// Over UDP and TCP.
+    Plain,
+    /// Over TLS, with the name of its certificate.
+    Tls { name: String },
+    /// Over HTTPS, with the name of its certificate and the path.
+    Https { name: String, path: String },
 }
 
 impl DnsUpstream {
     pub(crate) fn is_secure(&self) -> bool {
-        self.tls_name.is_some()
+        self.transport != UpstreamTransport::Plain
     }
 
-    /// The server, with the configuration of [`tls`] if it is one over TLS.
+    /// The server, with the configuration of [`tls`] if it is one over TLS or HTTPS.
     pub(crate) fn server(&self, tls: Option<&ClientConfig>) -> NameServer {
-        let (Some(name), Some(tls)) = (self.tls_name.clone(), tls.cloned()) else {
-            return NameServer::at(self.address);
-        };
-        let make = move || Ok(Over::new(tls.connect(&name)?, ClientCodec::default()));
-        NameServer::over(Client::at(self.address), make)
+        match (&self.transport, tls.cloned()) {
+            (UpstreamTransport::Tls { name }, Some(tls)) => {
+                let name = name.clone();
+                let make = move || Ok(Over::new(tls.connect(&name)?, ClientCodec::default()));
+                NameServer::over(Client::at(self.address), make)
+            }
+            (UpstreamTransport::Https { name, path }, Some(tls)) => {
+                let host = if name.contains(':') { format!("[{name}]") } else { name.clone() };
+                let address = self.address;
+                http::name_server(format!("https://{host}:{}{path}", address.port()), move || {
+                    let mut limits = ClientLimits::default();
+                    (limits.request_timeout, limits.collected_body_bytes_max) =
+                        (Some(REQUEST_TIMEOUT), usize::from(u16::MAX));
+                    http::Client::builder().tls(tls.clone()).resolver(OneAddress(address)).limits(limits).build()
+                })
+            }
+            _ => NameServer::at(self.address),
+        }
     }
 
     /// Whether a certificate can have the name.
     pub(crate) fn check(&self, tls: &ClientConfig) -> Result<(), Box<dyn Error>> {
-        match &self.tls_name {
-            Some(name) => tls.connect(name).map(drop).map_err(|error| format!("{self}: {error}").into()),
-            None => Ok(()),
+        match &self.transport {
+            UpstreamTransport::Tls { name } | UpstreamTransport::Https { name, .. } => {
+                tls.connect(name).map(drop).map_err(|error| format!("{self}: {error}").into())
+            }
+            UpstreamTransport::Plain => Ok(()),
         }
+    }
+}
+
+/// The name of an upstream has its address.
+struct OneAddress(SocketAddr);
+
+impl Resolve for OneAddress {
+    fn resolve(&self, _: &str, _: u16) -> Resolving {
+        Box::pin(std::future::ready(Ok(vec![self.0])))
     }
 }
 
@@ -56,38 +93,59 @@ impl FromStr for DnsUpstream {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let (rest, is_secure) = text.strip_prefix("tls://").map_or((text, false), |rest| (rest, true));
-        let (host, name) = match rest.split_once('#').filter(|_| is_secure) {
-            Some((host, name)) => (host, Some(name.to_owned())),
+        let (scheme, rest) = text.split_once("://").map_or((None, text), |(scheme, rest)| (Some(scheme), rest));
+        let (place, name) = match rest.split_once('#').filter(|_| scheme.is_some()) {
+            Some((place, name)) => (place, Some(name.to_owned())),
             None => (rest, None),
         };
-        let port = if is_secure { TLS_PORT } else { PORT };
+        let (host, path) = match place.find('/').filter(|_| scheme == Some("https")) {
+            Some(at) => place.split_at(at),
+            None => (place, DNS_PATH),
+        };
+        let port = match scheme {
+            None => PORT,
+            Some("tls") => TLS_PORT,
+            Some("https") => HTTPS_PORT,
+            Some(_) => return Err(NO_UPSTREAM.into()),
+        };
         let ip = || host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>().ok();
         let address = host.parse::<SocketAddr>().ok().or_else(|| ip().map(|ip| SocketAddr::new(ip, port)));
-        let address = address.filter(|address| address.port() != 0 && !address.ip().is_unspecified()).ok_or_else(|| {
-            String::from(
-                "not IP, IP:PORT, [IPV6]:PORT or tls://IP[:PORT][#NAME]: a name would need another server to be looked up",
-            )
-        })?;
+        let address = address.filter(|address| address.port() != 0 && !address.ip().is_unspecified());
+        let address = address.ok_or(NO_UPSTREAM)?;
         let name = name.filter(|name| !name.is_empty()).unwrap_or_else(|| address.ip().to_string());
-        Ok(Self { address, tls_name: is_secure.then_some(name) })
+        let transport = match scheme {
+            None => UpstreamTransport::Plain,
+            Some("tls") => UpstreamTransport::Tls { name },
+            Some(_) => UpstreamTransport::Https { name, path: path.to_owned() },
+        };
+        Ok(Self { address, transport })
     }
 }
 
 impl fmt::Display for DnsUpstream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.tls_name {
-            Some(name) => write!(f, "tls://{}#{name}", self.address),
-            None => write!(f, "{}", self.address),
+        match &self.transport {
+            UpstreamTransport::Plain => write!(f, "{}", self.address),
+            UpstreamTransport::Tls { name } => write!(f, "tls://{}#{name}", self.address),
+            UpstreamTransport::Https { name, path } => write!(f, "https://{}{path}#{name}", self.address),
         }
     }
 }
+
+const NO_UPSTREAM: &str = "not IP, IP:PORT, [IPV6]:PORT, tls://IP[:PORT][#NAME] or https://IP[:PORT]/PATH[#NAME]: a name would \
+                           need another server to be looked up";
 
 /// The port of DNS servers.
 const PORT: u16 = 53;
 
 /// That of DNS over TLS (RFC 7858 §3.1).
 const TLS_PORT: u16 = 853;
+
+/// That of DNS over HTTPS.
+const HTTPS_PORT: u16 = 443;
+
+/// How long a request may take. The resolver asks another server before.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
 mod tests {
@@ -104,6 +162,8 @@ mod tests {
             ("tls://192.0.2.53", "tls://192.0.2.53:853#192.0.2.53"),
             ("tls://192.0.2.53:8853#dns.example", "tls://192.0.2.53:8853#dns.example"),
             ("tls://[2001:db8::53]#dns.example", "tls://[2001:db8::53]:853#dns.example"),
+            ("https://192.0.2.53", "https://192.0.2.53:443/dns-query#192.0.2.53"),
+            ("https://[2001:db8::53]:8443/a/b?c#dns.example", "https://[2001:db8::53]:8443/a/b?c#dns.example"),
         ] {
             assert_eq!(text.parse::<DnsUpstream>().map(|server| server.to_string()).as_deref(), Ok(expected));
         }
@@ -118,7 +178,10 @@ mod tests {
             "192.0.2.53#a",
             "tls://",
             "tls://dns.example",
-            "https://192.0.2.53",
+            "https://dns.example/dns-query",
+            "https://192.0.2.53:0/dns-query",
+            "http://192.0.2.53/dns-query",
+            "://192.0.2.53",
         ] {
             assert!(text.parse::<DnsUpstream>().is_err(), "{text}");
         }

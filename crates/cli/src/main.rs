@@ -20,6 +20,7 @@
 //! | `gateway/` | `tidegate run`: from a configuration to a server, and to another configuration |
 //! | `proxy.rs` | `tidegate proxy`: its flags as a configuration |
 //! | `dns.rs` | `tidegate dns` |
+//! | `dns_listeners.rs` | its listeners over TLS and HTTPS |
 //! | `dns_upstream.rs` | the servers that it asks |
 //! | `admin.rs` | `--admin` of all of them, while it runs |
 //! | `check_config.rs` | `tidegate check-config` |
@@ -52,6 +53,7 @@ mod complain;
 mod config;
 mod counts;
 mod dns;
+mod dns_listeners;
 mod dns_program;
 mod dns_upstream;
 #[cfg(feature = "experiment")]

@@ -8,10 +8,10 @@
 //! | EDNS | [`Edns`], [`EdnsView`]: payloads, cookies, extended errors |
 //! | a stream | [`ServerCodec`] and [`ClientCodec`]: messages behind their lengths |
 //! | lookups without I/O | [`Resolver`], over servers by index; [`Cache`] and [`SharedCache`] |
-//! | lookups on a loop | [`StubResolver`], which asks [`NameServer`]s over UDP and TCP |
+//! | lookups on a loop | [`StubResolver`], which asks [`NameServer`]s over UDP and TCP, or by requests |
 //! | the resolver of a process | [`HostResolver`], by the files of the system, with a stub for each loop |
 //! | files of the system | [`ResolvConf`], [`Hosts`] |
-//! | a server | [`server::DnsServer`] over UDP and TCP; [`server::QueryHandler`], [`server::Responder`], [`server::Forwarder`], [`server::RateLimiter`] |
+//! | a server | [`server::DnsServer`] over UDP and TCP, [`server::LoopHandlers`] for other transports; [`server::QueryHandler`], [`server::Responder`], [`server::Forwarder`], [`server::RateLimiter`] |
 //! | a zone | [`Zone`], from a zone file |
 //! | bounds | [`ProtocolLimits`], [`ResolverConfig`], [`CacheConfig`], [`server::RateLimits`], [`ZoneLimits`] |
 //! | errors | [`DnsError`], sorted by blame; [`LookupError`]; [`ZoneError`], with line and column |
@@ -46,7 +46,7 @@
 //! | `cache.rs` | `Cache`: sets of records within a budget |
 //! | `resolver/` | `Resolver`: limits: `config.rs`, results: `answer.rs`, queries: `attempts.rs`, responses: `receiving.rs`, its meaning: `response.rs`, servers: `upstream.rs`, the cache: `shared_cache.rs`, `from_cache.rs`, random numbers: `query_random.rs` |
 //! | `client/` | `StubResolver`; its servers: `name_server.rs`, sockets: `sockets.rs`, connections: `connection.rs`, timers: `timer.rs`, hosts and services: `host_lookup.rs`; `HostResolver`: `host_resolver.rs`, files: `system_files.rs` |
-//! | `server/` | `Responder`, the rules of all responses; a whole server: `builder.rs`, its limits: `limits.rs`, queries: `query_handler.rs`, datagrams: `datagrams.rs`, limits of their responses: `rate_limit.rs`, a connection: `handler.rs`, other servers' answers: `forwarder.rs`, in wire form: `encoded_answers.rs`, counts: `counters.rs` |
+//! | `server/` | `Responder`, the rules of all responses; a whole server: `builder.rs`, its limits: `limits.rs`, the handlers of its loops: `loop_handlers.rs`, queries: `query_handler.rs`, datagrams: `datagrams.rs`, limits of their responses: `rate_limit.rs`, a connection: `handler.rs`, other servers' answers: `forwarder.rs`, in wire form: `encoded_answers.rs`, counts: `counters.rs` |
 //! | `zone/` | `Zone`; its files: `parse.rs`, errors: `error.rs`, answers: `answer.rs` |
 
 #![forbid(unsafe_code)]
@@ -74,7 +74,7 @@ mod text;
 mod zone;
 
 pub use cache::{Cache, CacheConfig, Cached};
-pub use client::{HostResolver, IDLE, NameServer, ResponsePipeline, StubResolver};
+pub use client::{Exchanging, HostResolver, IDLE, NameServer, ResponsePipeline, StubResolver};
 pub use edns::{COOKIE, Cookie, EXTENDED_ERROR, Edns, EdnsView, ExtendedError};
 pub use error::DnsError;
 pub use header::Header;

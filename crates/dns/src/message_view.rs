@@ -193,6 +193,19 @@ impl<'a> MessageView<'a> {
         let upper = self.edns().map_or(0, |edns| u16::from(edns.extended_response_code));
         ResponseCode(upper << 4 | self.header.response_code.0)
     }
+
+    /// How many seconds a response holds: the least TTL of its answers; without answers that of the SOA record, or its
+    /// MINIMUM if that is less (RFC 2308 §5). `None` for one without both, such as an error.
+    #[must_use]
+    pub fn seconds_to_live(&self) -> Option<u32> {
+        let negative = || {
+            self.authorities().find_map(|record| match record.data() {
+                RecordData::Soa(soa) => Some(record.ttl().min(soa.minimum)),
+                _ => None,
+            })
+        };
+        self.answers().map(|record| record.ttl()).min().or_else(negative)
+    }
 }
 
 const ADDITIONAL: usize = 2;

@@ -93,6 +93,8 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(all(feature = "dns", any(feature = "http-client", feature = "http-server")))]
+mod dns_over_https;
 #[doc(hidden)]
 pub mod entry;
 #[cfg(all(feature = "http-server", feature = "redis"))]
@@ -238,6 +240,10 @@ pub use tidegate_websocket as websocket;
 /// `proxy`, which passes them on; `cache`, which stores responses.
 #[cfg(any(feature = "http-client", feature = "http-server"))]
 pub mod http {
+    #[cfg(all(feature = "dns", feature = "http-client"))]
+    pub use crate::dns_over_https::name_server;
+    #[cfg(all(feature = "dns", feature = "http-server"))]
+    pub use crate::dns_over_https::{DNS_PATH, dns_router};
     #[cfg(all(feature = "http-server", feature = "redis"))]
     pub use crate::redis_rate_store::RedisRateStore;
     #[cfg(feature = "http-server")]

@@ -23,7 +23,7 @@ use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
@@ -32,8 +32,8 @@ use tidegate_engine::{DatagramChannel, task};
 
 use self::connection::ServerConnection;
 pub use self::host_resolver::HostResolver;
-use self::name_server::ServerState;
-pub use self::name_server::{NameServer, ResponsePipeline};
+pub use self::name_server::{Exchanging, NameServer, ResponsePipeline};
+use self::name_server::{ServerLink, ServerState};
 use self::sockets::Sockets;
 use self::timer::Timer;
 use crate::hosts::Hosts;
@@ -278,6 +278,12 @@ impl Shared {
     /// Posts the queue of a server to its connection, or connects.
     fn flush(this: &Rc<Self>, server: usize) {
         let state = &this.servers[server];
+        if let ServerLink::Requests(send) = &state.link {
+            for message in state.queue.take() {
+                drop(task::spawn(Self::exchange(Rc::downgrade(this), server, send(message))));
+            }
+            return;
+        }
         let remote = state.remote.borrow().clone().filter(|remote| !remote.is_closed());
         let Some(remote) = remote else {
             if !state.is_connecting.replace(true) {
@@ -295,10 +301,25 @@ impl Shared {
         }
     }
 
+    /// Waits for the response to a query in a request of its own.
+    async fn exchange(this: Weak<Self>, server: usize, exchanging: Exchanging) {
+        let response = exchanging.await;
+        let Some(this) = this.upgrade() else { return };
+        match response {
+            Ok(message) => this.resolver.borrow_mut().handle_stream_message(server, &message, task::now()),
+            Err(error) => {
+                tracing::debug!(subsystem = "dns", %error, "a request to a DNS server fails");
+                this.resolver.borrow_mut().handle_stream_closed(server, task::now());
+            }
+        }
+        Self::pump(&this);
+    }
+
     async fn connect(this: Rc<Self>, server: usize) {
         let state = &this.servers[server];
+        let ServerLink::Connection(connector) = &state.link else { return };
         let handler = ServerConnection::new(&this, server);
-        let connected = state.connector.connect(handler).await;
+        let connected = connector.connect(handler).await;
         state.is_connecting.set(false);
         match connected {
             Some(remote) => {

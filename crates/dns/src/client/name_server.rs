@@ -6,6 +6,7 @@ use std::fmt;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use tidegate_codec::Pipeline;
@@ -32,9 +33,28 @@ use crate::stream_codecs::ClientCodec;
 #[derive(Debug, Clone)]
 pub struct NameServer {
     pub(super) address: Option<SocketAddr>,
-    pub(super) connector: StreamConnector,
+    pub(super) transport: StreamTransport,
     bailiwick: Name,
 }
+
+/// The way of queries that go in no datagram.
+#[derive(Debug, Clone)]
+pub(super) enum StreamTransport {
+    /// All over one connection.
+    Connection(StreamConnector),
+    /// Each in a request of its own.
+    Requests(MakeRequests),
+}
+
+/// Makes the function of a loop that sends requests.
+#[derive(Clone)]
+pub(super) struct MakeRequests(Arc<dyn Fn() -> SendRequest + Send + Sync>);
+
+/// Sends a query in a request.
+pub(super) type SendRequest = Rc<dyn Fn(EncodedMessage) -> Exchanging>;
+
+/// The future of the response to a query in a request of its own; see [`NameServer::by_requests`].
+pub type Exchanging = Pin<Box<dyn Future<Output = Result<Vec<u8>, Box<dyn Error>>>>>;
 
 /// A pipeline with a [`ClientCodec`] at its upper end.
 pub trait ResponsePipeline: Pipeline<In = Message, Out = EncodedMessage> {}
@@ -70,12 +90,18 @@ impl fmt::Debug for StreamConnector {
     }
 }
 
+impl fmt::Debug for MakeRequests {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MakeRequests").finish_non_exhaustive()
+    }
+}
+
 impl NameServer {
     /// A server that gets queries over UDP, and over TCP at the same address where a datagram is too short or in doubt.
     #[must_use]
     pub fn at(address: SocketAddr) -> Self {
         let connector = StreamConnector::new(Client::at(address), || Ok(ClientCodec::default()));
-        Self { address: Some(address), connector, bailiwick: Name::root() }
+        Self { address: Some(address), ..Self::by(StreamTransport::Connection(connector)) }
     }
 
     /// A server that gets all queries over one connection of this client.
@@ -92,7 +118,22 @@ impl NameServer {
         client: Client,
         make: impl Fn() -> Result<P, Box<dyn Error>> + Send + Sync + 'static,
     ) -> Self {
-        Self { address: None, connector: StreamConnector::new(client, make), bailiwick: Name::root() }
+        Self::by(StreamTransport::Connection(StreamConnector::new(client, make)))
+    }
+
+    /// A server that gets each query in a request of its own, such as one over HTTPS (RFC 8484): the feature `dns` with
+    /// `http-client` has it ready, as `tidegate::http::name_server`. Each loop calls `make` once; the function that it
+    /// returns sends a query and returns the response, both in wire form. It bounds how long that takes. With an error all
+    /// lookups that wait for the server try another one.
+    #[must_use]
+    pub fn by_requests<S: Fn(EncodedMessage) -> Exchanging + 'static>(
+        make: impl Fn() -> S + Send + Sync + 'static,
+    ) -> Self {
+        Self::by(StreamTransport::Requests(MakeRequests(Arc::new(move || Rc::new(make())))))
+    }
+
+    fn by(transport: StreamTransport) -> Self {
+        Self { address: None, transport, bailiwick: Name::root() }
     }
 
     /// The records of names outside this zone are dropped: for a server that is asked for one zone. The root unless set.
@@ -123,7 +164,7 @@ impl From<Client> for NameServer {
 #[derive(Debug)]
 pub(super) struct ServerState {
     pub(super) address: Option<SocketAddr>,
-    pub(super) connector: StreamConnector,
+    pub(super) link: ServerLink,
     pub(super) remote: RefCell<Option<Remote<EncodedMessage>>>,
     pub(super) is_connecting: Cell<bool>,
     /// Queries that wait for the connection: at most one an attempt, so
@@ -131,11 +172,29 @@ pub(super) struct ServerState {
     pub(super) queue: RefCell<Vec<EncodedMessage>>,
 }
 
+/// The way of queries that go in no datagram, on one loop.
+pub(super) enum ServerLink {
+    Connection(StreamConnector),
+    Requests(SendRequest),
+}
+
+impl fmt::Debug for ServerLink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Connection(_) => "Connection",
+            Self::Requests(_) => "Requests",
+        })
+    }
+}
+
 impl From<NameServer> for ServerState {
     fn from(server: NameServer) -> Self {
         Self {
             address: server.address,
-            connector: server.connector,
+            link: match server.transport {
+                StreamTransport::Connection(connector) => ServerLink::Connection(connector),
+                StreamTransport::Requests(make) => ServerLink::Requests((make.0)()),
+            },
             remote: RefCell::default(),
             is_connecting: Cell::new(false),
             queue: RefCell::default(),

@@ -1,20 +1,16 @@
 //! `DnsServer`: a server over UDP and TCP at the same addresses.
 
-use std::any::Any;
-use std::cell::RefCell;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
-use std::rc::{Rc, Weak};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use tidegate_engine::{Admission, AdmissionControl, EndpointListener, Listener, Server, ServerHandle, StartError};
+use tidegate_engine::{
+    Admission, AdmissionControl, EndpointListener, Listener, ServedListener, Server, ServerHandle, StartError,
+};
 use tidegate_sys::Address;
 
 use super::counters::ServerMetrics;
 use super::datagrams::DatagramServer;
-use super::handler::StreamHandler;
-use super::in_flight::InFlight;
 use super::limits::ServerLimits;
+use super::loop_handlers::LoopHandlers;
 use super::query_handler::QueryHandler;
 use crate::stream_codecs::ServerCodec;
 
@@ -35,6 +31,7 @@ use crate::stream_codecs::ServerCodec;
 #[must_use = "a server does nothing until it is started"]
 pub struct DnsServer {
     addresses: Vec<SocketAddr>,
+    listeners: Vec<ServedListener>,
     server: Server,
     limits: ServerLimits,
     access: Admission,
@@ -56,6 +53,7 @@ impl DnsServer {
     pub fn at(address: SocketAddr) -> Self {
         Self {
             addresses: vec![address],
+            listeners: Vec::new(),
             server: Server::new(),
             limits: ServerLimits::default(),
             access: Admission::default(),
@@ -101,6 +99,23 @@ impl DnsServer {
         self
     }
 
+    /// One listener more, such as one [over TLS](LoopHandlers::serve) with the handlers of this server. It has the limits and the
+    /// admission of the server, unless it has its own.
+    pub fn listener(mut self, listener: ServedListener) -> Self {
+        self.listeners.push(listener);
+        self
+    }
+
+    /// The handlers of all loops, for [listeners](Self::listener) of other transports, and then for
+    /// [`start_with`](Self::start_with). The limits and the metrics are those that are set before.
+    #[must_use]
+    pub fn handlers<H: QueryHandler + 'static>(
+        &self,
+        make: impl Fn(usize) -> H + Send + Sync + 'static,
+    ) -> LoopHandlers<H> {
+        LoopHandlers::new(self.limits, &self.metrics, make)
+    }
+
     /// Starts the loops. `make` makes the handler of each loop, on its thread; datagrams and connections share it.
     ///
     /// # Errors
@@ -109,33 +124,30 @@ impl DnsServer {
         self,
         make: impl Fn(usize) -> H + Send + Sync + 'static,
     ) -> Result<ServerHandle, StartError> {
-        let Self { addresses, server, limits, access, metrics } = self;
+        let handlers = self.handlers(make);
+        self.start_with(handlers)
+    }
+
+    /// The same with handlers of [`handlers`](Self::handlers).
+    ///
+    /// # Errors
+    /// [`StartError`], with a remedy.
+    pub fn start_with<H: QueryHandler + 'static>(self, handlers: LoopHandlers<H>) -> Result<ServerHandle, StartError> {
+        let Self { addresses, listeners, server, limits, access, metrics: _ } = self;
         let access = Admission { connections_per_address_max: Some(limits.connections_per_address_max), ..access };
         let control = AdmissionControl::new(&Admission { connections_per_address_max: None, ..access.clone() });
-        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
-        let make = Arc::new(move |number| of_loop(id, || make(number)));
         let mut server = server.limits(limits.of_engine()).admission(access);
         for address in addresses {
             let address = Address::Ip(with_port(address)?);
-            let (of_datagrams, of_streams) = (make.clone(), make.clone());
-            let (counted, counted_streams, control) = (metrics.clone(), metrics.clone(), control.clone());
+            let (of_datagrams, control) = (handlers.clone(), control.clone());
             let endpoint = EndpointListener::at(address.clone()).serve_woken(move |number, waker| {
-                let (handler, in_flight) = (of_datagrams(number), of_loop(id, || InFlight::new(&limits)));
-                DatagramServer::new(handler, control.clone(), limits.rates, in_flight, counted.register(), waker)
+                let service = of_datagrams.on_loop(number);
+                DatagramServer::new(service, control.clone(), limits.rates, waker)
             });
-            let listener = Listener::at(address).handle_each(move |number| {
-                let (handler, counters) = (of_streams(number), counted_streams.register());
-                let in_flight = of_loop(id, || InFlight::new(&limits));
-                let in_flight_max = limits.in_flight_per_connection_max;
-                move |_: &Address| {
-                    let stream =
-                        StreamHandler::shared(handler.clone(), counters.clone(), in_flight.clone(), in_flight_max);
-                    (ServerCodec::default(), stream)
-                }
-            });
+            let listener = handlers.serve(Listener::at(address), ServerCodec::default);
             server = server.listener(listener).endpoint(endpoint);
         }
-        server.run()
+        listeners.into_iter().fold(server, Server::listener).run()
     }
 }
 
@@ -154,29 +166,6 @@ fn with_port(mut address: SocketAddr) -> Result<SocketAddr, StartError> {
     }
     Ok(address)
 }
-
-/// The handler of this thread's loop, or its queries in flight: made once, and shared by its endpoints and listeners.
-fn of_loop<H: 'static>(id: u64, make: impl FnOnce() -> H) -> Rc<H> {
-    let known = HANDLERS.with_borrow_mut(|handlers| {
-        handlers.retain(|(_, handler)| handler.strong_count() > 0);
-        let mut of_server = handlers.iter().filter(|(other, _)| *other == id);
-        of_server.find_map(|(_, handler)| handler.upgrade()?.downcast::<H>().ok())
-    });
-    known.unwrap_or_else(|| {
-        let handler = Rc::new(make());
-        let weak: Weak<dyn Any> = Rc::downgrade(&(handler.clone() as Rc<dyn Any>));
-        HANDLERS.with_borrow_mut(|handlers| handlers.push((id, weak)));
-        handler
-    })
-}
-
-thread_local! {
-    /// Handlers and queries in flight by the numbers of their servers.
-    static HANDLERS: RefCell<Vec<(u64, Weak<dyn Any>)>> = const { RefCell::new(Vec::new()) };
-}
-
-/// Numbers servers of this process.
-static NEXT_ID: AtomicU64 = AtomicU64::new(0);
 
 /// Tries for a port that is free for both protocols.
 const PORT_TRIES_MAX: usize = 16;

@@ -11,6 +11,8 @@ pub struct ServerCounts {
     pub datagram_queries: u64,
     /// Queries over streams.
     pub stream_queries: u64,
+    /// Queries of a [`QueryService`](super::QueryService): over HTTPS.
+    pub https_queries: u64,
     /// Messages that could not be read, and were answered with FORMERR or dropped.
     pub malformed: u64,
     /// Queries in datagrams from networks that have no access, answered with REFUSED.
@@ -34,10 +36,11 @@ pub struct ServerCounts {
 impl ServerCounts {
     /// Each count with its name and its description, for metrics.
     #[must_use]
-    pub const fn named(&self) -> [(&'static str, &'static str, u64); 10] {
+    pub const fn named(&self) -> [(&'static str, &'static str, u64); 11] {
         [
             ("tidegate_dns_datagram_queries", "Queries in datagrams.", self.datagram_queries),
             ("tidegate_dns_stream_queries", "Queries over streams.", self.stream_queries),
+            ("tidegate_dns_https_queries", "Queries over HTTPS.", self.https_queries),
             ("tidegate_dns_malformed", "Messages that could not be read.", self.malformed),
             ("tidegate_dns_denied", "Queries from networks that have no access.", self.denied),
             ("tidegate_dns_rate_dropped", "Responses that the rate limits dropped.", self.rate_dropped),
@@ -75,6 +78,7 @@ impl ServerMetrics {
             let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
             sums.datagram_queries += read(&counters.datagram_queries);
             sums.stream_queries += read(&counters.stream_queries);
+            sums.https_queries += read(&counters.https_queries);
             sums.malformed += read(&counters.malformed);
             sums.denied += read(&counters.denied);
             sums.rate_dropped += read(&counters.rate_dropped);
@@ -87,7 +91,7 @@ impl ServerMetrics {
         sums
     }
 
-    /// The counters of one more loop, or part of one.
+    /// The counters of one more loop.
     pub(super) fn register(&self) -> Arc<Counters> {
         let counters = Arc::<Counters>::default();
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(counters.clone());
@@ -100,6 +104,7 @@ impl ServerMetrics {
 pub(super) struct Counters {
     pub(super) datagram_queries: AtomicU64,
     pub(super) stream_queries: AtomicU64,
+    pub(super) https_queries: AtomicU64,
     pub(super) malformed: AtomicU64,
     pub(super) denied: AtomicU64,
     pub(super) rate_dropped: AtomicU64,

@@ -14,7 +14,8 @@ use tidegate_codec::Endpoint;
 use tidegate_engine::{AdmissionControl, EndpointWaker, task};
 
 use super::counters::{Counters, count};
-use super::in_flight::{InFlight, Place};
+use super::in_flight::Place;
+use super::loop_handlers::QueryService;
 use super::query_handler::{Begun, QueryHandler, begin};
 use super::{QueryParts, RateDecision, RateLimiter, RateLimits, Response, ResponseKind, datagram_bytes_max};
 use crate::edns::ExtendedError;
@@ -25,9 +26,9 @@ use crate::numbers::ResponseCode;
 /// The endpoint of a server's loop.
 #[derive(Debug)]
 pub(super) struct DatagramServer<H> {
-    handler: Rc<H>,
+    /// Listeners of other transports have it too.
+    service: Rc<QueryService<H>>,
     access: Option<Arc<AdmissionControl>>,
-    in_flight: Rc<InFlight>,
     limiter: Option<RateLimiter>,
     counters: Arc<Counters>,
     ready: Vec<Transmit>,
@@ -46,16 +47,14 @@ struct Waiting {
 
 impl<H: QueryHandler> DatagramServer<H> {
     pub(super) fn new(
-        handler: Rc<H>,
+        service: Rc<QueryService<H>>,
         access: Option<Arc<AdmissionControl>>,
         rates: Option<RateLimits>,
-        in_flight: Rc<InFlight>,
-        counters: Arc<Counters>,
         waker: EndpointWaker,
     ) -> Self {
-        let (ready, waiting) = (Vec::new(), Rc::default());
+        let (counters, ready, waiting) = (service.counters.clone(), Vec::new(), Rc::default());
         let limiter = rates.map(RateLimiter::new);
-        Self { handler, access, in_flight, limiter, counters, ready, waiting, waker, is_draining: false }
+        Self { service, access, limiter, counters, ready, waiting, waker, is_draining: false }
     }
 
     fn answer(&mut self, datagram: &Datagram, now: Instant) {
@@ -82,12 +81,12 @@ impl<H: QueryHandler> DatagramServer<H> {
             let parts = QueryParts::of(&query);
             return self.send(datagram, parts.encode(&refusal, bytes_max), Some(&query), now);
         }
-        let can_wait = !self.is_draining && self.in_flight.has_room(Some(client));
-        match begin(&*self.handler, query, Some(client), bytes_max, now, can_wait) {
+        let can_wait = !self.is_draining && self.service.in_flight.has_room(Some(client));
+        match begin(&*self.service.handler, query, Some(client), bytes_max, now, can_wait) {
             Begun::Ready(message) => self.send(datagram, message, Some(&query), now),
             Begun::Waiting(parts, future) if can_wait => {
                 let (waiting, waker) = (self.waiting.clone(), self.waker.clone());
-                let place = Place::take(&self.in_flight, Some(client));
+                let place = Place::take(&self.service.in_flight, Some(client));
                 // The address alone: a task keeps no memory of the batch.
                 let transmit = Transmit::response(datagram, Vec::new());
                 drop(task::spawn(async move {
@@ -192,6 +191,7 @@ mod tests {
 
     use super::*;
     use crate::edns::Edns;
+    use crate::server::in_flight::InFlight;
     use crate::records::{Question, Rdata, Record};
     use crate::server::{ClientQuery, Forwarder, Reply, Responder, ServerLimits, ServerMetrics};
     use crate::{
@@ -212,8 +212,13 @@ mod tests {
     }
 
     fn made<H: QueryHandler>(handler: Rc<H>, limits: ServerLimits, metrics: &ServerMetrics) -> DatagramServer<H> {
-        let (in_flight, waker) = (Rc::new(InFlight::new(&limits)), EndpointWaker::default());
-        DatagramServer::new(handler, None, limits.rates, in_flight, metrics.register(), waker)
+        let service = QueryService {
+            handler,
+            in_flight: Rc::new(InFlight::new(&limits)),
+            counters: metrics.register(),
+            in_flight_per_connection_max: limits.in_flight_per_connection_max,
+        };
+        DatagramServer::new(Rc::new(service), None, limits.rates, EndpointWaker::default())
     }
 
     /// The codes of the responses that a server has ready.

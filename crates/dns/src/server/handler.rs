@@ -12,6 +12,7 @@ use super::Response;
 use super::counters::{Counters, count};
 use super::in_flight::{InFlight, Place};
 use super::limits::ServerLimits;
+use super::loop_handlers::QueryService;
 use super::query_handler::{Begun, QueryHandler, begin};
 use crate::message_view::Message;
 use crate::message_writer::EncodedMessage;
@@ -23,8 +24,8 @@ use crate::numbers::ResponseCode;
 /// [`in_flight_per_connection_max`](super::ServerLimits::in_flight_per_connection_max) queries wait for their responses. A
 /// drain reads no further query, and closes the connection once those in flight are answered.
 ///
-/// [`DnsServer`](super::DnsServer) makes one for each connection, whose queries count with all others of the loop. A server
-/// behind TLS, or with listeners of its own, makes them itself, and each has the default limits for itself:
+/// [`LoopHandlers::serve`](super::LoopHandlers::serve) makes one for each connection, whose queries count with all others of
+/// the loop. A server without it makes them itself, and each has the default limits for itself:
 ///
 /// ```
 /// use std::sync::Arc;
@@ -58,20 +59,23 @@ impl<H: QueryHandler> StreamHandler<H> {
     /// A handler of one connection.
     pub fn new(handler: H) -> Self {
         let limits = ServerLimits::default();
-        let in_flight = Rc::new(InFlight::new(&limits));
-        Self::shared(Rc::new(handler), Arc::default(), in_flight, limits.in_flight_per_connection_max)
+        Self::shared(&QueryService {
+            handler: Rc::new(handler),
+            in_flight: Rc::new(InFlight::new(&limits)),
+            counters: Arc::default(),
+            in_flight_per_connection_max: limits.in_flight_per_connection_max,
+        })
     }
 
-    pub(super) fn shared(handler: Rc<H>, counters: Arc<Counters>, of_loop: Rc<InFlight>, in_flight_max: usize) -> Self {
-        let in_flight_max = in_flight_max.max(1);
+    pub(super) fn shared(service: &QueryService<H>) -> Self {
         Self {
-            handler,
-            counters,
+            handler: service.handler.clone(),
+            counters: service.counters.clone(),
             client: None,
             remote: None,
             in_flight: 0,
-            in_flight_max,
-            of_loop,
+            in_flight_max: service.in_flight_per_connection_max.max(1),
+            of_loop: service.in_flight.clone(),
             waiting: VecDeque::new(),
             is_paused: false,
             is_ending: false,

@@ -1,6 +1,7 @@
 //! Servers: [`DnsServer`] serves UDP and TCP at an address. A [`QueryHandler`] answers its queries, at once or later; a
 //! [`Responder`] is one that answers at once, and [`Forwarder`] one that asks other servers. [`respond`] keeps to the rules
-//! that all servers have.
+//! that all servers have. [`LoopHandlers`] gives the same handlers to listeners of other transports: over TLS, and of protocols
+//! that carry messages in requests of their own, by a [`QueryService`].
 //!
 //! `datagrams.rs` serves datagrams within the limits of a [`RateLimiter`], [`StreamHandler`] a TCP or TLS connection.
 
@@ -12,6 +13,7 @@ mod forwarder;
 mod handler;
 mod in_flight;
 mod limits;
+mod loop_handlers;
 mod query_handler;
 mod rate_limit;
 
@@ -20,6 +22,7 @@ pub use counters::{ServerCounts, ServerMetrics};
 pub use forwarder::Forwarder;
 pub use handler::StreamHandler;
 pub use limits::ServerLimits;
+pub use loop_handlers::{LoopHandlers, QueryService, from_base64url};
 pub use query_handler::{ClientQuery, LaterResponse, QueryHandler, Reply};
 pub use rate_limit::{RateDecision, RateLimiter, RateLimits, ResponseKind};
 

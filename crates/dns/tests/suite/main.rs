@@ -9,6 +9,7 @@ mod hickory;
 mod host_resolver;
 mod messages;
 mod names;
+mod over_https;
 mod over_tls;
 mod resolver;
 mod servers;
