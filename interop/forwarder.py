@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""DNS: `tidegate dns` by dnspython, dig, kdig, dnsperf and Unbound.
+"""DNS: `tidegate dns` by dnspython, dig, kdig, curl, dnsperf and Unbound.
 
 The forwarder asks `examples/zone`, whose zone file is that of `zone.py`. dnspython compares each set of records over UDP and TCP, the
 second time from the cache. dig and kdig look at what people see, Unbound asks the forwarder as its upstream, and dnsperf must lose no query.
+kdig and dnspython ask over TLS and HTTPS too, curl resolves by it, and a second forwarder asks the first one over HTTPS.
 """
 
 import os
@@ -10,6 +11,7 @@ import pathlib
 import re
 import shlex
 import shutil
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -79,6 +81,81 @@ KDIG = [
 ]
 
 
+SECURE = [
+    (["mail.tides.example"], ["status: NOERROR", "192.0.2.25"]),
+    (["+keepopen", "mail.tides.example", "ns.tides.example"], ["192.0.2.25", "192.0.2.53"]),
+    (["big.tides.example", "TXT"], ["status: NOERROR", "ANSWER: 1"]),
+    (["none.tides.example"], ["status: NXDOMAIN"]),
+]
+
+
+def secure_places(running):
+    """The addresses of the listeners over TLS and HTTPS."""
+    deadline = time.monotonic() + SECONDS_MAX
+    while True:
+        text = "".join(running.last_lines)
+        found = [re.search(rf"listening on {scheme}://127\.0\.0\.1:(\d+)", text) for scheme in ["tls", "https"]]
+        if all(found):
+            return [("127.0.0.1", int(place[1])) for place in found]
+        if time.monotonic() > deadline:
+            raise Failure(f"no addresses over TLS and HTTPS: {text}")
+        time.sleep(0.05)
+
+
+def certificate(directory):
+    """A certificate that vouches for itself, for 127.0.0.1 and dns.example."""
+    chain, key = str(pathlib.Path(directory, "chain.pem")), str(pathlib.Path(directory, "key.pem"))
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]
+    command += ["-subj", "/CN=dns.example", "-addext", "subjectAltName=DNS:dns.example,IP:127.0.0.1"]
+    command += ["-addext", "basicConstraints=critical,CA:FALSE"]
+    subprocess.run([*command, "-keyout", key, "-out", chain], check=True, capture_output=True)
+    return chain, key
+
+
+def ask_securely(running, chain):
+    """kdig with a checked certificate, dnspython and curl, over TLS and HTTPS."""
+    over_tls, over_https = secure_places(running)
+    checked = [f"+tls-ca={chain}", "+tls-hostname=dns.example"]
+    ask_by("kdig", over_tls, [([*checked, "+tls", *words], wanted) for words, wanted in SECURE])
+    for method in [[], ["+https-get"]]:
+        words = [*checked, "+https=dns.example/dns-query", *method]
+        ask_by("kdig", over_https, [([*words, *asked], wanted) for asked, wanted in SECURE])
+    context = ssl.create_default_context(cafile=chain)
+    query = dns.message.make_query("big.tides.example", "TXT", use_edns=0)
+    answers = [
+        dns.query.tls(query, over_tls[0], SECONDS_MAX, over_tls[1], server_hostname="dns.example", ssl_context=context),
+    ]
+    for version, is_post in [(dns.query.HTTPVersion.H1, True), (dns.query.HTTPVersion.H2, True), (dns.query.HTTPVersion.H2, False)]:
+        place = {"where": f"https://dns.example:{over_https[1]}/dns-query", "bootstrap_address": over_https[0]}
+        answers.append(dns.query.https(query, timeout=SECONDS_MAX, post=is_post, verify=chain, http_version=version, **place))
+    for answer in answers:
+        if answer.rcode() != dns.rcode.NOERROR or len(answer.answer) != 1 or answer.id != query.id:
+            raise Failure(f"{answer}")
+    print(f"dnspython: {len(answers)} answers over TLS and HTTPS are right", flush=True)
+    # No server is at that address: curl has resolved the name, and fails to connect.
+    url = f"https://127.0.0.1:{over_https[1]}/dns-query"
+    command = ["curl", "-sv", "--noproxy", "*", "--connect-timeout", "1", "--doh-insecure", "--doh-url", url, "http://mail.tides.example/"]
+    _, _, text = program.run(command, SECONDS_MAX)
+    if "Trying 192.0.2.25:80" not in text:
+        raise Failure(f"curl: {text}")
+    print("curl: a name is resolved over HTTPS", flush=True)
+    return over_tls, over_https
+
+
+def chain_of_forwarders(forwarder, places, chain, backend):
+    """A second forwarder asks the first one over TLS, and over HTTPS alone."""
+    over_tls, over_https = places
+    for upstream in ["tls://{}:{}#dns.example".format(*over_tls), "https://{}:{}/dns-query#dns.example".format(*over_https)]:
+        words = [forwarder, "dns", "--listen", "127.0.0.1:0", "--upstream", upstream, "--upstream-ca", chain]
+        with servers.Server(shlex.join([*words, "--backend", backend])) as second:
+            for name in ["mail", "ns", "mail"]:
+                query = dns.message.make_query(f"{name}.tides.example", "A")
+                answer = dns.query.udp(query, second.address[0], port=second.address[1], timeout=SECONDS_MAX)
+                if answer.rcode() != dns.rcode.NOERROR or len(answer.answer) != 1:
+                    raise Failure(f"by {upstream}: {answer}")
+    print("tidegate dns: asks over TLS and HTTPS", flush=True)
+
+
 def load(server, directory):
     """dnsperf loses nothing, over UDP and TCP."""
     if not shutil.which("dnsperf"):
@@ -145,15 +222,19 @@ def main():
     with tempfile.TemporaryDirectory() as directory:
         file = pathlib.Path(directory, "tides.zone")
         file.write_text(of_zone.ZONE)
+        chain, key = certificate(directory)
         zone = dns.zone.from_text(of_zone.ZONE, origin="tides.example", relativize=True, check_origin=False)
         with servers.Server(shlex.join([zone_server, "127.0.0.1:0", str(file)])) as upstream:
             place = "{}:{}".format(*upstream.address)
             for backend in program.BACKENDS:
                 words = [forwarder, "dns", "--listen", "127.0.0.1:0", "--upstream", place, "--backend", backend]
+                words += ["--listen-tls", "127.0.0.1:0", "--listen-https", "127.0.0.1:0", "--tls-cert", chain, "--tls-key", key]
                 with servers.Server(shlex.join(words)) as running:
                     compare_sets(running.address, zone)
                     ask_by("dig", running.address, [(["+tries=1", *words], wanted) for words, wanted in DIG])
                     ask_by("kdig", running.address, KDIG)
+                    places = ask_securely(running, chain)
+                    chain_of_forwarders(forwarder, places, chain, backend)
                     unbound(running.address, directory)
                     load(running.address, directory)
 

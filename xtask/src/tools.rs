@@ -114,7 +114,7 @@ enum Registry {
 pub(crate) const CARGO_DENY: Tool = rust("cargo-deny", "0.20.2");
 pub(crate) const CONNECTCONFORMANCE: Tool = go("connectrpc.com/conformance/cmd/connectconformance", "bin", "v1.0.7");
 pub(crate) const AIOQUIC: Tool = python("aioquic", "", "1.7.2");
-pub(crate) const DNSPYTHON: Tool = python("dnspython", "", "2.9.2");
+pub(crate) const DNSPYTHON: Tool = python("dnspython", "[doh]", "2.9.2");
 pub(crate) const GRPCURL: Tool = go("github.com/fullstorydev/grpcurl/cmd/grpcurl", "bin", "v1.9.3");
 pub(crate) const GRPC_INTEROP: Tool = go("google.golang.org/grpc/interop/client", "grpc_interop/bin", "v1.85.0");
 pub(crate) const H2SPEC: Tool = go("github.com/summerwind/h2spec/cmd/h2spec", "bin", "v2.2.1+incompatible");
