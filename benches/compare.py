@@ -56,6 +56,8 @@ def measure(server, options, depth, request):
     """CPU seconds of the server per million answered requests."""
     before = server.cpu_seconds()
     requests = load(server, options.load_core, depth, options.seconds, request, options.connections)
+    if options.memory:
+        print(f"  {server.peak_rss() / 2**20:.1f} MiB resident at most, {requests / options.seconds:.0f} requests a second")
     return (server.cpu_seconds() - before) / requests * 1e6
 
 
@@ -162,6 +164,7 @@ def main():
     parser.add_argument("--path", default="/plaintext", help="of the other servers [/plaintext]")
     parser.add_argument("--body", nargs=1, default=[], metavar="BYTES", help="POST so many bytes instead of a GET")
     parser.add_argument("--connections", type=int, default=CONNECTIONS)
+    parser.add_argument("--memory", action="store_true", help="print the most memory that a server had as well")
     parser.add_argument("--variants", action="store_true", help="measure one server under equivalent loads instead")
     parser.add_argument("--peers-dir", default=f"{HERE}/peers/target/release", help="where the peers' binaries are")
     parser.add_argument("--rounds", type=int, default=5)

@@ -3,6 +3,7 @@
 
     python3 benches/proxy.py target/dist/tidegate [--seconds 4] [--connections 64] [--depths 1,16] [--bars]
     python3 benches/proxy.py target/dist/tidegate --rate 2000     latency at 2,000 requests a second instead
+    python3 benches/proxy.py target/dist/tidegate --telemetry     our proxy without and with spans and metrics instead
 
 Each proxy has one thread and keep-alive connections to the upstream, which is `tidegate serve`. wrk is the client. The CPU
 time is that of the proxy's process, user and system, from /proc. Proxies run one after the other, in rounds, and the median
@@ -55,6 +56,16 @@ backend b
   server s 127.0.0.1:{up}
 """
 
+# Flags of our proxy for `--telemetry`. The upstream takes the spans too: its POST /sum answers 200.
+TELEMETRY = {
+    "none": [],
+    "0 %": ["--otlp", "http://127.0.0.1:{up}/sum", "--otlp-percent", "0"],
+    "1 %": ["--otlp", "http://127.0.0.1:{up}/sum", "--otlp-percent", "1"],
+    "100 %": ["--otlp", "http://127.0.0.1:{up}/sum", "--otlp-percent", "100"],
+    "metrics": ["--admin", "127.0.0.1:0"],
+    "metrics, 1 %": ["--admin", "127.0.0.1:0", "--otlp", "http://127.0.0.1:{up}/sum", "--otlp-percent", "1"],
+    "metrics, 100 %": ["--admin", "127.0.0.1:0", "--otlp", "http://127.0.0.1:{up}/sum", "--otlp-percent", "100"],
+}
 
 # The most that our CPU time may be of that of another, by depth.
 BARS = {(1, "nginx"): 0.8, (1, "haproxy"): 0.9, (16, "nginx"): 0.5}
@@ -110,6 +121,13 @@ def latency(program, port, connections, seconds, rate):
     return json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)["latency"]["percentiles"]["99"]
 
 
+def print_telemetry(depth, costs):
+    """Medians, and the medians of the ratios within a round to our proxy without spans."""
+    for name, values in costs.items():
+        ratios = [value / base for value, base in zip(values, costs["none"])]
+        print(f"depth {depth:>2} {name:>14}: {statistics.median(values):6.2f} us of CPU a request, {statistics.median(ratios):.3f}", flush=True)
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("program")
@@ -118,6 +136,7 @@ def main():
     parser.add_argument("--connections", type=int, default=64)
     parser.add_argument("--depths", default="1,16")
     parser.add_argument("--rate", type=int, help="measure the latency at this many requests a second instead")
+    parser.add_argument("--telemetry", action="store_true", help="measure our proxy with spans and metrics instead")
     parser.add_argument("--bars", action="store_true", help="fail if a request costs more than it may beside nginx and HAProxy")
     options = parser.parse_args()
     directory = tempfile.mkdtemp(prefix="tidegate-proxy-")
@@ -129,9 +148,15 @@ def main():
         wait_for(up)
         proxies = {}
         port = free_port()
-        ours = [options.program, "proxy", "--quiet", "--listen", f"127.0.0.1:{port}", "--loops", "1"]
-        proxies["tidegate"] = (ours + ["--upstream", f"http://127.0.0.1:{up}"], port)
-        for name, text in (("nginx", NGINX), ("haproxy", HAPROXY)):
+        ours = [options.program, "proxy", "--quiet", "--loops", "1", "--upstream", f"http://127.0.0.1:{up}", "--listen"]
+        if options.telemetry:
+            for name, flags in TELEMETRY.items():
+                port = free_port()
+                proxies[name] = (ours + [f"127.0.0.1:{port}"] + [flag.format(up=up) for flag in flags], port)
+        else:
+            proxies["tidegate"] = (ours + [f"127.0.0.1:{port}"], port)
+        others = () if options.telemetry else (("nginx", NGINX), ("haproxy", HAPROXY))
+        for name, text in others:
             if not shutil.which(name) and not pathlib.Path(f"/usr/sbin/{name}").exists():
                 print(f"skipped: there is no {name} here")
                 continue
@@ -163,6 +188,9 @@ def main():
                     requests = load(port, options.connections, options.seconds, depth)
                     figures.setdefault((depth, name), []).append((cpu_seconds(pids[name]) - before) / requests * 1e6)
             medians = {name: statistics.median(figures[depth, name]) for name in proxies}
+            if options.telemetry:
+                print_telemetry(depth, {name: figures[depth, name] for name in proxies})
+                continue
             for name, median in medians.items():
                 ratio = "" if name == "tidegate" else f", ours is {medians['tidegate'] / median:.2f} of it"
                 print(f"depth {depth:>2} {name:>9}: {median:6.2f} us of CPU a request{ratio}", flush=True)

@@ -132,6 +132,11 @@ class Server:
         except (ProcessLookupError, StopIteration):
             raise Failure(f"{self.command}: it ended\n{''.join(self.last_lines)}") from None
 
+    def peak_rss(self):
+        """The most resident bytes that it had, as the kernel counts them."""
+        with open(f"/proc/{self.process.pid}/status") as status:
+            return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM:"))
+
     def bounded_rss(self):
         """Resident bytes. Fails above the maximum."""
         resident = self.rss()

@@ -145,18 +145,17 @@ impl Database {
         Ok(json(&Page { items, total: total.try_get(0)?, page, limit }))
     }
 
-    /// One item as JSON, and whether it comes from the cache.
+    /// One item as JSON, and whether it comes from the cache of the process.
     ///
     /// # Errors
     /// If the query fails.
-    pub async fn read(&self, id: i32) -> Result<Option<(Vec<u8>, bool)>, Error> {
+    pub async fn read_cached(&self, id: i32) -> Result<Option<(Vec<u8>, bool)>, Error> {
         if let Some((cached, item)) = self.cache().get(&id)
             && cached.elapsed() < CACHED_MAX
         {
             return Ok(Some((item.clone(), true)));
         }
-        let Some(row) = self.client.query_opt(&self.read, &[&id]).await? else { return Ok(None) };
-        let item = json(&item(&row)?);
+        let Some(item) = self.read(id).await? else { return Ok(None) };
         let mut cache = self.cache();
         if cache.len() >= CACHED_ITEMS_MAX {
             cache.clear();
@@ -165,15 +164,24 @@ impl Database {
         Ok(Some((item, false)))
     }
 
-    /// Adds an item, or replaces the one of its number.
+    /// One item as JSON.
+    ///
+    /// # Errors
+    /// If the query fails.
+    pub async fn read(&self, id: i32) -> Result<Option<Vec<u8>>, Error> {
+        let row = self.client.query_opt(&self.read, &[&id]).await?;
+        row.map(|row| Ok(json(&item(&row)?))).transpose()
+    }
+
+    /// Adds an item, or replaces the one of its number. Returns the number.
     ///
     /// # Errors
     /// If the statement fails.
-    pub async fn upsert(&self, entry: &Entry) -> Result<(), Error> {
+    pub async fn upsert(&self, entry: &Entry) -> Result<i32, Error> {
         let Entry { id, name, category, price, quantity } = entry;
         self.client.execute(&self.upsert, &[id, name, category, price, quantity]).await?;
         self.cache().remove(id);
-        Ok(())
+        Ok(*id)
     }
 
     /// Changes an item. Returns whether there is one of this number.
@@ -226,7 +234,7 @@ const LIMIT_MAX: i64 = 50;
 /// Rows of the table.
 pub const ROWS: i32 = 100_000;
 /// How long a cached item is used.
-const CACHED_MAX: Duration = Duration::from_millis(200);
+pub const CACHED_MAX: Duration = Duration::from_millis(200);
 /// Items that the cache has room for.
 const CACHED_ITEMS_MAX: usize = 100_000;
 

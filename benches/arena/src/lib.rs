@@ -6,23 +6,26 @@
 pub mod connector;
 pub mod database;
 pub mod files;
+pub mod grpc;
 pub mod items;
+pub mod shared_cache;
 
 use std::error::Error;
 use std::path::Path;
 use std::time::Duration;
 
 use tidegate::http::{
-    BodyError, Config, ContentType, Files, IntoResponse, Json, Limits, Path as PathOf, Query, Request, Response,
-    ResponseCompression, Router, State, StatusCode, WebSocketUpgrade,
+    BodyError, Config, ContentType, Files, IntoResponse, Json, Limits, Middleware, Path as PathOf, Query, Request,
+    Response, ResponseCompression, Router, State, StatusCode, Version, WebSocketUpgrade,
 };
 use tidegate::task;
 use tidegate::tls::{Certificates, Provider, ServerConfig};
-use tidegate::{Listener, Server, ServerHandle};
+use tidegate::{Bytes, Listener, Server, ServerHandle};
 
 use crate::connector::{Connector, Rows};
 use crate::database::{Change, Entry, List, Range};
 use crate::items::Item;
+use crate::shared_cache::SharedCache;
 
 /// The addresses of the workloads, and their data.
 #[derive(Debug, Default)]
@@ -33,8 +36,12 @@ pub struct Options<'a> {
     pub tls_address: Option<&'a str>,
     /// HTTP/3 at the second address too.
     pub http3: bool,
+    /// An address for HTTP/2 alone, by prior knowledge.
+    pub http2_address: Option<&'a str>,
     /// Without it the workloads of a database are missing.
     pub database: Option<Connector>,
+    /// Single items are cached here, and not in the process.
+    pub shared_cache: Option<SharedCache>,
 }
 
 /// Starts the server with the files of a folder.
@@ -43,12 +50,18 @@ pub struct Options<'a> {
 /// A server that does not start, or a folder that cannot be opened.
 pub fn start(address: &str, folder: &Path, options: Options<'_>) -> Result<ServerHandle, Box<dyn Error>> {
     let files = Files::new(folder)?.precompressed(true);
-    let make_router = move || router(files.clone(), options.database.clone());
+    let (database, shared_cache) = (options.database, options.shared_cache);
+    let make_router = move || router(files.clone(), database.clone(), shared_cache.clone());
     let mut limits = Limits::default();
     limits.body_bytes_max = 32 * 1024 * 1024;
     let plain = Config::new().limits(limits);
     let server = options.loops.map_or_else(Server::new, |loops| Server::new().loops(loops));
     let mut server = server.listener(plain.clone().serve(Listener::bind(address)?, make_router.clone()));
+    if let Some(address) = options.http2_address {
+        let make_router = make_router.clone();
+        let alone = move || make_router().with(OnlyHttp2);
+        server = server.listener(plain.clone().serve(Listener::bind(address)?, alone));
+    }
     if let Some(address) = options.tls_address {
         let secure = plain.tls(tls()?);
         let secure = if options.http3 { secure.http3()? } else { secure };
@@ -67,11 +80,12 @@ fn tls() -> Result<ServerConfig, Box<dyn Error>> {
 
 /// All workloads.
 #[must_use]
-pub fn router(files: Files, database: Option<Connector>) -> Router {
+pub fn router(files: Files, database: Option<Connector>, shared_cache: Option<SharedCache>) -> Router {
     let json = Router::with_state(items::items()).get("/{count}", page).with(ResponseCompression::new());
     let router = match database {
         Some(database) => {
-            Router::new().nest("/crud/items", crud(database.clone())).nest("/async-db", async_db(database))
+            let items = Items { rows: Rows::new(database.clone()), shared_cache };
+            Router::new().nest("/crud/items", crud(items)).nest("/async-db", async_db(database))
         }
         None => Router::new(),
     };
@@ -85,7 +99,20 @@ pub fn router(files: Files, database: Option<Connector>) -> Router {
         .get("/pipeline", || "ok")
         .nest("/json", json)
         .post("/upload", upload)
+        .post(grpc::PATH, grpc::service())
         .nest_files("/static", files)
+}
+
+/// Refuses requests of other versions than HTTP/2.
+struct OnlyHttp2;
+
+impl Middleware for OnlyHttp2 {
+    fn before(&self, request: &mut Request) -> Result<(), Response> {
+        if request.version() == Version::HTTP_2 {
+            return Ok(());
+        }
+        Err(StatusCode::HTTP_VERSION_NOT_SUPPORTED.into_response())
+    }
 }
 
 /// A range of the table.
@@ -98,40 +125,68 @@ fn async_db(database: Connector) -> Router<Rows> {
     })
 }
 
+/// The table, and where single items of it are cached.
+struct Items {
+    rows: Rows,
+    shared_cache: Option<SharedCache>,
+}
+
 /// Lists, reads, adds and changes items of the table.
-fn crud(database: Connector) -> Router<Rows> {
-    Router::with_state(Rows::new(database))
-        .get("/", async |State(rows): State<Rows>, Query(list): Query<List>| match rows.get().await {
+fn crud(items: Items) -> Router<Items> {
+    Router::with_state(items)
+        .get("/", async |State(items): State<Items>, Query(list): Query<List>| match items.rows.get().await {
             Ok(database) => json(database.list(&list).await),
             Err(error) => failed(&*error),
         })
-        .get("/{id}", async |State(rows): State<Rows>, PathOf(id): PathOf<i32>| {
-            read(&rows, id).await.unwrap_or_else(|error| failed(&*error))
+        .get("/{id}", async |State(items): State<Items>, PathOf(id): PathOf<i32>| {
+            items.read(id).await.unwrap_or_else(|error| failed(&*error))
         })
-        .post("/", async |State(rows): State<Rows>, Json(entry): Json<Entry>| {
-            upsert(&rows, &entry).await.unwrap_or_else(|error| failed(&*error))
+        .post("/", async |State(items): State<Items>, Json(entry): Json<Entry>| {
+            items.upsert(&entry).await.unwrap_or_else(|error| failed(&*error))
         })
-        .put("/{id}", async |State(rows): State<Rows>, PathOf(id): PathOf<i32>, Json(change): Json<Change>| {
-            update(&rows, id, &change).await.unwrap_or_else(|error| failed(&*error))
+        .put("/{id}", async |State(items): State<Items>, PathOf(id): PathOf<i32>, Json(change): Json<Change>| {
+            items.update(id, &change).await.unwrap_or_else(|error| failed(&*error))
         })
 }
 
-async fn read(rows: &Rows, id: i32) -> Result<Response, Box<dyn Error>> {
-    let Some((item, is_hit)) = rows.get().await?.read(id).await? else {
-        return Ok(StatusCode::NOT_FOUND.into_response());
-    };
-    let response = Response::new().content_type(ContentType::JSON).body(item);
-    Ok(response.header("x-cache", if is_hit { "HIT" } else { "MISS" })?)
-}
+impl Items {
+    async fn read(&self, id: i32) -> Result<Response, Box<dyn Error>> {
+        let Some((item, is_hit)) = self.find(id).await? else { return Ok(StatusCode::NOT_FOUND.into_response()) };
+        let response = Response::new().content_type(ContentType::JSON).body(item);
+        Ok(response.header("x-cache", if is_hit { "HIT" } else { "MISS" })?)
+    }
 
-async fn upsert(rows: &Rows, entry: &Entry) -> Result<Response, Box<dyn Error>> {
-    rows.get().await?.upsert(entry).await?;
-    Ok(StatusCode::CREATED.into_response())
-}
+    /// An item as JSON, and whether it was cached.
+    async fn find(&self, id: i32) -> Result<Option<(Bytes, bool)>, Box<dyn Error>> {
+        let Some(cache) = &self.shared_cache else {
+            let found = self.rows.get().await?.read_cached(id).await?;
+            return Ok(found.map(|(item, is_hit)| (item.into(), is_hit)));
+        };
+        if let Some(item) = cache.item(id).await {
+            return Ok(Some((item, true)));
+        }
+        let Some(item) = self.rows.get().await?.read(id).await? else { return Ok(None) };
+        cache.keep(id, &item);
+        Ok(Some((item.into(), false)))
+    }
 
-async fn update(rows: &Rows, id: i32, change: &Change) -> Result<Response, Box<dyn Error>> {
-    let is_there = rows.get().await?.update(id, change).await?;
-    Ok(if is_there { StatusCode::OK } else { StatusCode::NOT_FOUND }.into_response())
+    async fn upsert(&self, entry: &Entry) -> Result<Response, Box<dyn Error>> {
+        let id = self.rows.get().await?.upsert(entry).await?;
+        self.forget(id).await;
+        Ok(StatusCode::CREATED.into_response())
+    }
+
+    async fn update(&self, id: i32, change: &Change) -> Result<Response, Box<dyn Error>> {
+        let is_there = self.rows.get().await?.update(id, change).await?;
+        self.forget(id).await;
+        Ok(if is_there { StatusCode::OK } else { StatusCode::NOT_FOUND }.into_response())
+    }
+
+    async fn forget(&self, id: i32) {
+        if let Some(cache) = &self.shared_cache {
+            cache.remove(id).await;
+        }
+    }
 }
 
 /// JSON that is ready.

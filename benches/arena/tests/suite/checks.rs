@@ -21,7 +21,7 @@ impl Drop for Arena {
 }
 
 /// The files, which are written once for all tests.
-static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
+pub(crate) static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
     let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("arena-files");
     arena::files::write(&folder).unwrap();
     folder
@@ -49,7 +49,12 @@ impl Answer {
 
 impl Arena {
     fn start() -> Self {
-        let options = arena::Options { loops: Some(1), tls_address: Some("127.0.0.1:0"), http3: true, database: None };
+        let options = arena::Options {
+            loops: Some(1),
+            tls_address: Some("127.0.0.1:0"),
+            http3: true,
+            ..arena::Options::default()
+        };
         Self(arena::start("127.0.0.1:0", &FOLDER, options).unwrap())
     }
 
@@ -108,26 +113,6 @@ fn baseline2_adds_as_well_and_a_delay_is_as_long_as_it_says() {
     for target in ["/delay/x", "/delay/-1", "/delay/10001"] {
         assert!((400..=404).contains(&arena.get(target).status), "{target}");
     }
-}
-
-#[test]
-fn websocket_messages_come_back() {
-    let arena = Arena::start();
-    let mut stream = arena.connect();
-    let head = "GET /ws HTTP/1.1\r\nHost: arena\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
-        Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
-    stream.write_all(head.as_bytes()).unwrap();
-    // `hello`, masked by zeros, twice.
-    let frame = [&[0x81, 0x85, 0, 0, 0, 0][..], b"hello"].concat();
-    stream.write_all(&frame.repeat(2)).unwrap();
-    let (mut wire, echo) = (Vec::new(), [&[0x81, 5][..], b"hello"].concat().repeat(2));
-    while !wire.ends_with(&echo) {
-        let mut bytes = [0; 512];
-        let count = stream.read(&mut bytes).unwrap();
-        assert!(count > 0, "{}", String::from_utf8_lossy(&wire));
-        wire.extend_from_slice(&bytes[..count]);
-    }
-    assert!(wire.starts_with(b"HTTP/1.1 101 "), "{}", String::from_utf8_lossy(&wire));
 }
 
 #[test]

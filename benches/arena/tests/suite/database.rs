@@ -78,7 +78,7 @@ fn items(server: &ServerHandle) {
 
 /// One loop: the cache of items belongs to the loop where each has its own connection.
 fn options(database: Connector) -> Options<'static> {
-    Options { loops: Some(1), tls_address: None, http3: false, database: Some(database) }
+    Options { loops: Some(1), database: Some(database), ..Options::default() }
 }
 
 #[tidegate::test]

@@ -2,6 +2,9 @@
 
 #![forbid(unsafe_code)]
 
+mod calls;
 mod checks;
 mod database;
+mod edge;
+mod held;
 mod static_files;

@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 /// The files and their variants, which are written once for all tests.
-static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
+pub(crate) static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("arena-variants");
     arena::files::write(&folder).unwrap();
     arena::files::write_variants(&folder).unwrap();

@@ -1,6 +1,7 @@
 //! The workloads of `benches/arena` by actix-web 4 on one worker, as its own guides write them.
 
 use std::env;
+use std::time::Duration;
 
 use actix_web::http::header::ContentType;
 use actix_web::web::{self, Bytes, Data, Path};
@@ -44,6 +45,16 @@ async fn page(
     Ok(HttpResponse::Ok().json(items::page(&items, *count, multiplier)))
 }
 
+/// Answers after a time.
+async fn delay(milliseconds: web::Path<u64>) -> HttpResponse {
+    let milliseconds = milliseconds.into_inner();
+    if milliseconds > DELAY_MAX {
+        return HttpResponse::BadRequest().finish();
+    }
+    actix_web::rt::time::sleep(Duration::from_millis(milliseconds)).await;
+    HttpResponse::Ok().content_type(ContentType::plaintext()).body(milliseconds.to_string())
+}
+
 /// The length of the body, counted as it arrives.
 async fn upload(mut body: web::Payload) -> Result<HttpResponse, actix_web::Error> {
     let mut bytes = 0;
@@ -62,6 +73,7 @@ async fn main() -> std::io::Result<()> {
             .app_data(items.clone())
             .service(web::resource("/baseline11").route(web::get().to(sum)).route(web::post().to(sum)))
             .service(web::resource("/pipeline").route(web::get().to(pipeline)))
+            .service(web::resource("/delay/{milliseconds}").route(web::get().to(delay)))
             .service(web::resource("/json/{count}").route(web::get().to(page)))
             .service(web::resource("/upload").route(web::post().to(upload)))
     })
@@ -72,3 +84,6 @@ async fn main() -> std::io::Result<()> {
     }
     server.run().await
 }
+
+/// The longest delay, in milliseconds.
+const DELAY_MAX: u64 = 10_000;

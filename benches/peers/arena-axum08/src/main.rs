@@ -35,7 +35,7 @@ async fn list(State(database): Rows, Query(list): Query<List>) -> Response {
 }
 
 async fn read(State(database): Rows, Path(id): Path<i32>) -> Response {
-    match database.read(id).await {
+    match database.read_cached(id).await {
         Ok(Some((item, is_hit))) => {
             ([("x-cache", if is_hit { "HIT" } else { "MISS" })], json::<tokio_postgres::Error>(Ok(item))).into_response()
         }
@@ -45,7 +45,7 @@ async fn read(State(database): Rows, Path(id): Path<i32>) -> Response {
 }
 
 async fn upsert(State(database): Rows, Json(entry): Json<Entry>) -> Response {
-    database.upsert(&entry).await.map_or_else(|error| failed(&error), |()| StatusCode::CREATED.into_response())
+    database.upsert(&entry).await.map_or_else(|error| failed(&error), |_| StatusCode::CREATED.into_response())
 }
 
 async fn update(State(database): Rows, Path(id): Path<i32>, Json(change): Json<Change>) -> Response {

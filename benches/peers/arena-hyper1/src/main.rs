@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::time::Duration;
 use std::{env, error};
 
 use bytes::Bytes;
@@ -41,9 +42,10 @@ async fn respond(
             }
             text(Some(bytes.to_string()))
         }
-        (&Method::GET, path) => match path.strip_prefix("/json/") {
-            Some(count) => page(count, request.uri().query().unwrap_or_default(), &items),
-            None => status(StatusCode::NOT_FOUND),
+        (&Method::GET, path) => match (path.strip_prefix("/json/"), path.strip_prefix("/delay/")) {
+            (Some(count), _) => page(count, request.uri().query().unwrap_or_default(), &items),
+            (None, Some(milliseconds)) => delay(milliseconds).await,
+            (None, None) => status(StatusCode::NOT_FOUND),
         },
         _ => status(StatusCode::NOT_FOUND),
     })
@@ -58,6 +60,15 @@ fn sum(query: &str, body: &[u8]) -> Option<i64> {
         sum = sum.checked_add(value.parse().ok()?)?;
     }
     Some(sum)
+}
+
+/// Answers after a time.
+async fn delay(milliseconds: &str) -> Response<Full<Bytes>> {
+    let Some(time) = milliseconds.parse().ok().filter(|time| *time <= DELAY_MAX) else {
+        return status(StatusCode::BAD_REQUEST);
+    };
+    tokio::time::sleep(Duration::from_millis(time)).await;
+    text(Some(time.to_string()))
 }
 
 /// The first items, each with its total.
@@ -104,6 +115,9 @@ async fn serve(address: SocketAddr) -> Result<(), Box<dyn error::Error>> {
 
 fn main() -> Result<(), Box<dyn error::Error>> {
     let address = env::args().nth(1).ok_or("usage: arena-hyper1 ADDRESS")?.parse()?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     LocalSet::new().block_on(&runtime, serve(address))
 }
+
+/// The longest delay, in milliseconds.
+const DELAY_MAX: u64 = 10_000;

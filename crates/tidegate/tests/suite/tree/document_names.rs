@@ -38,9 +38,17 @@ fn every_item_that_a_document_names_exists() {
 fn documents(sources: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     let mut documents = markdown();
     // These pages have the names of other frameworks beside ours.
-    documents.retain(|path, _| !path.starts_with("docs/moving/"));
+    for (_, text) in documents.iter_mut().filter(|(path, _)| path.starts_with("docs/moving/")) {
+        *text = names_of_ours(text);
+    }
     documents.extend(sources.iter().map(|(path, source)| (path.clone(), module_comments(source))));
     documents
+}
+
+/// The columns of tables but the first, each line in its place.
+fn names_of_ours(text: &str) -> String {
+    let ours = text.lines().map(|line| line.strip_prefix('|').and_then(|row| row.split_once('|')));
+    ours.map(|columns| columns.map_or("", |(_, ours)| ours)).collect::<Vec<_>>().join("\n")
 }
 
 fn module_comments(source: &str) -> String {
