@@ -26,6 +26,7 @@
 //! | `mux/` | `Mux`, `StreamEvent`, `transmit`; numbers of streams (`streams.rs`) and their windows (`streams/credit.rs`); the order of sending (`schedule.rs`); `RawStreams`, for one application (`raw.rs`) |
 //! | `endpoint.rs` | `Endpoint`, a protocol of datagrams |
 //! | `stream_endpoint.rs` | `StreamEndpoint`, one whose sessions carry streams |
+//! | `datagram_queue.rs` | `DatagramQueue`, the datagrams that wait for their reader |
 //! | `output.rs` | `Output`, where a codec writes; `Time`, the loop's clock and date |
 //! | `encoded.rs` | `Encoded`, a message encoded once for many connections |
 //! | `fault.rs` | `Fault` and `Blame`: errors sorted by blame |
@@ -37,6 +38,7 @@
 #![forbid(unsafe_code)]
 
 mod codec;
+mod datagram_queue;
 mod dyn_over;
 mod encoded;
 mod endpoint;
@@ -53,6 +55,7 @@ mod stream_endpoint;
 pub mod work;
 
 pub use codec::{Codec, CodecStatus, Lifecycle, Step};
+pub use datagram_queue::DatagramQueue;
 pub use dyn_over::{DynFault, DynOver, Filters};
 pub use encoded::{EncodeError, Encoded, encode};
 pub use endpoint::Endpoint;
@@ -62,8 +65,8 @@ pub use output::{Output, Time};
 pub use over::{Over, OverError};
 pub use pipeline::{Broadcast, Pipeline, Stages};
 pub use stream_endpoint::{
-    Direction, Handshake, ReadEnd, SessionCounts, SessionEvent, SessionNumber, StreamEndpoint, StreamNumber,
-    WriteRefused,
+    DatagramRefused, Direction, Handshake, ReadEnd, SessionCounts, SessionEvent, SessionNumber, StreamEndpoint,
+    StreamNumber, WriteRefused,
 };
 pub use tidegate_buffer::{
     Charge, Datagram, DatagramError, DatagramErrorReason, Ecn, FileRegion, Input, LocalAddress, Outbound, Payload,

@@ -4,8 +4,11 @@
 //! caller reads from a stream when the application wants bytes, and writes until the stream takes no more.
 
 use std::error::Error;
+use std::fmt;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
+
+use bytes::Bytes;
 
 use crate::endpoint::Endpoint;
 use crate::mux::{OpenError, ResetCause};
@@ -77,6 +80,10 @@ pub enum SessionEvent {
         /// Its urgency from now on, from 0, the first, to 7, the last.
         urgency: u8,
     },
+    /// A session may have datagrams of its peer.
+    Datagrams(SessionNumber),
+    /// The peer permits further streams of this side.
+    Permitted(SessionNumber),
     /// A session is over, and all of its streams.
     Ended {
         /// The session.
@@ -120,17 +127,20 @@ pub struct SessionCounts {
     pub migrations: u64,
     /// Connections that were idle for too long.
     pub idle_timeouts: u64,
+    /// Datagrams of sessions that were dropped, in either direction: a full queue drops its oldest one, and one for no open
+    /// stream has no queue.
+    pub datagrams_dropped: u64,
 }
 
 impl SessionCounts {
     /// How many numbers there are.
-    pub const NUMBERS: usize = 10;
+    pub const NUMBERS: usize = 11;
 
     /// The numbers, in the order of the fields.
     #[must_use]
     pub const fn numbers(&self) -> [u64; Self::NUMBERS] {
         let Self { connections, begun, handshakes, handshakes_failed, retries, .. } = *self;
-        let Self { refused, ignored, packets_lost, migrations, idle_timeouts, .. } = *self;
+        let Self { refused, ignored, packets_lost, migrations, idle_timeouts, datagrams_dropped, .. } = *self;
         [
             connections,
             begun,
@@ -142,6 +152,7 @@ impl SessionCounts {
             packets_lost,
             migrations,
             idle_timeouts,
+            datagrams_dropped,
         ]
     }
 
@@ -149,7 +160,7 @@ impl SessionCounts {
     #[must_use]
     pub const fn from_numbers(numbers: [u64; Self::NUMBERS]) -> Self {
         let [connections, begun, handshakes, handshakes_failed, retries, ..] = numbers;
-        let [.., refused, ignored, packets_lost, migrations, idle_timeouts] = numbers;
+        let [.., refused, ignored, packets_lost, migrations, idle_timeouts, datagrams_dropped] = numbers;
         Self {
             connections,
             begun,
@@ -161,6 +172,7 @@ impl SessionCounts {
             packets_lost,
             migrations,
             idle_timeouts,
+            datagrams_dropped,
         }
     }
 
@@ -203,6 +215,27 @@ pub enum ReadEnd {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WriteRefused;
 
+/// Why a session takes no datagram to send.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DatagramRefused {
+    /// One of the two sides does not accept datagrams.
+    Unsupported,
+    /// It has more bytes than [`datagram_bytes_max`](StreamEndpoint::datagram_bytes_max).
+    TooLong,
+}
+
+impl fmt::Display for DatagramRefused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Unsupported => "one of the two sides does not accept datagrams",
+            Self::TooLong => "the datagram is too long for the path or the peer",
+        })
+    }
+}
+
+impl Error for DatagramRefused {}
+
 /// A protocol of datagrams whose sessions carry streams, such as QUIC.
 ///
 /// The engine gives each stream a codec and an application, as it does for a connection. It fetches all events after each
@@ -240,6 +273,26 @@ pub trait StreamEndpoint: Endpoint {
 
     /// Ends a session, in good order if no cause is given. No event follows.
     fn end_session(&mut self, session: SessionNumber, cause: Option<ResetCause>, now: Instant);
+
+    /// Sends a datagram of a session (RFC 9221): it may be lost, and comes in any order. If those that wait use up the memory
+    /// for them, the oldest is dropped, and counted.
+    ///
+    /// # Errors
+    /// [`DatagramRefused`].
+    fn send_datagram(&mut self, _session: SessionNumber, _datagram: Bytes) -> Result<(), DatagramRefused> {
+        Err(DatagramRefused::Unsupported)
+    }
+
+    /// The oldest datagram of a session that was received and not read.
+    fn read_datagram(&mut self, _session: SessionNumber) -> Option<Bytes> {
+        None
+    }
+
+    /// How many bytes a datagram of a session may have now. `None` if one of the two sides does not accept datagrams. It
+    /// changes with the path.
+    fn datagram_bytes_max(&mut self, _session: SessionNumber) -> Option<usize> {
+        None
+    }
 
     /// How long a datagram takes to the peer and back, as far as that is known.
     fn round_trip(&self, _session: SessionNumber) -> Option<Duration> {

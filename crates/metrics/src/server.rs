@@ -148,6 +148,12 @@ const OF_SESSIONS: &[Metric] = &[
     ("tidegate_quic_idle_timeouts", Kind::Counter, "QUIC connections that were idle for too long.", |counts| {
         counts.sessions.idle_timeouts
     }),
+    (
+        "tidegate_quic_datagrams_dropped",
+        Kind::Counter,
+        "QUIC datagrams that a full queue dropped, or that were for no open stream.",
+        |counts| counts.sessions.datagrams_dropped,
+    ),
 ];
 
 type Cause = (&'static str, fn(&Counts) -> u64);

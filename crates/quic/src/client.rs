@@ -9,6 +9,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
+use bytes::Bytes;
 use tidegate_codec::mux::OpenError;
 use tidegate_codec::{Direction, Pipeline, SessionNumber, StreamEndpoint};
 use tidegate_engine::{
@@ -137,6 +138,41 @@ impl<E: StreamEndpoint + AsMut<Endpoint> + 'static> Connection<E> {
     /// [`SessionError`].
     pub fn open_when_allowed<C: Pipeline + Unpin>(&self, direction: Direction, codec: C) -> OpenStream<'_, C, E> {
         OpenStream { connection: self, direction, codec: Some(codec) }
+    }
+
+    /// Sends a datagram (RFC 9221), as [`EndpointSession::send_datagram`] does. Both sides need
+    /// [`datagram_receive_bytes`](crate::TransportLimits::datagram_receive_bytes).
+    ///
+    /// ```
+    /// use tidegate::quic;
+    ///
+    /// /// Sends the height of the tide; the next one replaces a height that is lost.
+    /// async fn report(connection: &quic::Connection, height: i32) -> Result<(), tidegate::engine::SessionError> {
+    ///     connection.send_datagram(height.to_be_bytes().to_vec())?;
+    ///     let acknowledged = connection.recv_datagram().await?;
+    ///     println!("{acknowledged:?}");
+    ///     Ok(())
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`EndpointSession::send_datagram`].
+    pub fn send_datagram(&self, datagram: impl Into<Bytes>) -> Result<(), SessionError> {
+        self.session.send_datagram(datagram)
+    }
+
+    /// Waits for a datagram of the server. One task waits at a time.
+    ///
+    /// # Errors
+    /// [`SessionError::Closed`] once the connection is over, [`SessionError::Busy`] from within a handler.
+    pub async fn recv_datagram(&self) -> Result<Bytes, SessionError> {
+        self.session.recv_datagram().await
+    }
+
+    /// How many bytes a datagram may have now. `None` if one of the two sides does not accept datagrams.
+    #[must_use]
+    pub fn datagram_bytes_max(&self) -> Option<usize> {
+        self.session.datagram_bytes_max()
     }
 
     /// Waits for the end of the connection, and returns the reason.

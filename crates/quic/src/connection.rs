@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use tidegate_codec::mux::{OpenError, ResetCause};
-use tidegate_codec::{Direction, ReadEnd, SessionEvent, SessionNumber, StreamNumber, WriteRefused};
+use tidegate_codec::{DatagramQueue, Direction, ReadEnd, SessionEvent, SessionNumber, StreamNumber, WriteRefused};
 
 use crate::codes::Codes;
 use crate::error::ConnectionError;
@@ -41,6 +41,8 @@ pub(crate) struct ConnectionState {
     pub(crate) timer: Option<Instant>,
     /// By when the handshake has to be complete.
     pub(crate) handshake_deadline: Option<Instant>,
+    /// The datagrams of the peer that were not read, once there was one.
+    pub(crate) datagrams: Option<Box<DatagramQueue>>,
 }
 
 /// The events of a connection, beside the events of its streams.
@@ -50,11 +52,18 @@ pub(crate) struct Progress {
     pub(crate) error: Option<ConnectionError>,
     /// Tasks that wait to open a stream may succeed.
     pub(crate) may_open: bool,
+    /// Datagrams that a full queue has dropped.
+    pub(crate) datagrams_dropped: u64,
 }
 
 impl ConnectionState {
-    /// Takes the events of the machine.
-    pub(crate) fn take_events(&mut self, codes: &Codes, events: &mut VecDeque<SessionEvent>) -> Progress {
+    /// Takes the events of the machine, and the datagrams, of which at most `datagram_bytes_max` wait.
+    pub(crate) fn take_events(
+        &mut self,
+        codes: &Codes,
+        datagram_bytes_max: u32,
+        events: &mut VecDeque<SessionEvent>,
+    ) -> Progress {
         let mut progress = Progress::default();
         while let Some(event) = self.machine.poll() {
             match event {
@@ -62,7 +71,11 @@ impl ConnectionState {
                 Event::ConnectionLost { reason } => progress.error = Some(reason.into()),
                 Event::Stream(StreamEvent::Available { .. }) => progress.may_open = true,
                 Event::Stream(event) => self.on_stream(&event, codes, events),
-                Event::HandshakeDataReady | Event::DatagramReceived | Event::DatagramsUnblocked => {}
+                Event::DatagramReceived => {
+                    progress.datagrams_dropped += self.take_datagrams(datagram_bytes_max);
+                    events.push_back(SessionEvent::Datagrams(self.number));
+                }
+                Event::HandshakeDataReady | Event::DatagramsUnblocked => {}
             }
             if progress.has_been_established && !self.is_established {
                 self.is_established = true;
@@ -72,6 +85,16 @@ impl ConnectionState {
             }
         }
         progress
+    }
+
+    /// Takes the datagrams of the machine, whose views would keep whole packets. Returns how many were dropped.
+    fn take_datagrams(&mut self, bytes_max: u32) -> u64 {
+        let queue = self.datagrams.get_or_insert_default();
+        let mut dropped = 0;
+        while let Some(datagram) = self.machine.datagrams().recv() {
+            dropped += queue.push(&datagram, bytes_max as usize);
+        }
+        dropped
     }
 
     fn on_stream(&mut self, event: &StreamEvent, codes: &Codes, events: &mut VecDeque<SessionEvent>) {

@@ -18,6 +18,7 @@ pub(crate) struct Counters {
     pub(crate) packets_lost: AtomicU64,
     pub(crate) migrations: AtomicU64,
     pub(crate) idle_timeouts: AtomicU64,
+    pub(crate) datagrams_dropped: AtomicU64,
 }
 
 impl Counters {
@@ -34,6 +35,7 @@ impl Counters {
             read(&self.packets_lost),
             read(&self.migrations),
             read(&self.idle_timeouts),
+            read(&self.datagrams_dropped),
         ])
     }
 }

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use tidegate_buffer::{Datagram, DatagramError, DatagramErrorReason, LocalAddress, Payload, Transmit, Transmits};
 use tidegate_codec::mux::{OpenError, ResetCause};
 use tidegate_codec::{
-    Direction, Handshake, ReadEnd, SessionCounts, SessionEvent, SessionNumber, StreamEndpoint, StreamNumber,
+    DatagramRefused, Direction, Handshake, ReadEnd, SessionCounts, SessionEvent, SessionNumber, StreamEndpoint, StreamNumber,
     WriteRefused,
 };
 use tidegate_engine::EndpointLimits;
@@ -189,6 +189,7 @@ impl Endpoint {
             ends_by: None,
             timer: None,
             handshake_deadline: Some(now + self.settings.handshake_timeout),
+            datagrams: None,
         };
         if handle.0 >= self.connections.len() {
             self.connections.resize_with(handle.0 + 1, || None);
@@ -255,7 +256,9 @@ impl Endpoint {
         let Self { connections, events, settings, counters, watches, outgoing, .. } = self;
         let connection = connections.get_mut(index)?.as_deref_mut()?;
         let was_established = connection.is_established;
-        let progress = connection.take_events(&settings.codes, events);
+        let datagram_bytes_max = settings.limits.datagram_receive_bytes.unwrap_or(0);
+        let progress = connection.take_events(&settings.codes, datagram_bytes_max, events);
+        add(&counters.datagrams_dropped, progress.datagrams_dropped);
         let number = connection.number;
         if !was_established && progress.has_been_established {
             self.handshaking -= 1;
@@ -264,6 +267,7 @@ impl Endpoint {
             watches.on_established(number);
         } else if progress.may_open {
             watches.wake(number);
+            events.push_back(SessionEvent::Permitted(number));
         }
         if connection.is_established && connection.peer != connection.machine.remote_address() {
             connection.peer = connection.machine.remote_address();
@@ -616,6 +620,28 @@ impl StreamEndpoint for Endpoint {
         }
         connection.end(now, code, "");
         self.on_over(place(session), ConnectionError::Closed, false);
+    }
+
+    fn send_datagram(&mut self, session: SessionNumber, datagram: Bytes) -> Result<(), DatagramRefused> {
+        let connection = self.get_mut(session).ok_or(DatagramRefused::Unsupported)?;
+        let dropped = quinn::send_datagram(&mut connection.machine, datagram)?;
+        add(&self.counters.datagrams_dropped, dropped.into());
+        Ok(())
+    }
+
+    fn read_datagram(&mut self, session: SessionNumber) -> Option<Bytes> {
+        let connection = self.connections.get_mut(place(session))?.as_deref_mut()?;
+        let queue = connection.datagrams.as_mut().filter(|_| connection.number == session)?;
+        let datagram = queue.pop();
+        if datagram.is_none() {
+            connection.datagrams = None;
+        }
+        datagram
+    }
+
+    fn datagram_bytes_max(&mut self, session: SessionNumber) -> Option<usize> {
+        self.get(session)?;
+        quinn::datagram_bytes_max(&mut self.at(place(session))?.machine)
     }
 
     fn round_trip(&self, session: SessionNumber) -> Option<Duration> {

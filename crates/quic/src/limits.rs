@@ -36,10 +36,11 @@ pub struct TransportLimits {
     pub bidirectional_initial: u32,
     /// Unidirectional streams that the peer may have open; 8 by default.
     pub unidirectional_max: u32,
-    /// Bytes of DATAGRAM frames that were received and not read (RFC 9221); none by default, and then the peer may send
-    /// none.
+    /// Bytes of datagrams that were received and not read (RFC 9221), 32 more for each. None by default, and then
+    /// neither side sends any. Above that the oldest is dropped. It bounds the memory for datagrams that the application does
+    /// not read.
     pub datagram_receive_bytes: Option<u32>,
-    /// Bytes of DATAGRAM frames that wait to be sent; 64 KiB by default.
+    /// Bytes of datagrams that wait to be sent, 32 more for each; 64 KiB by default. Above that the oldest is dropped.
     pub datagram_send_bytes: u32,
     /// Bytes of the TLS handshake that came out of order; 16 KiB by default.
     pub crypto_bytes: u32,

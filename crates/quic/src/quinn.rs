@@ -9,14 +9,14 @@ use quinn_proto::congestion::CubicConfig;
 use quinn_proto::crypto::rustls::{HandshakeData, QuicClientConfig, QuicServerConfig};
 use quinn_proto::{
     ConnectError, ConnectionError as MachineError, ConnectionIdGenerator, EcnCodepoint, EndpointConfig, IdleTimeout,
-    InvalidCid, RandomConnectionIdGenerator, TransportConfig,
+    InvalidCid, RandomConnectionIdGenerator, SendDatagramError, TransportConfig,
 };
 pub(crate) use quinn_proto::{
     Connection as Machine, ConnectionHandle, ConnectionId, DatagramEvent, Dir, Endpoint as Machines, Event, Incoming,
     ReadError, Side, StreamEvent, StreamId, Transmit as Sent, WriteError,
 };
 use tidegate_buffer::Ecn;
-use tidegate_codec::Handshake;
+use tidegate_codec::{DatagramQueue, DatagramRefused, Handshake};
 use tidegate_tls::rustls;
 use tidegate_tls::rustls::pki_types::CertificateDer;
 
@@ -98,10 +98,16 @@ fn transport(limits: &TransportLimits) -> Result<TransportConfig, ConfigError> {
         .stream_receive_window(limits.stream_window.into())
         .send_window(limits.send_window.into())
         .crypto_buffer_size(limits.crypto_bytes as usize)
-        .datagram_receive_buffer_size(limits.datagram_receive_bytes.map(|bytes| bytes as usize))
+        .datagram_receive_buffer_size(limits.datagram_receive_bytes.map(|_| datagrams_of_packet(limits)))
         .datagram_send_buffer_size(limits.datagram_send_bytes as usize)
         .congestion_controller_factory(Arc::new(CubicConfig::default()));
     Ok(transport)
+}
+
+/// Bytes that the datagrams of one packet take in the machine, however short they are. The connection takes them out at once,
+/// and bounds and counts them.
+fn datagrams_of_packet(limits: &TransportLimits) -> usize {
+    usize::from(limits.payload_bytes_max) * (1 + DatagramQueue::ENTRY_BYTES)
 }
 
 /// Chooses connection ids that say which endpoint chose them.
@@ -222,6 +228,26 @@ fn read_integer(bytes: &mut &[u8]) -> Option<u64> {
 /// Ends a connection in the name of the application.
 pub(crate) fn close(machine: &mut Machine, now: std::time::Instant, number: u64, reason: &'static str) {
     machine.close(now, code(number), Bytes::from_static(reason.as_bytes()));
+}
+
+/// Sends a datagram (RFC 9221). Returns whether older ones that wait were dropped for it.
+pub(crate) fn send_datagram(machine: &mut Machine, datagram: Bytes) -> Result<bool, DatagramRefused> {
+    let refused = |error| match error {
+        SendDatagramError::TooLarge => DatagramRefused::TooLong,
+        _ => DatagramRefused::Unsupported,
+    };
+    match machine.datagrams().send(datagram, false) {
+        Err(SendDatagramError::Blocked(datagram)) => {
+            machine.datagrams().send(datagram, true).map_err(refused)?;
+            Ok(true)
+        }
+        sent => sent.map(|()| false).map_err(refused),
+    }
+}
+
+/// How many bytes a datagram may have now.
+pub(crate) fn datagram_bytes_max(machine: &mut Machine) -> Option<usize> {
+    machine.datagrams().max_size()
 }
 
 /// The event that nothing is left of a connection.

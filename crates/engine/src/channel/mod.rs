@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 
 use tidegate_buffer::WritePosition;
 use tidegate_codec::{Broadcast, Pipeline};
-use tidegate_sys::{Address, Side};
+use tidegate_sys::{Address, Side, Token};
 
 pub use self::error::ChannelError;
 pub use self::futures::{Close, Flushed, Ready, Recv, Within};
@@ -478,6 +478,10 @@ impl<C: Pipeline> Channel<C> {
     #[must_use]
     pub fn id(&self) -> u64 {
         connection_id(self.handle.token())
+    }
+
+    pub(crate) fn token(&self) -> Token {
+        self.handle.token()
     }
 
     /// The account of the connection, for memory that the task keeps for it.

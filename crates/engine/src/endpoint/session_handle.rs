@@ -6,9 +6,12 @@ use std::io;
 use std::marker::PhantomData;
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::task::{Context, Poll};
 use std::time::Instant;
 
-use tidegate_codec::{Direction, Handshake, Pipeline, SessionNumber, StreamEndpoint};
+use bytes::Bytes;
+
+use tidegate_codec::{Direction, Handshake, Pipeline, SessionNumber, StreamEndpoint, StreamNumber};
 use tidegate_sys::{Address, DatagramOptions, Side, Socket, Token};
 
 use super::session_tables::SessionStreams;
@@ -20,7 +23,7 @@ use crate::handler::Handler;
 use crate::local::{HandleLocal, Local};
 use crate::loop_core::Core;
 use crate::remote::Remote;
-use crate::session::SessionError;
+use crate::session::{SessionError, StreamId};
 use crate::slot_entry::{Disposition, SlotEvent};
 use crate::task::NO_LOOP;
 
@@ -279,6 +282,66 @@ impl<E: StreamEndpoint + 'static> EndpointSession<E> {
         Ok(core.remote(token))
     }
 
+    /// Gives a stream a channel that the protocol holds back from the services of the session: one that the peer has opened,
+    /// or one that `is_own` to this side. A protocol that leaves its streams to others does so, such as WebTransport.
+    ///
+    /// # Errors
+    /// [`SessionError::Closed`] if the session is over, [`SessionError::Busy`] from within a handler.
+    pub fn adopt<C: Pipeline>(
+        &self,
+        stream: StreamNumber,
+        direction: Direction,
+        is_own: bool,
+        codec: C,
+    ) -> Result<Channel<C>, SessionError> {
+        let (token, link) = self.reach.with_entry(|entry, core| entry.adopt(core, stream, (direction, is_own)))??;
+        let mut core = self.reach.local.core.try_borrow_mut().map_err(|_| SessionError::Busy)?;
+        core.open_stream(token, Box::new(Connection::with_outbound_channel(link, codec)));
+        if is_own && direction == Direction::Unidirectional {
+            core.dispatch(token, SlotEvent::Ended);
+        }
+        drop(core);
+        Ok(Channel::new(ChannelHandle::new(Rc::clone(&self.reach.local), token)))
+    }
+
+    /// Sends a datagram (RFC 9221): it may be lost, and may come before earlier ones. If too many wait to be sent, the oldest is
+    /// dropped, and counted in [`SessionCounts::datagrams_dropped`](tidegate_codec::SessionCounts::datagrams_dropped).
+    ///
+    /// # Errors
+    /// [`SessionError::Datagram`] if it is too long, or one of the two sides does not accept datagrams;
+    /// [`SessionError::Busy`] from within a handler, and [`SessionError::Closed`].
+    pub fn send_datagram(&self, datagram: impl Into<Bytes>) -> Result<(), SessionError> {
+        let datagram = datagram.into();
+        let sent = self.with(|endpoint, _| endpoint.send_datagram(self.number, datagram))?;
+        sent.map_err(SessionError::Datagram)
+    }
+
+    /// How many bytes a datagram may have now. It changes with the path. `None` if one of the two sides does not accept
+    /// datagrams, or the session is over.
+    #[must_use]
+    pub fn datagram_bytes_max(&self) -> Option<usize> {
+        self.with(|endpoint, _| endpoint.datagram_bytes_max(self.number)).ok().flatten()
+    }
+
+    /// Waits for a datagram of the peer. One task of a session waits at a time.
+    ///
+    /// # Errors
+    /// [`SessionError::Closed`] once the session is over, [`SessionError::Busy`] from within a handler.
+    pub async fn recv_datagram(&self) -> Result<Bytes, SessionError> {
+        std::future::poll_fn(|cx| self.poll_recv_datagram(cx)).await
+    }
+
+    /// A datagram of the peer, or a promise to wake the task.
+    ///
+    /// # Errors
+    /// As [`recv_datagram`](Self::recv_datagram).
+    pub fn poll_recv_datagram(&self, cx: &Context<'_>) -> Poll<Result<Bytes, SessionError>> {
+        match self.reach.with_entry(|entry, _| entry.poll_datagram(self.number, cx)) {
+            Ok(polled) => polled,
+            Err(error) => Poll::Ready(Err(error)),
+        }
+    }
+
     /// The session with this number, of the endpoint that is dispatched on this thread.
     fn of_dispatch(
         token: Token,
@@ -288,6 +351,23 @@ impl<E: StreamEndpoint + 'static> EndpointSession<E> {
     ) -> Option<Self> {
         let handshake = handshake.map(Rc::new);
         Some(Self { reach: Reach::new(Local::current()?, token), number, peer, handshake })
+    }
+}
+
+impl<C: Pipeline> Channel<C> {
+    /// The session of a stream, and the number of the stream in its protocol, if its endpoint is an `E`.
+    #[must_use]
+    pub fn session<E: StreamEndpoint + 'static>(&self) -> Option<(EndpointSession<E>, StreamNumber)> {
+        let token = self.token();
+        let local = Local::current()?;
+        let (endpoint, peer) = {
+            let core = local.core.try_borrow().ok()?;
+            let StreamId { session, .. } = core.slots.get(token)?.stream()?;
+            (core.sessions.endpoint(session)?, core.sessions.peer(session)?.ip()?)
+        };
+        let reach = Reach::<E>::new(local, endpoint);
+        let stream = reach.with_entry(|entry, core| entry.stream_number(core, token)).ok().flatten()?;
+        Some((EndpointSession { reach, number: stream.session, peer, handshake: None }, stream))
     }
 }
 

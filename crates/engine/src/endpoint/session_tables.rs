@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
 use std::ops::Range;
+use std::task::Waker;
 use std::time::Instant;
 
 use foldhash::{HashMap, HashMapExt};
@@ -33,6 +34,8 @@ pub(super) struct Session {
     pub(super) since: Instant,
     /// The places of its streams.
     pub(super) streams: HashMap<u64, u32>,
+    /// The task that waits for a datagram of the peer.
+    pub(super) datagram_waker: Option<Waker>,
     /// No handle opens streams: it ends behind its last stream.
     ends_when_empty: bool,
 }
@@ -95,7 +98,8 @@ impl SessionTables {
         services: SessionStreams,
         admitted: IpAddr,
     ) {
-        let session = Session { link, services, admitted, since, streams: HashMap::new(), ends_when_empty: false };
+        let (streams, datagram_waker, ends_when_empty) = Default::default();
+        let session = Session { link, services, admitted, since, streams, datagram_waker, ends_when_empty };
         self.links.insert(link, number);
         self.sessions.insert(number, session);
     }
@@ -104,9 +108,15 @@ impl SessionTables {
         self.sessions.get(&number)
     }
 
+    /// The task that waits for datagrams of a session, which it wakes once.
+    pub(super) fn datagram_waker(&mut self, number: SessionNumber) -> Option<&mut Option<Waker>> {
+        Some(&mut self.sessions.get_mut(&number)?.datagram_waker)
+    }
+
     /// Removes a session. Returns it, with the tokens of its streams.
     pub(super) fn remove_session(&mut self, number: SessionNumber) -> Option<(Session, Vec<Token>)> {
-        let session = self.sessions.remove(&number)?;
+        let mut session = self.sessions.remove(&number)?;
+        session.datagram_waker.take().map(Waker::wake);
         self.links.remove(&session.link);
         let tokens = session.streams.values().filter_map(|index| self.streams.try_remove(*index as usize));
         let tokens = tokens.map(|stream| stream.token).collect();

@@ -18,6 +18,9 @@ use std::os::unix::fs::FileExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
 
 use tidegate_buffer::{Outbound, Pool, Slice};
 use tidegate_codec::mux::{OpenError, ResetCause};
@@ -122,6 +125,50 @@ impl<E: StreamEndpoint + 'static> SessionsEntry<E> {
         Ok((token, link))
     }
 
+    /// Gives a stream that the protocol has, and that the engine does not know yet, a slot.
+    pub(super) fn adopt(
+        &mut self,
+        core: &mut Core,
+        number: StreamNumber,
+        (direction, is_own): (Direction, bool),
+    ) -> Result<(Token, Link), SessionError> {
+        let Some(session) = self.tables.session(number.session).map(|session| session.link) else {
+            return Err(SessionError::Closed);
+        };
+        let flags = match (direction, is_own) {
+            (Direction::Bidirectional, _) => Stream::READABLE,
+            (Direction::Unidirectional, true) => Stream::READ_OVER,
+            (Direction::Unidirectional, false) => Stream::READABLE | Stream::WRITE_OVER,
+        };
+        let (token, link) = self.add_stream(core, session, number, flags).ok_or(SessionError::Closed)?;
+        if let Some(index) = self.tables.index(number) {
+            self.tables.read_later(index);
+        }
+        Ok((token, link))
+    }
+
+    /// The number of the stream in a slot.
+    pub(super) fn stream_number(&mut self, core: &Core, token: Token) -> Option<StreamNumber> {
+        let StreamId { index, .. } = core.slots.get(token)?.stream()?;
+        self.tables.stream(index).filter(|stream| stream.token == token).map(|stream| stream.number)
+    }
+
+    /// The oldest datagram of a session, or a promise to wake a task.
+    pub(super) fn poll_datagram(
+        &mut self,
+        number: SessionNumber,
+        cx: &Context<'_>,
+    ) -> Poll<Result<Bytes, SessionError>> {
+        let Some(waker) = self.tables.datagram_waker(number) else { return Poll::Ready(Err(SessionError::Closed)) };
+        match self.base.endpoint.read_datagram(number) {
+            Some(datagram) => Poll::Ready(Ok(datagram)),
+            None => {
+                *waker = Some(cx.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+
     /// No handle of a session is left: it ends behind its last stream.
     pub(super) fn end_when_empty(&mut self, number: SessionNumber) {
         self.tables.end_when_empty(number);
@@ -207,6 +254,10 @@ impl<E: StreamEndpoint + 'static> SessionsEntry<E> {
                     }
                 }
                 SessionEvent::Stopped { stream, code, is_unneeded } => self.on_stopped(core, stream, code, is_unneeded),
+                SessionEvent::Datagrams(session) => {
+                    let waker = self.tables.datagram_waker(session).and_then(Option::take);
+                    waker.map(Waker::wake);
+                }
                 SessionEvent::Ended { session, reason } => {
                     self.read_rest(core, session);
                     self.lose_session(core, session, &*reason);

@@ -4,6 +4,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::rc::Rc;
 
+use tidegate_codec::DatagramRefused;
 use tidegate_codec::mux::{Mux, OpenError, StreamEvent};
 use tidegate_codec::{Output, Pipeline};
 use tidegate_sys::Token;
@@ -29,7 +30,7 @@ pub struct Session<P: Pipeline<In = StreamEvent, Codec: Mux>> {
     pipeline: PhantomData<fn() -> P>,
 }
 
-/// Why no stream was opened.
+/// Why a session did not open a stream, or send or receive a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SessionError {
@@ -39,12 +40,15 @@ pub enum SessionError {
     Closed,
     /// The session was used from within a handler; spawn a task that uses it.
     Busy,
+    /// A datagram cannot be sent.
+    Datagram(DatagramRefused),
 }
 
 impl fmt::Display for SessionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Open(error) => error.fmt(f),
+            Self::Datagram(refused) => refused.fmt(f),
             Self::Closed => f.write_str("the session is closed"),
             Self::Busy => f.write_str("a session was used from within a handler; spawn a task that uses it"),
         }

@@ -143,6 +143,11 @@ impl Sessions {
         self.links.get(session as usize).map(|links| links.peer.address())
     }
 
+    /// The endpoint of a session, if it is one of an endpoint.
+    pub(crate) fn endpoint(&self, session: u32) -> Option<Token> {
+        self.links.get(session as usize).filter(|links| links.is_of_endpoint).map(|links| links.token)
+    }
+
     /// An endpoint is dispatched, or its dispatch is over.
     pub(crate) fn set_dispatched_endpoint(&mut self, endpoint: Option<Token>) {
         self.dispatched = endpoint;

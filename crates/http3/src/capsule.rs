@@ -1,0 +1,296 @@
+//! `CapsuleCodec`: the capsule protocol (RFC 9297 §3) on the bytes of a tunnel: a type, a length, a value.
+//!
+//! Capsules of unknown types are discarded as they come, and keep no memory. A value that is read waits in the input until it
+//! is whole, so its length has a bound; longer ones end the stream, of unknown types too: no peer has a use for them.
+
+use std::fmt;
+
+use tidegate_codec::mux::ResetCause;
+use tidegate_codec::{Blame, Codec, Fault, Input, Output, Slice, Step};
+
+use crate::error::ErrorCode;
+use crate::varint;
+
+/// The codec of a tunnel whose protocol consists of capsules, such as that of a WebTransport session.
+///
+/// ```
+/// use tidegate::http3::{Capsule, CapsuleCodec};
+/// use tidegate::{Context, Handler, Outcome};
+/// use tidegate_testkit::Embedded;
+///
+/// /// Sends each datagram back.
+/// struct Echo;
+///
+/// impl Handler<CapsuleCodec> for Echo {
+///     type Post = ();
+///
+///     fn message(&mut self, capsule: Capsule, cx: &mut Context<'_, CapsuleCodec>) -> Outcome<CapsuleCodec> {
+///         cx.send(capsule).into()
+///     }
+/// }
+///
+/// let mut pipe = Embedded::new(CapsuleCodec::new(1024), Echo);
+/// pipe.receive(b"\x00\x03ebb\x21\x04skip");
+/// assert_eq!(pipe.take_written(), b"\x00\x03ebb");
+/// ```
+#[derive(Debug)]
+pub struct CapsuleCodec {
+    value_bytes_max: u32,
+    /// Bytes of a discarded value that are to come.
+    skip_left: u64,
+    is_closed: bool,
+}
+
+/// A capsule of a type that this crate knows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Capsule {
+    /// DATAGRAM (RFC 9297 §3.5): the payload of an HTTP datagram.
+    Datagram(Slice),
+    /// CLOSE_WEBTRANSPORT_SESSION: the peer ends the session.
+    CloseSession {
+        /// The code of the application.
+        code: u32,
+        /// The reason, in UTF-8 of at most 1,024 bytes.
+        reason: Box<str>,
+    },
+    /// DRAIN_WEBTRANSPORT_SESSION: the peer wants the session to end soon.
+    DrainSession,
+}
+
+/// Why a stream of capsules ends early.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CapsuleError {
+    /// A value without the form of its type, a stream that ends within a capsule, or bytes behind
+    /// CLOSE_WEBTRANSPORT_SESSION.
+    Malformed,
+    /// A value is longer than the limit.
+    TooLong,
+    /// The application has a reason of more than 1,024 bytes.
+    LongReason,
+}
+
+impl CapsuleCodec {
+    /// A codec for values of at most `value_bytes_max` bytes, of known types and unknown ones.
+    #[must_use]
+    pub fn new(value_bytes_max: u32) -> Self {
+        Self { value_bytes_max, skip_left: 0, is_closed: false }
+    }
+
+    /// Discards the rest of a value that no one reads.
+    fn skip(&mut self, input: &mut Input) {
+        let skipped = self.skip_left.min(input.len() as u64);
+        input.consume(skipped as usize);
+        self.skip_left -= skipped;
+    }
+}
+
+impl Codec for CapsuleCodec {
+    type In = Capsule;
+    type Out = Capsule;
+    type Error = CapsuleError;
+
+    fn decode(&mut self, input: &mut Input, _: &mut Output<'_>) -> Result<Step<Capsule>, CapsuleError> {
+        loop {
+            self.skip(input);
+            if input.is_empty() {
+                return Ok(Step::NeedMore);
+            }
+            if self.is_closed {
+                return Err(CapsuleError::Malformed);
+            }
+            let Some((kind, head)) = varint::read(input.bytes()) else { return Ok(Step::NeedMore) };
+            let Some((length, more)) = varint::read(&input.bytes()[head..]) else { return Ok(Step::NeedMore) };
+            if length > self.value_bytes_max.into() {
+                return Err(CapsuleError::TooLong);
+            }
+            let (head, value) = (head + more, length as usize);
+            if !matches!(kind, DATAGRAM | CLOSE_SESSION | DRAIN_SESSION) {
+                input.consume(head);
+                self.skip_left = length;
+                continue;
+            }
+            if input.len() < head + value {
+                return Ok(Step::NeedMore);
+            }
+            input.consume(head);
+            let value = input.take(value);
+            return match kind {
+                DATAGRAM => Ok(Step::Message(Capsule::Datagram(value))),
+                CLOSE_SESSION => {
+                    self.is_closed = true;
+                    read_close(&value).map(Step::Message)
+                }
+                _ if value.is_empty() => Ok(Step::Message(Capsule::DrainSession)),
+                _ => Err(CapsuleError::Malformed),
+            };
+        }
+    }
+
+    fn decode_eof(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<Capsule>, CapsuleError> {
+        match self.decode(input, reply)? {
+            Step::NeedMore if self.skip_left > 0 || !input.is_empty() => Err(CapsuleError::Malformed),
+            Step::NeedMore => Ok(Step::End),
+            step => Ok(step),
+        }
+    }
+
+    fn encode(&mut self, capsule: Capsule, out: &mut Output<'_>) -> Result<(), CapsuleError> {
+        match capsule {
+            Capsule::Datagram(payload) => write(DATAGRAM, &[&payload], out),
+            Capsule::DrainSession => write(DRAIN_SESSION, &[], out),
+            Capsule::CloseSession { reason, .. } if reason.len() > REASON_BYTES_MAX => {
+                return Err(CapsuleError::LongReason);
+            }
+            Capsule::CloseSession { code, reason } => {
+                write(CLOSE_SESSION, &[&code.to_be_bytes(), reason.as_bytes()], out);
+            }
+        }
+        Ok(())
+    }
+
+    fn protocol(&self) -> &'static str {
+        "capsules"
+    }
+}
+
+fn read_close(value: &[u8]) -> Result<Capsule, CapsuleError> {
+    let (code, reason) = value.split_first_chunk().ok_or(CapsuleError::Malformed)?;
+    let reason = std::str::from_utf8(reason).ok().filter(|reason| reason.len() <= REASON_BYTES_MAX);
+    let reason = reason.ok_or(CapsuleError::Malformed)?.into();
+    Ok(Capsule::CloseSession { code: u32::from_be_bytes(*code), reason })
+}
+
+fn write(kind: u64, value: &[&[u8]], out: &mut Output<'_>) {
+    let mut head = Vec::with_capacity(16);
+    varint::write(kind, &mut head);
+    varint::write(value.iter().map(|part| part.len() as u64).sum(), &mut head);
+    out.write(&head);
+    value.iter().for_each(|part| out.write(part));
+}
+
+impl Fault for CapsuleError {
+    fn blame(&self) -> Blame {
+        match self {
+            Self::Malformed => Blame::Peer,
+            Self::TooLong => Blame::Limit,
+            Self::LongReason => Blame::Caller,
+        }
+    }
+
+    fn reset_cause(&self) -> Option<ResetCause> {
+        match self {
+            // RFC 9297 §3.3.
+            Self::Malformed => Some(ResetCause::Code(ErrorCode::MESSAGE_ERROR.0)),
+            Self::TooLong => Some(ResetCause::Code(ErrorCode::EXCESSIVE_LOAD.0)),
+            Self::LongReason => None,
+        }
+    }
+}
+
+impl std::error::Error for CapsuleError {}
+
+impl fmt::Display for CapsuleError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Malformed => "a malformed capsule",
+            Self::TooLong => "a capsule that is too long",
+            Self::LongReason => "the reason of a close has more than 1,024 bytes",
+        })
+    }
+}
+
+const DATAGRAM: u64 = 0;
+const CLOSE_SESSION: u64 = 0x2843;
+const DRAIN_SESSION: u64 = 0x78ae;
+
+/// The longest reason of CLOSE_WEBTRANSPORT_SESSION.
+const REASON_BYTES_MAX: usize = 1024;
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Instant, SystemTime};
+
+    use tidegate_codec::{Outbound, Pool, Time};
+
+    use super::*;
+
+    /// Decodes bytes that come in pieces of this length. Returns the capsules, and the error.
+    fn decode(wire: &[u8], piece: usize, ends: bool) -> (Vec<Capsule>, Option<CapsuleError>) {
+        let (pool, time) = (Pool::new(), Time::new(Instant::now(), SystemTime::UNIX_EPOCH));
+        let (mut queue, mut input) = (Outbound::new(&pool), Input::new());
+        let (mut codec, mut capsules) = (CapsuleCodec::new(2_000), Vec::new());
+        let mut reply = Output::new(&mut queue, &pool, &time);
+        for piece in wire.chunks(piece) {
+            input.append(pool.copy(piece), &pool);
+            loop {
+                match codec.decode(&mut input, &mut reply) {
+                    Ok(Step::Message(capsule)) => capsules.push(capsule),
+                    Ok(_) => break,
+                    Err(error) => return (capsules, Some(error)),
+                }
+            }
+        }
+        let end = if ends { codec.decode_eof(&mut input, &mut reply).err() } else { None };
+        (capsules, end)
+    }
+
+    fn encode(capsules: &[Capsule]) -> Vec<u8> {
+        let (pool, time) = (Pool::new(), Time::new(Instant::now(), SystemTime::UNIX_EPOCH));
+        let mut queue = Outbound::new(&pool);
+        let mut out = Output::new(&mut queue, &pool, &time);
+        let mut codec = CapsuleCodec::new(2_000);
+        capsules.iter().for_each(|capsule| codec.encode(capsule.clone(), &mut out).expect("a capsule"));
+        queue.flush();
+        let mut wire = Vec::new();
+        while let Some(front) = queue.front() {
+            wire.extend_from_slice(front);
+            let length = front.len() as u64;
+            queue.advance(length);
+        }
+        wire
+    }
+
+    fn close(code: u32, reason: &str) -> Capsule {
+        Capsule::CloseSession { code, reason: reason.into() }
+    }
+
+    #[test]
+    fn capsules_are_read_as_written_at_every_split_and_unknown_ones_are_discarded() {
+        let written = [Capsule::Datagram(Pool::new().copy(b"ebb")), Capsule::DrainSession, close(7, "the tide")];
+        let unknown = [&[0x21, 0x40, 100][..], &[1; 100]].concat();
+        let wire = [unknown, encode(&written)].concat();
+        for piece in 1..wire.len() {
+            assert_eq!(decode(&wire, piece, true), (written.to_vec(), None), "pieces of {piece}");
+        }
+    }
+
+    #[test]
+    fn a_capsule_of_any_type_has_a_bound() {
+        for kind in [DATAGRAM, CLOSE_SESSION, 0x21] {
+            let mut wire = Vec::new();
+            varint::write(kind, &mut wire);
+            varint::write(varint::MAX, &mut wire);
+            assert_eq!(decode(&wire, 1, false), (vec![], Some(CapsuleError::TooLong)), "{kind:#x}");
+        }
+    }
+
+    #[test]
+    fn malformed_capsules_are_refused() {
+        for (wire, why) in [
+            (&b"\x68\x43\x03abc"[..], "a close without a code"),
+            (b"\x68\x43\x05\0\0\0\0\xff", "a reason that is not UTF-8"),
+            (b"\x80\0\x78\xae\x01a", "a drain with a value"),
+            (b"\x00\x05ebb", "the end within a value"),
+            (b"\x21\x05ebb", "the end within an unknown value"),
+            (b"\x21", "the end within a head"),
+        ] {
+            assert_eq!(decode(wire, wire.len(), true), (vec![], Some(CapsuleError::Malformed)), "{why}");
+        }
+        let behind = [encode(&[close(0, "")]), b"\x00\x00".to_vec()].concat();
+        assert_eq!(decode(&behind, 1, true), (vec![close(0, "")], Some(CapsuleError::Malformed)), "behind a close");
+        let long = encode(&[close(0, &"a".repeat(1024))]);
+        assert_eq!(decode(&long, 100, true).1, None);
+    }
+}

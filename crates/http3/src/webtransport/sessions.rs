@@ -1,0 +1,245 @@
+//! `WebTransport`: the sessions of one connection, and the streams that belong to them.
+//!
+//! A stream goes through these states: its first bytes are incomplete (`starting`); its session has not begun (`waiting`); its
+//! session has it, and the application has not accepted it (the queues of `OpenSession`); the application has it. A stream
+//! whose session is over is `Gone` until the application has closed it.
+
+use std::collections::VecDeque;
+use std::task::{Context, Waker};
+use std::time::Instant;
+
+use foldhash::{HashMap, HashMapExt};
+use tidegate_codec::{DatagramQueue, Direction, ReadEnd};
+
+use super::preamble::Preamble;
+
+/// The sessions of a connection.
+#[derive(Debug)]
+pub(crate) struct WebTransport {
+    sessions: HashMap<u64, OpenSession>,
+    /// Streams whose first bytes are incomplete.
+    pub(super) starting: HashMap<u64, Preamble>,
+    /// Bytes of request streams that were read as first bytes.
+    unread: HashMap<u64, Unread>,
+    /// Streams whose session has not begun.
+    waiting: VecDeque<(u64, u64)>,
+    /// The streams of all sessions, and their sessions.
+    streams: HashMap<u64, Owner>,
+    /// When streams that are starting or waiting are reset, in order.
+    deadlines: VecDeque<(Instant, u64)>,
+}
+
+/// A session that the application has.
+#[derive(Debug, Default)]
+struct OpenSession {
+    /// Streams of the peer that the application has not accepted.
+    bidirectional: VecDeque<u64>,
+    unidirectional: VecDeque<u64>,
+    datagrams: DatagramQueue,
+    /// Tasks that wait for a stream, a datagram, or leave to open a stream.
+    wakers: Vec<Waker>,
+}
+
+/// The session of a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Owner {
+    Session(u64),
+    /// A session that is over.
+    Gone,
+}
+
+/// Bytes of a stream that were read, and are not for WebTransport.
+#[derive(Debug)]
+struct Unread {
+    preamble: Preamble,
+    taken: usize,
+    /// The end of the stream behind them, if it was read.
+    end: Option<ReadEnd>,
+}
+
+impl Default for WebTransport {
+    fn default() -> Self {
+        Self {
+            sessions: HashMap::new(),
+            starting: HashMap::new(),
+            unread: HashMap::new(),
+            waiting: VecDeque::new(),
+            streams: HashMap::new(),
+            deadlines: VecDeque::new(),
+        }
+    }
+}
+
+impl WebTransport {
+    pub(super) fn sessions(&self) -> usize {
+        self.sessions.len()
+    }
+
+    pub(super) fn has_session(&self, session: u64) -> bool {
+        self.sessions.contains_key(&session)
+    }
+
+    /// A session begins, with the streams that wait for it.
+    pub(super) fn begin(&mut self, session: u64) {
+        self.sessions.insert(session, OpenSession::default());
+        let (waiting, others) = std::mem::take(&mut self.waiting).into_iter().partition(|(_, of)| *of == session);
+        self.waiting = others;
+        let waiting: Vec<(u64, u64)> = waiting;
+        for (stream, _) in waiting {
+            self.add_stream(stream, session);
+        }
+    }
+
+    /// A stream of the peer belongs to a session that has begun.
+    pub(super) fn add_stream(&mut self, stream: u64, session: u64) {
+        self.streams.insert(stream, Owner::Session(session));
+        let Some(open) = self.sessions.get_mut(&session) else { return };
+        match direction(stream) {
+            Direction::Bidirectional => open.bidirectional.push_back(stream),
+            Direction::Unidirectional => open.unidirectional.push_back(stream),
+        }
+        open.wake();
+    }
+
+    /// A stream of this side belongs to a session.
+    pub(super) fn add_own(&mut self, stream: u64, session: u64) {
+        self.streams.insert(stream, Owner::Session(session));
+    }
+
+    /// A session is over. Returns its streams that no application has, and those that one has.
+    pub(super) fn end(&mut self, session: u64) -> (Vec<u64>, Vec<u64>) {
+        let mut unaccepted: Vec<u64> = Vec::new();
+        if let Some(mut open) = self.sessions.remove(&session) {
+            unaccepted.extend(open.bidirectional.iter().chain(&open.unidirectional));
+            open.wake();
+        }
+        let waiting = self.waiting.iter().filter(|(_, of)| *of == session).map(|(stream, _)| *stream);
+        unaccepted.extend(waiting);
+        self.waiting.retain(|(_, of)| *of != session);
+        unaccepted.iter().for_each(|stream| drop(self.streams.remove(stream)));
+        let mut accepted = Vec::new();
+        for (stream, owner) in &mut self.streams {
+            if *owner == Owner::Session(session) {
+                *owner = Owner::Gone;
+                accepted.push(*stream);
+            }
+        }
+        accepted.sort_unstable();
+        (unaccepted, accepted)
+    }
+
+    /// A stream waits for its session. Returns whether there is room for it.
+    pub(super) fn wait(&mut self, stream: u64, session: u64, waiting_max: u32) -> bool {
+        let has_room = self.waiting.len() < waiting_max as usize;
+        if has_room {
+            self.waiting.push_back((stream, session));
+        }
+        has_room
+    }
+
+    pub(super) fn set_deadline(&mut self, at: Instant, stream: u64) {
+        self.deadlines.push_back((at, stream));
+    }
+
+    /// When a stream that is starting or waiting is reset, if one is.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.deadlines.front().map(|(at, _)| *at)
+    }
+
+    /// The next stream whose first bytes, or whose session, has not come in time.
+    pub(super) fn take_overdue(&mut self, now: Instant) -> Option<u64> {
+        while self.deadline().is_some_and(|at| at <= now) {
+            let (_, stream) = self.deadlines.pop_front()?;
+            let was_starting = self.starting.remove(&stream).is_some();
+            let waiting = self.waiting.len();
+            self.waiting.retain(|(other, _)| *other != stream);
+            if was_starting || self.waiting.len() < waiting {
+                return Some(stream);
+            }
+        }
+        None
+    }
+
+    pub(super) fn owner(&self, stream: u64) -> Option<Owner> {
+        self.streams.get(&stream).copied()
+    }
+
+    /// The stream is closed: nothing of it is left. Returns whether it was one of a session.
+    pub(super) fn remove_stream(&mut self, stream: u64) -> bool {
+        self.unread.remove(&stream);
+        self.streams.remove(&stream).is_some()
+    }
+
+    /// The next stream of the peer that the application accepts.
+    pub(super) fn accept(&mut self, session: u64, direction: Direction) -> Option<u64> {
+        let open = self.sessions.get_mut(&session)?;
+        match direction {
+            Direction::Bidirectional => open.bidirectional.pop_front(),
+            Direction::Unidirectional => open.unidirectional.pop_front(),
+        }
+    }
+
+    /// Adds a datagram of the peer. Returns how many were dropped.
+    pub(super) fn add_datagram(&mut self, session: u64, payload: &[u8], bytes_max: u32) -> u64 {
+        let Some(open) = self.sessions.get_mut(&session) else { return 1 };
+        let dropped = open.datagrams.push(payload, bytes_max as usize);
+        open.wake();
+        dropped
+    }
+
+    pub(super) fn datagrams(&mut self, session: u64) -> Option<&mut DatagramQueue> {
+        Some(&mut self.sessions.get_mut(&session)?.datagrams)
+    }
+
+    /// Wakes a task at the next event of a session.
+    pub(super) fn register(&mut self, session: u64, cx: &Context<'_>) {
+        if let Some(open) = self.sessions.get_mut(&session)
+            && !open.wakers.iter().any(|waker| waker.will_wake(cx.waker()))
+        {
+            open.wakers.push(cx.waker().clone());
+        }
+    }
+
+    pub(super) fn wake_all(&mut self) {
+        self.sessions.values_mut().for_each(OpenSession::wake);
+    }
+
+    /// The first bytes of a request, which its stream yields again, and then its end if that was read.
+    pub(super) fn put_back(&mut self, stream: u64, preamble: Preamble, end: Option<ReadEnd>) {
+        self.unread.insert(stream, Unread { preamble, taken: 0, end });
+    }
+
+    /// Reads bytes that were put back. Returns how many, and the end that follows, if it was read as well.
+    pub(super) fn read_again(&mut self, stream: u64, space: &mut [u8]) -> Option<(usize, Option<ReadEnd>)> {
+        let unread = self.unread.get_mut(&stream)?;
+        let rest = unread.preamble.bytes().get(unread.taken..).unwrap_or_default();
+        let count = rest.len().min(space.len());
+        space[..count].copy_from_slice(&rest[..count]);
+        if count < rest.len() {
+            unread.taken += count;
+            return Some((count, Some(ReadEnd::More)));
+        }
+        let end = unread.end;
+        if matches!(end, None | Some(ReadEnd::Ended | ReadEnd::Reset(_))) {
+            self.unread.remove(&stream);
+        }
+        Some((count, end))
+    }
+}
+
+impl OpenSession {
+    fn wake(&mut self) {
+        std::mem::take(&mut self.wakers).into_iter().for_each(Waker::wake);
+    }
+}
+
+impl Drop for WebTransport {
+    fn drop(&mut self) {
+        self.wake_all();
+    }
+}
+
+/// The direction of a stream, by its number (RFC 9000 §2.1).
+pub(super) fn direction(stream: u64) -> Direction {
+    if stream & 2 == 0 { Direction::Bidirectional } else { Direction::Unidirectional }
+}
