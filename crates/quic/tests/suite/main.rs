@@ -2,6 +2,7 @@
 //! faults by seed, hostile datagrams before the handshake and hostile frames after it, and the memory of idle connections.
 
 mod after_handshake;
+mod early;
 mod ends;
 mod faults;
 mod hostile;
