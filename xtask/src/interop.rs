@@ -37,6 +37,7 @@ pub(crate) fn others() -> Vec<NamedStep> {
         ),
         in_long("a DNS zone by dnspython and dig", &[tools::DNSPYTHON], "zone.py"),
         in_long("datagrams over links between namespaces", &[], "links.py"),
+        in_long("HTTP/3 by h3spec", &[tools::H3SPEC], "h3spec.py"),
         in_long("QUIC by aioquic", &[tools::AIOQUIC], "quic.py"),
         in_long("a DNS forwarder by dnspython, dig and dnsperf", &[tools::DNSPYTHON], "forwarder.py"),
         in_long("Redis clients through a proxy", &[tools::REDIS_PY, tools::IOREDIS], "redis.py"),

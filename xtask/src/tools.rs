@@ -109,6 +109,8 @@ enum Registry {
     Node,
     /// Go's, into a folder that several may share; the program has the name of the package's last part.
     Go { package: &'static str, folder: &'static str },
+    /// Maven's, of which one program in the archive of an artifact is used, if it has this SHA-256.
+    Maven { artifact: &'static str, program: &'static str, sha256: &'static str },
 }
 
 pub(crate) const CARGO_DENY: Tool = rust("cargo-deny", "0.20.2");
@@ -118,6 +120,16 @@ pub(crate) const DNSPYTHON: Tool = python("dnspython", "[doh]", "2.9.2");
 pub(crate) const GRPCURL: Tool = go("github.com/fullstorydev/grpcurl/cmd/grpcurl", "bin", "v1.9.3");
 pub(crate) const GRPC_INTEROP: Tool = go("google.golang.org/grpc/interop/client", "grpc_interop/bin", "v1.85.0");
 pub(crate) const H2SPEC: Tool = go("github.com/summerwind/h2spec/cmd/h2spec", "bin", "v2.2.1+incompatible");
+/// The artifact is a plugin for Netty's build, and has the program for Linux.
+pub(crate) const H3SPEC: Tool = Tool {
+    registry: Registry::Maven {
+        artifact: "io.netty.incubator:netty-incubator-h3spec-maven-plugin",
+        program: "h3spec/h3spec-linux-x86_64",
+        sha256: "2a178ae29eabcced5ec52aac1fc97784f6eaccace07aa6a4b716cd90ab29e6b7",
+    },
+    name: "h3spec",
+    version: "0.0.5.Final",
+};
 pub(crate) const HTTPX: Tool = python("httpx", "[http2]", "0.28.1");
 pub(crate) const IOREDIS: Tool = Tool { registry: Registry::Node, name: "ioredis", version: "6.0.0" };
 pub(crate) const KOSOKU: Tool = python("kosoku", "", "0.1.0");
@@ -178,6 +190,17 @@ impl Tool {
             Registry::Go { package, folder } => {
                 format!("GOBIN=\"$PWD/target/tools/{folder}\" go install {package}@{version}")
             }
+            Registry::Maven { artifact, program, sha256 } => {
+                let folder = format!("target/tools/{name}");
+                let copy = format!("-Dartifact={artifact}:{version} -DoutputDirectory={folder} -Dmdep.stripVersion=true");
+                let archive = format!("{folder}/{}.jar", artifact.rsplit(':').next().unwrap_or_default());
+                format!(
+                    "rm -rf {folder} && mvn -q dependency:get -Dtransitive=false -Dartifact={artifact}:{version} \
+                     && mvn -q dependency:copy {copy} && python3 -m zipfile -e {archive} {folder}/archive \
+                     && echo '{sha256}  {folder}/archive/{program}' | sha256sum -c --quiet \
+                     && install {folder}/archive/{program} {folder}/{name}"
+                )
+            }
         }
     }
 
@@ -201,6 +224,7 @@ impl Tool {
             Registry::Rust => PathBuf::from(self.name),
             Registry::Python { .. } => tools.join(self.name).join("bin/python3"),
             Registry::Node => tools.join(self.name).join("node_modules").join(self.name),
+            Registry::Maven { .. } => tools.join(self.name).join(self.name),
             Registry::Go { package, folder } => tools.join(folder).join(package.rsplit('/').next().unwrap_or_default()),
         }
     }
@@ -226,12 +250,13 @@ fn is_there(tool: &str) -> bool {
 mod tests {
     use super::*;
 
-    const PINNED: [Tool; 21] = [
+    const PINNED: [Tool; 22] = [
         CARGO_DENY,
         CONNECTCONFORMANCE,
         GRPCURL,
         GRPC_INTEROP,
         H2SPEC,
+        H3SPEC,
         HTTPX,
         IOREDIS,
         KOSOKU,

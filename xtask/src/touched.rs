@@ -183,6 +183,7 @@ const TABLE: &[Row] = &[
     row("interop/grpc_conformance.yaml", Of(&[])).long(&["gRPC by connectconformance"]),
     row("interop/grpc_conformance_known.txt", Of(&[])).long(&["gRPC by connectconformance"]),
     row("interop/grpc_interop.py", Of(&[])).long(&["gRPC by the interop client"]),
+    row("interop/h3spec.py", Of(&[])).long(&["HTTP/3 by h3spec"]),
     row("interop/http2.py", Of(&[HTTP2])),
     row("interop/http2_peers", Of(&[])).long(&["HTTP/2 with Python"]),
     row("interop/http2_peers.py", Of(&[])).long(&["HTTP/2 with Python"]),

@@ -46,6 +46,8 @@ pub enum SessionEvent {
         /// The address of its peer.
         peer: SocketAddr,
     },
+    /// The handshake of a session that was reported before is complete: its streams are early no more.
+    Confirmed(SessionNumber),
     /// The peer has another address now.
     Moved {
         /// The session.
@@ -303,6 +305,18 @@ pub trait StreamEndpoint: Endpoint {
     /// drain, and may open further streams.
     fn keeps_idle_sessions(&self) -> bool {
         false
+    }
+
+    /// Whether a stream was opened before the handshake of its session was complete (0-RTT, RFC 9001 §9.2): an attacker may
+    /// have sent a copy of its bytes.
+    fn is_early(&self, _stream: StreamNumber) -> bool {
+        false
+    }
+
+    /// Whether the handshake of a session is complete. [`SessionEvent::Confirmed`] reports that of a session with early
+    /// data.
+    fn is_confirmed(&self, _session: SessionNumber) -> bool {
+        true
     }
 
     /// The outcome of a session's handshake.

@@ -91,12 +91,20 @@ async fn send_on(
 ) -> Result<(Rc<dyn ClientExchange>, ResponseHead), ClientError> {
     let mut retries = 0;
     let mut origin = origin.clone();
+    let mut may_be_early = may_be_early(request);
     loop {
-        let Opened { exchange, is_reused, alternative } = within(deadline, open(client, &origin)).await?;
+        let opened = within(deadline, open(client, &origin, may_be_early)).await?;
+        let Opened { exchange, is_reused, is_early, alternative } = opened;
         let in_flight = InFlight(Some(exchange.clone()));
         set_head_deadline(&*exchange, request, deadline);
         let is_replayable = matches!(request.body.kind(), BodyKind::Whole(_));
         match attempt(client, &origin, &exchange, request).await {
+            // The server does not risk to process a copy: after the handshake there is none (RFC 8470 §5.2).
+            Ok(head) if is_early && head.status() == Status::TOO_EARLY && is_replayable => {
+                in_flight.disarm();
+                exchange.abandon();
+                may_be_early = false;
+            }
             Ok(head) => {
                 in_flight.disarm();
                 exchange.set_deadline(deadline);
@@ -138,6 +146,13 @@ async fn send_on(
             Err(Stop::Error(error)) => return Err(error),
         }
     }
+}
+
+/// Whether an attacker may send copies of a request: then it need not wait for the handshake (RFC 8470 §4).
+fn may_be_early(request: &Request) -> bool {
+    let is_safe = matches!(request.method, Method::GET | Method::HEAD | Method::OPTIONS);
+    let is_empty = matches!(request.body.kind(), BodyKind::Whole(body) if body.is_empty());
+    is_safe && is_empty && request.upgrade.is_none()
 }
 
 fn without_alternative(origin: &Origin) -> Rc<Origin> {
@@ -189,12 +204,14 @@ struct Opened {
     exchange: Rc<dyn ClientExchange>,
     /// The connection was there before.
     is_reused: bool,
+    /// The handshake of the connection is not complete.
+    is_early: bool,
     /// The connection, if it is one to the alternative of the origin.
     alternative: Option<SharedHandle>,
 }
 
 /// An exchange on a connection.
-async fn open(client: &ClientCore, origin: &Rc<Origin>) -> Result<Opened, ClientError> {
+async fn open(client: &ClientCore, origin: &Rc<Origin>, may_be_early: bool) -> Result<Opened, ClientError> {
     let limits = &client.limits;
     for _ in 0..CHECKOUTS_MAX {
         let checkout = task::timeout(limits.pool_timeout, client.pool.check_out(origin)).await;
@@ -220,11 +237,17 @@ async fn open(client: &ClientCore, origin: &Rc<Origin>) -> Result<Opened, Client
             }
         };
         let connection = stream.connection();
+        if !may_be_early {
+            // One that has failed takes no stream.
+            let confirmed = task::timeout(limits.connect_timeout, connection.session().confirmed()).await;
+            confirmed.map_err(|_| ClientError::Timeout(Phase::Connect))?;
+        }
+        let is_early = !connection.session().is_confirmed();
         let alternative = (origin.alternative.is_some() && connection.session().is_http3()).then_some(connection);
         // The connection may have ended since.
         let begun = task::timeout(limits.pool_timeout, stream.begin()).await;
         if let Some(exchange) = begun.map_err(|_| ClientError::Timeout(Phase::Pool))? {
-            return Ok(Opened { exchange, is_reused, alternative });
+            return Ok(Opened { exchange, is_reused, is_early, alternative });
         }
         if alternative.is_some_and(|connection| !connection.session().has_answered()) {
             client.on_alternative_lost(origin);
@@ -235,7 +258,7 @@ async fn open(client: &ClientCore, origin: &Rc<Origin>) -> Result<Opened, Client
 
 impl Opened {
     fn http1(connection: Box<dyn Connection>, lease: Lease, is_reused: bool) -> Self {
-        Self { exchange: connection.begin(lease), is_reused, alternative: None }
+        Self { exchange: connection.begin(lease), is_reused, is_early: false, alternative: None }
     }
 }
 

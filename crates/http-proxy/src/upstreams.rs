@@ -252,6 +252,9 @@ pub enum UpstreamsError {
     /// QUIC cannot use the TLS configuration, which has to allow version 1.3, or a limit of
     /// [`http3`](UpstreamsBuilder::http3).
     Quic,
+    /// [`http3`](UpstreamsBuilder::http3) has `TransportLimits::early_data`. Leave it off: a
+    /// gateway cannot say which requests of its clients may be sent twice.
+    EarlyData,
     /// A PROXY header cannot be sent to an upstream that is encrypted, that is a Unix socket, or that speaks HTTP/2, whose
     /// connections are for many clients.
     ProxyHeader,
@@ -599,6 +602,9 @@ impl UpstreamsBuilder {
         let has_http3 = self.urls.iter().any(|(url, _)| url.is_http3);
         #[cfg(feature = "http3")]
         if has_http3 {
+            if self.http3.transport.early_data {
+                return Err(UpstreamsError::EarlyData);
+            }
             connector.set_http3(http3_config(limits, self.http3)).map_err(|_| UpstreamsError::Quic)?;
         }
         if has_http3 && !connector.has_http3() {
@@ -687,6 +693,7 @@ impl fmt::Display for UpstreamsError {
         f.write_str(match self {
             Self::None => "there is no upstream",
             Self::NoTls => "an upstream has the scheme https, and there is no configuration of TLS",
+            Self::EarlyData => "upstreams get no early data: leave `TransportLimits::early_data` off",
             Self::NoHttp3 => "an upstream has the scheme https+h3, and this program is built without HTTP/3",
             Self::Quic => {
                 "QUIC cannot use the configuration of TLS, which has to allow version 1.3, or a limit of HTTP/3"

@@ -199,7 +199,7 @@ impl Connector {
     async fn race(&self, target: &Target<'_>, port: u16) -> AnyResult {
         let by_quic = Target { port, versions: Versions::Http3, alternative: None, ..*target };
         let by_tcp = Target { alternative: None, ..*target };
-        let (mut quic, mut tcp) = (Some(self.connect_to_any(&by_quic)), None);
+        let (mut quic, mut tcp) = (Some(Box::pin(self.connect_confirmed(&by_quic))), None);
         let mut head_start = pin!(task::sleep(HEAD_START));
         // The TCP error, while QUIC may still connect.
         let mut lost = None;
@@ -228,6 +228,17 @@ impl Connector {
             }
         })
         .await
+    }
+
+    /// The same, and no early data shows that there is a connection: the handshake is complete.
+    async fn connect_confirmed(&self, target: &Target<'_>) -> AnyResult {
+        let connected = self.connect_to_any(target).await?;
+        match &connected {
+            Connected::Session(session) if !session.confirmed().await => {
+                Err(UpstreamError::Connect(ConnectError::NoAddress))
+            }
+            _ => Ok(connected),
+        }
     }
 
     #[cfg(feature = "http3")]

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use tidegate_codec::Direction;
+use tidegate_codec::{Direction, StreamEndpoint as _};
 use tidegate_engine::{
     self as engine, Channel, ConnectError, SessionEndpoint, SessionError, SessionLimits, SessionStreams, task,
 };
@@ -265,6 +265,17 @@ impl Http3Session {
                 None
             }
         })
+    }
+
+    /// Whether requests are sent once: the handshake is complete. Before that an attacker may send copies of them.
+    pub(super) fn is_confirmed(&self) -> bool {
+        let number = self.connection.number();
+        self.connection.with(|endpoint, _| endpoint.is_confirmed(number)).unwrap_or(false)
+    }
+
+    /// Whether the handshake has succeeded, once it is complete.
+    pub(super) fn poll_confirmed(&self, cx: &Context<'_>) -> Poll<bool> {
+        self.connection.poll_confirmed(cx).map(|confirmed| confirmed.is_ok())
     }
 
     pub(super) fn open(&self, extends: bool) -> Result<Channel<ClientStream>, OpenFailure> {

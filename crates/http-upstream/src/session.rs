@@ -98,6 +98,26 @@ impl UpstreamSession {
         }
     }
 
+    /// Whether requests are sent once. Before the handshake of an HTTP/3 connection with early data (0-RTT) is complete, an
+    /// attacker may send copies of them.
+    #[must_use]
+    pub fn is_confirmed(&self) -> bool {
+        match &self.version {
+            SessionVersion::Http2(_) => true,
+            #[cfg(feature = "http3")]
+            SessionVersion::Http3(http3) => http3.is_confirmed(),
+        }
+    }
+
+    /// Waits until requests are sent once. Returns whether the connection can be used.
+    pub async fn confirmed(&self) -> bool {
+        match &self.version {
+            SessionVersion::Http2(_) => true,
+            #[cfg(feature = "http3")]
+            SessionVersion::Http3(http3) => std::future::poll_fn(|cx| http3.poll_confirmed(cx)).await,
+        }
+    }
+
     /// How many streams have a place.
     #[must_use]
     pub fn open_count(&self) -> usize {

@@ -29,6 +29,7 @@ use tidegate_codec::{
 use tidegate_http_stream::Priority;
 
 use crate::connection::{Admission, Connection, ConnectionRole, Event};
+use crate::early::{EarlyDecision, EarlyRequests};
 use crate::error::{Error, ErrorCode, Violation};
 use crate::limits::Config;
 use crate::settings::Settings;
@@ -47,6 +48,7 @@ pub struct Endpoint<E> {
     /// Events for the caller.
     events: VecDeque<SessionEvent>,
     drain: Drain,
+    early: EarlyRequests,
     /// The time of the last call that had one.
     now: Option<Instant>,
 }
@@ -125,8 +127,8 @@ impl<E: StreamEndpoint> Endpoint<E> {
 
     fn new(role: ConnectionRole, config: Arc<Config>, quic: E) -> Self {
         let (sessions, events) = <(HashMap<_, _>, VecDeque<_>)>::default();
-        let timers = BTreeSet::new();
-        Self { quic, config, role, sessions, timers, events, drain: Drain::None, now: None }
+        let (timers, early) = Default::default();
+        Self { quic, config, role, sessions, timers, events, drain: Drain::None, early, now: None }
     }
 
     /// QUIC.
@@ -186,8 +188,29 @@ impl<E: StreamEndpoint> Endpoint<E> {
                 self.check(stream.session, stopped, now);
                 None
             }
+            SessionEvent::Opened { stream, .. } if self.is_early(stream) => {
+                self.early.add(stream);
+                self.on_early(stream, now);
+                None
+            }
             SessionEvent::Opened { stream, .. } => self.on_request(stream, now).then_some(event),
+            SessionEvent::Readable(stream) if self.early.holds(stream) => {
+                self.on_early(stream, now);
+                None
+            }
+            SessionEvent::Confirmed(session) => {
+                for stream in self.early.release(session) {
+                    self.accept(stream, now);
+                }
+                None
+            }
             SessionEvent::Stopped { stream, code, is_unneeded } => {
+                if self.early.holds(stream) {
+                    // Nothing has been served of it, and nothing is.
+                    self.early.remove(stream);
+                    self.quic.close(stream, None, true);
+                    return None;
+                }
                 if !is_unneeded {
                     self.on_reset(stream, now);
                 }
@@ -233,6 +256,7 @@ impl<E: StreamEndpoint> Endpoint<E> {
 
     /// A connection is over.
     fn remove(&mut self, session: SessionNumber) {
+        self.early.remove_session(session);
         self.set_timer(session, None);
         self.sessions.remove(&session);
     }
@@ -268,6 +292,30 @@ impl<E: StreamEndpoint> Endpoint<E> {
             } else {
                 self.set_timer(number, due);
             }
+        }
+    }
+
+    /// Whether a request may be a copy that an attacker sends.
+    fn is_early(&self, stream: StreamNumber) -> bool {
+        self.role == ConnectionRole::Server && !self.quic.is_confirmed(stream.session) && self.quic.is_early(stream)
+    }
+
+    /// Bytes of an early request have come.
+    fn on_early(&mut self, stream: StreamNumber, now: Instant) {
+        match self.early.decide(stream, &mut self.quic) {
+            EarlyDecision::Serve => self.accept(stream, now),
+            EarlyDecision::Hold => {}
+            EarlyDecision::Drop => self.quic.close(stream, None, true),
+        }
+    }
+
+    /// An early request is served from now on.
+    fn accept(&mut self, stream: StreamNumber, now: Instant) {
+        let before = self.events.len();
+        if self.on_request(stream, now) {
+            // In front of its priority.
+            let opened = SessionEvent::Opened { stream, direction: Direction::Bidirectional };
+            self.events.insert(before.min(self.events.len()), opened);
         }
     }
 
@@ -490,6 +538,9 @@ impl<E: StreamEndpoint> StreamEndpoint for Endpoint<E> {
     }
 
     fn read(&mut self, stream: StreamNumber, space: &mut [u8]) -> (usize, ReadEnd) {
+        if let Some(count) = self.early.read(stream, space) {
+            return (count, ReadEnd::More);
+        }
         let read = self.quic.read(stream, space);
         if let (ReadEnd::Reset(_), Some(now)) = (read.1, self.now) {
             self.on_reset(stream, now);
@@ -517,6 +568,7 @@ impl<E: StreamEndpoint> StreamEndpoint for Endpoint<E> {
             let code = ErrorCode(code);
             return self.lose(stream.session, code, Box::new(code), now);
         }
+        self.early.remove(stream);
         self.quic.close(stream, cause, resets);
         if let Some(session) = self.sessions.get_mut(&stream.session) {
             let was_open = session.end_request(stream.stream, Some(now)).is_some();
@@ -571,6 +623,14 @@ impl<E: StreamEndpoint> StreamEndpoint for Endpoint<E> {
 
     fn session_protocols(&self) -> &'static [&'static str] {
         &["HTTP/3", "QUIC"]
+    }
+
+    fn is_early(&self, stream: StreamNumber) -> bool {
+        self.quic.is_early(stream)
+    }
+
+    fn is_confirmed(&self, session: SessionNumber) -> bool {
+        self.quic.is_confirmed(session)
     }
 
     fn handshake(&self, session: SessionNumber) -> Option<Handshake> {

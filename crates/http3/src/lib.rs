@@ -20,6 +20,7 @@
 //! |---|---|
 //! | `connection.rs` | `Connection`: unidirectional streams, SETTINGS, GOAWAY, priorities, in either role |
 //! | `endpoint.rs` | `Endpoint`: the connections of a QUIC endpoint |
+//! | `early.rs` | requests in early data, until they may be served |
 //! | `control_stream.rs` | frames of the peer's control stream, in pieces |
 //! | `request_stream.rs` | `RequestStream`: between frames and the records of a stream's codec |
 //! | `streams.rs` | the pipelines of a request stream |
@@ -37,6 +38,7 @@
 mod connection;
 mod control_stream;
 pub mod datagram;
+mod early;
 mod endpoint;
 mod error;
 mod frame;

@@ -82,7 +82,10 @@ impl<E: StreamEndpoint + AsMut<Endpoint> + 'static> Connector<E> {
         Self { endpoint, config: Rc::new(config.clone()) }
     }
 
-    /// Connects to a server whose certificate has to have this name: a DNS name, or an IP address.
+    /// Connects to a server whose certificate has to have this name: a DNS name, or an IP address. With
+    /// [`early_data`](crate::TransportLimits::early_data), and a session of an earlier connection, it returns before the
+    /// handshake is complete: the streams that are opened then are sent at once, and an attacker may send a copy of them to
+    /// the server. [`Connection::confirmed`] waits for the handshake.
     ///
     /// # Errors
     /// [`ConnectionError`].
@@ -91,11 +94,7 @@ impl<E: StreamEndpoint + AsMut<Endpoint> + 'static> Connector<E> {
         let session = begun.map_err(|_| ConnectionError::Closed)??;
         let connection =
             Connection { endpoint: self.endpoint.clone(), session: self.endpoint.session(session, address) };
-        std::future::poll_fn(|cx| {
-            let polled = connection.endpoint.with(|endpoint, _| endpoint.as_mut().poll_established(session, cx));
-            polled.unwrap_or(Poll::Ready(Err(ConnectionError::Closed)))
-        })
-        .await?;
+        std::future::poll_fn(|cx| connection.poll_established(false, cx)).await?;
         Ok(connection)
     }
 
@@ -173,6 +172,37 @@ impl<E: StreamEndpoint + AsMut<Endpoint> + 'static> Connection<E> {
     #[must_use]
     pub fn datagram_bytes_max(&self) -> Option<usize> {
         self.session.datagram_bytes_max()
+    }
+
+    /// Waits until the handshake is complete: bytes that are sent afterwards are sent once. If the server has refused early
+    /// data, it has processed none of it, and the connection is over.
+    ///
+    /// # Errors
+    /// [`ConnectionError`].
+    pub async fn confirmed(&self) -> Result<(), ConnectionError> {
+        std::future::poll_fn(|cx| self.poll_confirmed(cx)).await
+    }
+
+    /// The same for the future of a caller.
+    ///
+    /// # Errors
+    /// As [`confirmed`](Self::confirmed).
+    pub fn poll_confirmed(&self, cx: &Context<'_>) -> Poll<Result<(), ConnectionError>> {
+        self.poll_established(true, cx)
+    }
+
+    fn poll_established(&self, is_confirmed: bool, cx: &Context<'_>) -> Poll<Result<(), ConnectionError>> {
+        let number = self.number();
+        let polled = self.endpoint.with(|endpoint, _| endpoint.as_mut().poll_established(number, is_confirmed, cx));
+        match polled {
+            Ok(polled) => polled,
+            // Within a handler's dispatch: a later poll finds out.
+            Err(SessionError::Busy) => {
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            }
+            Err(_) => Poll::Ready(Err(ConnectionError::Closed)),
+        }
     }
 
     /// Waits for the end of the connection, and returns the reason.

@@ -104,7 +104,7 @@ impl ServerConfig {
         limits: TransportLimits,
         migrates: bool,
     ) -> Result<Self, ConfigError> {
-        let shared = Shared::new(&limits, Some(server_tls(tls.tls())?), migrates)?;
+        let shared = Shared::new(&limits, Some(server_tls(tls.tls(), &limits)?), migrates)?;
         Ok(Self(Settings::new(shared, limits, tls.handshake_timeout())))
     }
 
@@ -157,7 +157,7 @@ impl ClientConfig {
     /// [`ConfigError`].
     pub fn new(tls: &tls::ClientConfig, limits: TransportLimits) -> Result<Self, ConfigError> {
         let shared = Shared::new(&limits, None, false)?;
-        let outgoing = shared.outgoing(tls.tls().clone())?;
+        let outgoing = shared.outgoing(tls.tls().clone(), &limits)?;
         Ok(Self { settings: Settings::new(shared, limits, tls.handshake_timeout()), outgoing })
     }
 

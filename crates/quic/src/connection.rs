@@ -17,8 +17,12 @@ pub(crate) struct ConnectionState {
     pub(crate) machine: Machine,
     pub(crate) number: SessionNumber,
     pub(crate) peer: SocketAddr,
-    /// The handshake is complete, and the caller knows.
+    /// The caller knows of it: its handshake is complete, or it has early data.
+    pub(crate) is_reported: bool,
+    /// The handshake is complete.
     pub(crate) is_established: bool,
+    /// Streams of the peer that came before the handshake was complete.
+    pub(crate) early: Vec<u64>,
     /// It is over for the caller, and its last packets may be left.
     pub(crate) is_over: bool,
     /// It may have packets to send.
@@ -70,9 +74,17 @@ impl ConnectionState {
                 Event::Connected => progress.has_been_established = true,
                 Event::ConnectionLost { reason } => progress.error = Some(reason.into()),
                 Event::Stream(StreamEvent::Available { .. }) => progress.may_open = true,
-                Event::Stream(event) => self.on_stream(&event, codes, events),
+                Event::Stream(event) => {
+                    if !self.is_reported && matches!(event, StreamEvent::Opened { .. }) {
+                        self.report(events);
+                    }
+                    self.on_stream(&event, codes, events);
+                }
                 Event::DatagramReceived => {
                     progress.datagrams_dropped += self.take_datagrams(datagram_bytes_max);
+                    if !self.is_reported {
+                        self.report(events);
+                    }
                     events.push_back(SessionEvent::Datagrams(self.number));
                 }
                 Event::HandshakeDataReady | Event::DatagramsUnblocked => {}
@@ -81,7 +93,11 @@ impl ConnectionState {
                 self.is_established = true;
                 self.silence_of_peer = silence_of(quinn::idle_timeout_of_peer(&self.machine));
                 self.handshake_deadline = None;
-                events.push_back(SessionEvent::Established { session: self.number, peer: self.peer });
+                if self.is_reported {
+                    events.push_back(SessionEvent::Confirmed(self.number));
+                } else {
+                    self.report(events);
+                }
             }
         }
         progress
@@ -97,6 +113,27 @@ impl ConnectionState {
         dropped
     }
 
+    /// The caller learns of the connection: streams may be opened, and those of the peer follow.
+    pub(crate) fn report(&mut self, events: &mut VecDeque<SessionEvent>) {
+        self.is_reported = true;
+        events.push_back(SessionEvent::Established { session: self.number, peer: self.peer });
+    }
+
+    /// Whether this side has sent early data that its server has refused.
+    pub(crate) fn has_lost_early_data(&self) -> bool {
+        self.is_reported && self.machine.has_0rtt() && !self.machine.accepted_0rtt()
+    }
+
+    /// The peer has processed no early stream of this side.
+    pub(crate) fn report_refused(&mut self, code: u64, events: &mut VecDeque<SessionEvent>) {
+        for stream in std::mem::take(&mut self.early) {
+            if id(stream).is_some_and(|id| id.dir() == Dir::Bi) {
+                let stream = StreamNumber { session: self.number, stream };
+                events.push_back(SessionEvent::Stopped { stream, code, is_unneeded: false });
+            }
+        }
+    }
+
     fn on_stream(&mut self, event: &StreamEvent, codes: &Codes, events: &mut VecDeque<SessionEvent>) {
         match *event {
             StreamEvent::Opened { dir } => {
@@ -108,6 +145,9 @@ impl ConnectionState {
                         }
                         Dir::Uni => Direction::Unidirectional,
                     };
+                    if !self.is_established {
+                        self.early.push(id.into());
+                    }
                     events.push_back(SessionEvent::Opened { stream: self.stream(id), direction });
                 }
             }
@@ -190,6 +230,7 @@ impl ConnectionState {
 
     /// The application is done with a stream.
     pub(crate) fn close(&mut self, stream: u64, cause: Option<ResetCause>, resets: bool, codes: &Codes) {
+        self.early.retain(|other| *other != stream);
         self.endless.retain(|other| *other != stream);
         if id(stream).is_some_and(|id| id.dir() == Dir::Bi) {
             self.open = self.open.saturating_sub(1);
@@ -211,7 +252,7 @@ impl ConnectionState {
     }
 
     pub(crate) fn open(&mut self, direction: Direction) -> Result<StreamNumber, OpenError> {
-        if self.is_over || !self.is_established {
+        if self.is_over || !self.is_reported {
             return Err(OpenError::Ending);
         }
         let dir = match direction {
@@ -219,6 +260,9 @@ impl ConnectionState {
             Direction::Unidirectional => Dir::Uni,
         };
         let id = self.machine.streams().open(dir).ok_or(OpenError::Full)?;
+        if !self.is_established {
+            self.early.push(id.into());
+        }
         match direction {
             Direction::Unidirectional => self.endless.push(id.into()),
             Direction::Bidirectional => self.open += 1,

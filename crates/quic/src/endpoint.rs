@@ -141,17 +141,22 @@ impl Endpoint {
         }
         let (handle, machine) = self.machines.connect(now, config.outgoing.clone(), address, name)?;
         self.outgoing.insert(handle.0);
+        let has_early_data = machine.has_0rtt();
         let session = self.insert(handle, machine, now);
         self.watches.add(session);
+        if let Some(Some(connection)) = self.connections.get_mut(handle.0).filter(|_| has_early_data) {
+            connection.report(&mut self.events);
+        }
         Ok(session)
     }
 
     pub(crate) fn poll_established(
         &mut self,
         session: SessionNumber,
+        is_confirmed: bool,
         cx: &Context<'_>,
     ) -> Poll<Result<(), ConnectionError>> {
-        self.watches.poll_established(session, cx)
+        self.watches.poll_established(session, is_confirmed, cx)
     }
 
     pub(crate) fn poll_ended(&mut self, session: SessionNumber, cx: &Context<'_>) -> Poll<ConnectionError> {
@@ -165,7 +170,7 @@ impl Endpoint {
     /// No program has a handle of a connection. One in its handshake ends now: no task waits for it.
     pub(crate) fn on_handle_dropped(&mut self, session: SessionNumber, now: Instant) {
         self.watches.remove(session);
-        if self.get(session).is_some_and(|connection| !connection.is_established) {
+        if self.get(session).is_some_and(|connection| !connection.is_reported) {
             self.end_session(session, Some(ResetCause::Unneeded), now);
         }
     }
@@ -177,7 +182,9 @@ impl Endpoint {
             peer: machine.remote_address(),
             machine,
             number,
+            is_reported: false,
             is_established: false,
+            early: Vec::new(),
             is_over: false,
             is_queued: false,
             ends_with: None,
@@ -200,7 +207,7 @@ impl Endpoint {
         (self.open, self.handshaking) = (self.open + 1, self.handshaking + 1);
         add(&self.counters.begun, 1);
         add(&self.counters.connections, 1);
-        self.advance(handle.0);
+        self.advance(handle.0, now);
         self.queue(handle.0);
         number
     }
@@ -230,7 +237,7 @@ impl Endpoint {
     }
 
     /// Takes the events of a connection.
-    fn advance(&mut self, index: usize) {
+    fn advance(&mut self, index: usize, now: Instant) {
         self.exchange_events(index);
         let Some(connection) = self.at(index) else { return };
         if connection.is_over {
@@ -241,6 +248,9 @@ impl Endpoint {
         let Some(error) = self.take_events(index) else { return };
         let Some(connection) = self.at(index) else { return };
         connection.is_over = true;
+        if error == ConnectionError::EarlyDataRejected {
+            return self.on_early_data_rejected(index, now);
+        }
         let is_unneeded = !connection.is_established && error.is_by_peer();
         self.on_over(index, error, true);
         if is_unneeded {
@@ -251,20 +261,34 @@ impl Endpoint {
         }
     }
 
+    /// The server has refused early data, and has processed no stream of this side. New streams would have the numbers of
+    /// those that are gone, so the connection ends.
+    fn on_early_data_rejected(&mut self, index: usize, now: Instant) {
+        let Self { connections, events, settings, .. } = self;
+        let Some(Some(connection)) = connections.get_mut(index) else { return };
+        connection.report_refused(settings.codes.refused, events);
+        connection.end(now, settings.codes.unneeded, "");
+        self.on_over(index, ConnectionError::EarlyDataRejected, true);
+        self.queue(index);
+    }
+
     /// Takes the events of a connection that is not over. Returns the error that has ended it.
     fn take_events(&mut self, index: usize) -> Option<ConnectionError> {
         let Self { connections, events, settings, counters, watches, outgoing, .. } = self;
         let connection = connections.get_mut(index)?.as_deref_mut()?;
         let was_established = connection.is_established;
         let datagram_bytes_max = settings.limits.datagram_receive_bytes.unwrap_or(0);
-        let progress = connection.take_events(&settings.codes, datagram_bytes_max, events);
+        let mut progress = connection.take_events(&settings.codes, datagram_bytes_max, events);
         add(&counters.datagrams_dropped, progress.datagrams_dropped);
         let number = connection.number;
         if !was_established && progress.has_been_established {
             self.handshaking -= 1;
             outgoing.remove(&index);
             add(&counters.handshakes, 1);
-            watches.on_established(number);
+            watches.on_confirmed(number);
+            if connection.has_lost_early_data() {
+                progress.error.get_or_insert(ConnectionError::EarlyDataRejected);
+            }
         } else if progress.may_open {
             watches.wake(number);
             events.push_back(SessionEvent::Permitted(number));
@@ -293,7 +317,8 @@ impl Endpoint {
         watches.on_ended(number, &error);
         if !connection.is_established {
             add(&counters.handshakes_failed, 1);
-        } else if reports {
+        }
+        if connection.is_reported && reports {
             events.push_back(SessionEvent::Ended { session: number, reason: Box::new(error) });
         }
     }
@@ -466,7 +491,7 @@ impl Endpoint {
                 connection.bind_late(window_max);
             }
         }
-        self.advance(index);
+        self.advance(index, now);
         self.update_timer(index);
         true
     }
@@ -487,7 +512,7 @@ impl tidegate_codec::Endpoint for Endpoint {
                     connection.received = now;
                     connection.machine.handle_event(event);
                 }
-                self.advance(handle.0);
+                self.advance(handle.0, now);
                 self.queue(handle.0);
             }
             Some(DatagramEvent::NewConnection(incoming)) => self.on_incoming(incoming, now),
@@ -537,7 +562,7 @@ impl tidegate_codec::Endpoint for Endpoint {
             }
             let Some(connection) = self.at(index) else { continue };
             connection.machine.handle_timeout(now);
-            self.advance(index);
+            self.advance(index, now);
             self.queue(index);
         }
     }
@@ -568,8 +593,11 @@ impl tidegate_codec::Endpoint for Endpoint {
 impl StreamEndpoint for Endpoint {
     fn poll_event(&mut self, _now: Instant) -> Option<SessionEvent> {
         let event = self.events.pop_front();
-        if event.is_none() {
-            self.events = VecDeque::new();
+        match &event {
+            None => self.events = VecDeque::new(),
+            // From now on the caller can open streams.
+            Some(SessionEvent::Established { session, .. }) => self.watches.on_established(*session),
+            Some(_) => {}
         }
         event
     }
@@ -646,6 +674,15 @@ impl StreamEndpoint for Endpoint {
 
     fn round_trip(&self, session: SessionNumber) -> Option<Duration> {
         Some(self.get(session)?.machine.rtt())
+    }
+
+    fn is_early(&self, stream: StreamNumber) -> bool {
+        let connection = self.get(stream.session);
+        connection.is_some_and(|connection| !connection.is_established || connection.early.contains(&stream.stream))
+    }
+
+    fn is_confirmed(&self, session: SessionNumber) -> bool {
+        self.get(session).is_none_or(|connection| connection.is_established)
     }
 
     fn handshake(&self, session: SessionNumber) -> Option<Handshake> {

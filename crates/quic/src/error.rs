@@ -34,6 +34,8 @@ pub enum ConnectionError {
     },
     /// The peer has lost the connection: it sent a stateless reset (RFC 9000 §10.3).
     Reset,
+    /// The server has refused the early data of this client (0-RTT), and has processed none of it.
+    EarlyDataRejected,
     /// No packet of the peer came for [`TransportLimits::idle_timeout`](crate::TransportLimits::idle_timeout).
     IdleTimeout,
     /// The handshake was not complete in time.
@@ -66,6 +68,7 @@ impl fmt::Display for ConnectionError {
                 write!(f, "the peer closed with code {code}: {}", String::from_utf8_lossy(reason))
             }
             Self::Reset => f.write_str("the peer has lost the connection"),
+            Self::EarlyDataRejected => f.write_str("the server has refused early data"),
             Self::IdleTimeout => f.write_str("no packet of the peer came in time"),
             Self::HandshakeTimeout => f.write_str("the handshake took too long"),
             Self::Closed => f.write_str("this side has closed the connection"),

@@ -56,6 +56,15 @@ pub struct TransportLimits {
     /// How long a connection that ends in good order waits until the peer has all bytes; 10 seconds by default. It stops
     /// peers that acknowledge nothing.
     pub end_timeout: Duration,
+    /// Whether clients send early data (0-RTT, RFC 9001 §4.6), and servers take it; not by default, since an attacker can
+    /// send a copy of it again. A server then reports a session before its handshake is complete, and
+    /// [`StreamEndpoint::is_early`](tidegate_codec::StreamEndpoint::is_early) names the streams that it may be a copy of.
+    /// HTTP/3 answers requests of safe methods without a body early, and holds all others until the handshake is complete.
+    pub early_data: bool,
+    /// TLS sessions that a server with early data remembers, 1,024 by default, each of less than 2 KiB and for one
+    /// resumption: so a copy is refused as long as the process lives. Above that the server forgets the oldest, and their
+    /// clients handshake in full.
+    pub early_sessions_max: u32,
     /// Datagrams of one connection that leave with one call; 8 by default. Networks drop parts of longer bursts.
     pub run_max: u16,
     /// The largest UDP payload that is received, in bytes, from 1,200; 1,472 by default.
@@ -80,6 +89,8 @@ impl Default for TransportLimits {
             keep_alive: None,
             ping_interval: Some(Duration::from_secs(15)),
             end_timeout: Duration::from_secs(10),
+            early_data: false,
+            early_sessions_max: 1024,
             run_max: 8,
             payload_bytes_max: 1472,
         }

@@ -19,6 +19,7 @@ use tidegate_buffer::Ecn;
 use tidegate_codec::{DatagramQueue, DatagramRefused, Handshake};
 use tidegate_tls::rustls;
 use tidegate_tls::rustls::pki_types::CertificateDer;
+use tidegate_tls::rustls::server::{ProducesTickets, ServerSessionMemoryCache};
 
 use crate::connection_ids::{LENGTH, Origin};
 use crate::error::{ConfigError, ConnectionError};
@@ -66,7 +67,15 @@ impl Shared {
     }
 
     /// The configuration of a connection that a client makes.
-    pub(crate) fn outgoing(&self, tls: Arc<rustls::ClientConfig>) -> Result<Outgoing, ConfigError> {
+    pub(crate) fn outgoing(
+        &self,
+        tls: Arc<rustls::ClientConfig>,
+        limits: &TransportLimits,
+    ) -> Result<Outgoing, ConfigError> {
+        let mut tls = tls;
+        if limits.early_data != tls.enable_early_data {
+            Arc::make_mut(&mut tls).enable_early_data = limits.early_data;
+        }
         let tls = QuicClientConfig::try_from(tls).map_err(|_| ConfigError::Tls)?;
         let mut outgoing = Outgoing::new(Arc::new(tls));
         outgoing.transport_config(self.transport.clone()).version(VERSION);
@@ -75,11 +84,45 @@ impl Shared {
 }
 
 /// The TLS configuration for servers, if QUIC can use it.
-pub(crate) fn server_tls(tls: Arc<rustls::ServerConfig>) -> Result<ServerTls, ConfigError> {
+pub(crate) fn server_tls(tls: Arc<rustls::ServerConfig>, limits: &TransportLimits) -> Result<ServerTls, ConfigError> {
+    let tls = if limits.early_data { Arc::new(with_early_data(&tls, limits.early_sessions_max)) } else { tls };
     // quinn-proto panics within a handshake for a configuration that rustls refuses.
     let probe = rustls::quic::ServerConnection::new(tls.clone(), rustls::quic::Version::V1, Vec::new());
     probe.map_err(|_| ConfigError::Tls)?;
     Ok(Arc::new(QuicServerConfig::try_from(tls).map_err(|_| ConfigError::Tls)?))
+}
+
+/// The server remembers sessions, and each is of use once: a ticket that has the session itself could be used again
+/// (RFC 8446 §8.1).
+fn with_early_data(tls: &rustls::ServerConfig, sessions_max: u32) -> rustls::ServerConfig {
+    let mut tls = tls.clone();
+    tls.ticketer = Arc::new(NoTickets);
+    tls.session_storage = ServerSessionMemoryCache::new(sessions_max as usize);
+    // QUIC bounds early data by its windows (RFC 9001 §4.6.1).
+    tls.max_early_data_size = u32::MAX;
+    tls
+}
+
+/// No ticket has a session.
+#[derive(Debug)]
+struct NoTickets;
+
+impl ProducesTickets for NoTickets {
+    fn enabled(&self) -> bool {
+        false
+    }
+
+    fn lifetime(&self) -> u32 {
+        0
+    }
+
+    fn encrypt(&self, _: &[u8]) -> Option<Vec<u8>> {
+        None
+    }
+
+    fn decrypt(&self, _: &[u8]) -> Option<Vec<u8>> {
+        None
+    }
 }
 
 fn transport(limits: &TransportLimits) -> Result<TransportConfig, ConfigError> {

@@ -14,6 +14,7 @@ pub(crate) struct Watches(HashMap<SessionNumber, Watch>);
 #[derive(Debug, Default)]
 struct Watch {
     is_established: bool,
+    is_confirmed: bool,
     end: Option<ConnectionError>,
     wakers: Vec<Waker>,
 }
@@ -33,6 +34,14 @@ impl Watches {
     pub(crate) fn on_established(&mut self, session: SessionNumber) {
         if let Some(watch) = self.0.get_mut(&session) {
             watch.is_established = true;
+        }
+        self.wake(session);
+    }
+
+    /// The handshake is complete.
+    pub(crate) fn on_confirmed(&mut self, session: SessionNumber) {
+        if let Some(watch) = self.0.get_mut(&session) {
+            watch.is_confirmed = true;
         }
         self.wake(session);
     }
@@ -58,16 +67,18 @@ impl Watches {
         }
     }
 
-    /// Whether the connection is established, or why it is over.
+    /// Whether the connection can be used, or why it is over. One with early data can be before it `is_confirmed`: before
+    /// its handshake is complete.
     pub(crate) fn poll_established(
         &mut self,
         session: SessionNumber,
+        is_confirmed: bool,
         cx: &Context<'_>,
     ) -> Poll<Result<(), ConnectionError>> {
         let Some(watch) = self.0.get_mut(&session) else { return Poll::Ready(Err(ConnectionError::Closed)) };
         match &watch.end {
             Some(error) => Poll::Ready(Err(error.clone())),
-            None if watch.is_established => Poll::Ready(Ok(())),
+            None if watch.is_established && (watch.is_confirmed || !is_confirmed) => Poll::Ready(Ok(())),
             None => {
                 watch.register(cx);
                 Poll::Pending

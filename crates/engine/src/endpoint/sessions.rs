@@ -316,7 +316,8 @@ impl<E: StreamEndpoint + 'static> SessionsEntry<E> {
             return self.base.endpoint.close(number, Some(ResetCause::Refused), true);
         };
         let Some((token, link)) = self.add_stream(core, link, number, flags) else { return };
-        let made = catch_unwind(AssertUnwindSafe(|| streams.make().make_stream(core, token, link)));
+        let is_early = self.base.endpoint.is_early(number);
+        let made = catch_unwind(AssertUnwindSafe(|| streams.make(is_early).make_stream(core, token, link)));
         if let Err(panic) = made {
             // That stream is lost, and no other.
             discard(panic);

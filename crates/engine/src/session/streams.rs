@@ -22,6 +22,8 @@ use crate::slot_entry::SlotEntry;
 #[derive(Clone)]
 pub struct Streams {
     make: Rc<dyn MakeStream>,
+    /// Makes those of early data, if they differ.
+    early: Option<Rc<dyn MakeStream>>,
     /// The settings of streams, and those of the listener that they are made of.
     settings: Rc<RefCell<Option<[Rc<Settings>; 2]>>>,
 }
@@ -33,7 +35,7 @@ impl Streams {
         C: Pipeline,
         H: Handler<C>,
     {
-        Self { make: Rc::new(MakeStreamHandler(RefCell::new(make))), settings: Rc::default() }
+        Self::new(Rc::new(MakeStreamHandler(RefCell::new(make))))
     }
 
     /// A codec that `codec` makes for each stream, and a task that runs `serve` on its channel.
@@ -43,12 +45,23 @@ impl Streams {
         F: Future<Output = Result<(), E>> + 'static,
         E: Into<Box<dyn Error>> + 'static,
     {
-        Self { make: Rc::new(MakeStreamTask::new(codec, serve)), settings: Rc::default() }
+        Self::new(Rc::new(MakeStreamTask::new(codec, serve)))
     }
 
-    /// Makes the streams.
-    pub(crate) fn make(&self) -> &dyn MakeStream {
-        &*self.make
+    fn new(make: Rc<dyn MakeStream>) -> Self {
+        Self { make, early: None, settings: Rc::default() }
+    }
+
+    /// Streams that come before the handshake of their session is complete (0-RTT) have the service `early` instead: an
+    /// attacker may have sent a copy of them.
+    #[must_use]
+    pub fn early(self, early: Self) -> Self {
+        Self { early: Some(early.make), ..self }
+    }
+
+    /// Makes the streams, or those of early data.
+    pub(crate) fn make(&self, is_early: bool) -> &dyn MakeStream {
+        self.early.as_deref().filter(|_| is_early).unwrap_or(&*self.make)
     }
 
     /// The settings of the streams of a session.

@@ -3,6 +3,7 @@
 
 mod after_handshake;
 mod datagrams;
+mod early;
 mod ends;
 mod faults;
 mod hostile;
