@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Certificates by ACME: pebble issues them to `tidegate serve` and `tidegate proxy`.
 
-Both kinds of challenges, a name and an address in one certificate, nonces that pebble refuses at random, a validation that
+All kinds of challenges, a name and an address in one certificate, a wildcard by a program that sets DNS records, nonces that pebble refuses at random, a validation that
 fails and the wait after it, a process that is killed in the middle of an order, a certificate that expires within seconds
 while clients connect, and an authority that has lost its accounts.
 """
@@ -37,8 +37,10 @@ LINES_MAX = 10_000
 class Pebble:
     """The authority, a context manager."""
 
-    def __init__(self, folder, lifetime=0, slow=0):
+    def __init__(self, folder, lifetime=0, slow=0, dns=None):
+        """`dns` is the address of the server that it asks for records."""
         self.folder = pathlib.Path(folder)
+        self.dns = ["-dnsserver", dns] if dns else []
         self.lifetime = lifetime
         self.slow = slow
         self.port, self.management, self.tls_port, self.http_port = program.free_ports(4)
@@ -67,12 +69,41 @@ class Pebble:
         environment = {**os.environ, "PEBBLE_WFE_NONCEREJECT": "20", "PEBBLE_AUTHZREUSE": "0"}
         environment["PEBBLE_VA_SLEEPTIME" if self.slow else "PEBBLE_VA_NOSLEEP"] = str(self.slow or 1)
         with open(self.folder / "pebble.log", "a") as log:
-            command = servers.ending_with_us(["pebble", "-config", str(self.config), "-strict"])
+            command = servers.ending_with_us(["pebble", "-config", str(self.config), "-strict", *self.dns])
             self.process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment)
         wait_until("pebble listens", lambda: listens(self.port) and listens(self.management))
         context = ssl.create_default_context(cafile=str(self.root))
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context))
         self.issuer = opener.open(f"https://127.0.0.1:{self.management}/roots/0").read().decode()
+        return self
+
+    def __exit__(self, *_):
+        servers.end(self.process)
+
+
+class NameServer:
+    """The records that pebble reads, a context manager. `program` is called with `set` or `remove`, a name and a value."""
+
+    def __init__(self, folder):
+        self.port, self.management = program.free_ports(2)
+        self.program = pathlib.Path(folder, "records")
+        self.calls = pathlib.Path(folder, "calls")
+        record = '{"host": "\'$2\'.", "value": "\'$3\'"}'
+        self.program.write_text(
+            f"#!/bin/sh\nset -eu\necho \"$*\" >>'{self.calls}'\n"
+            f"case $1 in set) path=set-txt ;; remove) path=clear-txt ;; esac\n"
+            f"curl -sSf --noproxy '*' -d '{record}' http://127.0.0.1:{self.management}/$path\n"
+        )
+        self.program.chmod(0o700)
+
+    def __enter__(self):
+        listeners = {"-management": f"127.0.0.1:{self.management}", "-dnsserver": f"127.0.0.1:{self.port}"}
+        # It has no IPv6 here, and answers no challenge of another kind.
+        others = {"-defaultIPv6": "", "-http01": "", "-https01": "", "-tlsalpn01": "", "-doh": ""}
+        flags = [f"{name}={value}" for name, value in (listeners | others).items()]
+        command = servers.ending_with_us(["pebble-challtestsrv", *flags])
+        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        wait_until("the name server listens", lambda: listens(self.management))
         return self
 
     def __exit__(self, *_):
@@ -93,10 +124,10 @@ def wait_until(what, is_so):
         time.sleep(0.02)
 
 
-def tidegate(options, pebble, folder, *flags, command=("serve",)):
+def tidegate(options, pebble, folder, *flags, command=("serve",), names=NAMES):
     """Our server at the port where pebble validates names, a context manager."""
     words = [options.program, *command, "--listen", f"127.0.0.1:{pebble.tls_port}", "--loops", "1"]
-    words += ["--backend", options.backend, "--acme", *NAMES, "--acme-folder", str(folder)]
+    words += ["--backend", options.backend, "--acme", *names, "--acme-folder", str(folder)]
     words += ["--acme-directory", f"https://127.0.0.1:{pebble.port}/dir", "--acme-root", str(pebble.root), *flags]
     return Logged(shlex.join(words))
 
@@ -158,6 +189,23 @@ def issuance(options, folder):
             if set(modes.values()) != {0o600} or own.stat().st_mode & 0o777 != 0o700:
                 raise Failure(f"other users can read {modes}")
             print(f"{options.backend}, {command[0]}, {kind}: issued for {' and '.join(NAMES)}", flush=True)
+
+
+def dns(options, folder):
+    """DNS-01: a name and its wildcard are two records of one name."""
+    names = ["sea.test", "*.sea.test"]
+    with NameServer(folder) as name_server, Pebble(folder, dns=f"127.0.0.1:{name_server.port}") as pebble:
+        own = pathlib.Path(folder, "by-dns")
+        with tidegate(options, pebble, own, "--acme-dns-exec", str(name_server.program), names=names):
+            found = waited_for(pebble, "brest.sea.test")
+            if sorted(value for _, value in found["subjectAltName"]) != sorted(names) or not certificate(pebble, "sea.test"):
+                raise Failure(f"the certificate has {found['subjectAltName']}")
+            wait_until("the records are removed", lambda: name_server.calls.read_text().count("remove ") == 2)
+        calls = [line.split() for line in name_server.calls.read_text().splitlines()]
+        values = {action: sorted(value for kind, _, value in calls if kind == action) for action in ("set", "remove")}
+        if {name for _, name, _ in calls} != {"_acme-challenge.sea.test"} or values["set"] != values["remove"]:
+            raise Failure(f"the program was called so: {calls}")
+    print(f"{options.backend}, dns-01: issued for {' and '.join(names)} by a program that sets the records", flush=True)
 
 
 def file(options, folder):
@@ -272,17 +320,18 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--program", default=program.PROGRAM)
     parser.add_argument("--backends", nargs="+", default=program.BACKENDS)
-    parts = [issuance, file, failure, restart, renewal, lost_account]
+    parts = [issuance, dns, file, failure, restart, renewal, lost_account]
     parser.add_argument("--part", choices=[part.__name__ for part in parts], help="this part alone")
     options = parser.parse_args()
-    program.need("pebble", "openssl")
+    program.need("pebble", "pebble-challtestsrv", "curl", "openssl")
     for options.backend in options.backends:
         for part in [part for part in parts if options.part in (None, part.__name__)]:
             with tempfile.TemporaryDirectory(prefix="tidegate-acme-") as folder:
                 try:
                     part(options, folder)
                 except Failure:
-                    print(pathlib.Path(folder, "pebble.log").read_text()[-3000:])
+                    log = pathlib.Path(folder, "pebble.log")
+                    print(log.read_text()[-3000:] if log.exists() else "pebble was not started")
                     raise
 
 

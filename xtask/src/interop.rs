@@ -27,7 +27,7 @@ pub(crate) fn others() -> Vec<NamedStep> {
         in_long("everyday set-ups beside nginx", &[], "setups.py"),
         in_long("a million requests during rolling restarts behind HAProxy", &[], "rolling.py --requests 1000000"),
         in_long("HTTP/2 with Python, Go, Node and a browser", &[tools::HTTPX], "http2_peers.py"),
-        in_long("certificates by pebble", &[tools::PEBBLE], "acme.py"),
+        in_long("certificates by pebble", &[tools::PEBBLE, tools::PEBBLE_DNS], "acme.py"),
         in_long("gRPC by the interop client", &[tools::GRPC_INTEROP], "grpc_interop.py"),
         in_long("gRPC by connectconformance", &[tools::CONNECTCONFORMANCE], "grpc_conformance.py"),
         in_long(

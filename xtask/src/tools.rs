@@ -138,6 +138,8 @@ pub(crate) const KUBERNETES_VALIDATE: Tool = python("kubernetes-validate", "", "
 pub(crate) const MDBOOK: Tool = rust("mdbook", "0.5.4");
 pub(crate) const NATS_PY: Tool = python("nats-py", "", "2.16.0");
 pub(crate) const PEBBLE: Tool = go("github.com/letsencrypt/pebble/v2/cmd/pebble", "bin", "v2.10.3");
+/// The name server of pebble's tests.
+pub(crate) const PEBBLE_DNS: Tool = go("github.com/letsencrypt/pebble/v2/cmd/pebble-challtestsrv", "bin", "v2.10.3");
 pub(crate) const REDIS_PY: Tool = python("redis", "", "8.1.0");
 pub(crate) const SEMVER_CHECKS: Tool = rust("cargo-semver-checks", "0.51.0");
 pub(crate) const SMUGGLEX: Tool = rust("smugglex", "0.4.0");

@@ -103,8 +103,10 @@ fn write_book(documents: &BTreeMap<String, String>, repository: Option<&str>, ap
         write(&format!("{SOURCE}/src/{}", links::page(path)), &text)?;
     }
     for (path, at) in ASSETS {
-        let bytes = fs::read(path).map_err(|error| Failure(format!("{path}: {error}")))?;
-        write_bytes(&format!("{SOURCE}/src/{at}"), &bytes)?;
+        copy(path, at)?;
+    }
+    for path in pictures()? {
+        copy(&path, &path)?;
     }
     write(&format!("{SOURCE}/src/charts.md"), CHARTS)?;
     let mut summary = summary::of(documents)?;
@@ -118,6 +120,18 @@ fn write_book(documents: &BTreeMap<String, String>, repository: Option<&str>, ap
     let link = link.map_or_else(String::new, |address| format!("git-repository-url = \"{address}\"\n"));
     write(&format!("{SOURCE}/theme/site.css"), STYLE)?;
     write(&format!("{SOURCE}/book.toml"), &format!("{BOOK}{link}"))
+}
+
+/// The pictures of documents.
+fn pictures() -> Result<Vec<String>, Failure> {
+    let entries = fs::read_dir(PICTURES).map_err(|error| Failure(format!("{PICTURES}: {error}")))?;
+    Ok(entries.filter_map(Result::ok).map(|entry| format!("{PICTURES}/{}", entry.file_name().to_string_lossy())).collect())
+}
+
+/// Copies a file of the repository to its place in the site.
+fn copy(path: &str, at: &str) -> Result<(), Failure> {
+    let bytes = fs::read(path).map_err(|error| Failure(format!("{path}: {error}")))?;
+    write_bytes(&format!("{SOURCE}/src/{at}"), &bytes)
 }
 
 fn read(path: &Path) -> Result<String, Failure> {
@@ -141,6 +155,9 @@ const ASSETS: [(&str, &str); 3] = [
     ("docs/benchmarks/index.html", "docs/benchmarks/charts.html"),
     ("docs/benchmarks/results.json", "docs/benchmarks/results.json"),
 ];
+
+/// `interop/pictures.py` writes it.
+const PICTURES: &str = "docs/pictures";
 
 const CHARTS: &str = "# Charts\n\n\
     [The charts on a page of their own](docs/benchmarks/charts.html) show the figures of \

@@ -2,6 +2,7 @@
 //!
 //! It sees the spans of the target `tidegate::http` alone, and keeps those that [`link`] has joined with a trace.
 
+use std::borrow::Cow;
 use std::fmt::{Debug, Write as _};
 use std::time::SystemTime;
 
@@ -27,7 +28,7 @@ pub(crate) fn is_request_span(metadata: &Metadata<'_>) -> bool {
 #[derive(Debug)]
 pub(super) struct FinishedSpan {
     pub(super) context: TraceContext,
-    pub(super) name: String,
+    pub(super) name: Cow<'static, str>,
     pub(super) kind: SpanKind,
     pub(super) began: SystemTime,
     pub(super) ended: SystemTime,
@@ -54,7 +55,7 @@ pub(super) enum AttributeValue {
 /// A span that is not over.
 struct OpenSpan {
     began: SystemTime,
-    name: String,
+    name: Cow<'static, str>,
     kind: SpanKind,
     attributes: Vec<(&'static str, AttributeValue)>,
     is_error: bool,
@@ -80,7 +81,8 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for SpanLayer {
         let Some(span) = context.span(id) else { return };
         let mut open = OpenSpan {
             began: SystemTime::now(),
-            name: attributes.metadata().name().to_owned(),
+            // `otel.name` replaces it.
+            name: attributes.metadata().name().into(),
             kind: SpanKind::Internal,
             attributes: Vec::with_capacity(ATTRIBUTES),
             is_error: false,
@@ -119,7 +121,7 @@ impl OpenSpan {
 impl Visit for OpenSpan {
     fn record_str(&mut self, field: &Field, value: &str) {
         match field.name() {
-            "otel.name" => self.name = bounded(value.to_owned()),
+            "otel.name" => self.name = bounded(value.to_owned()).into(),
             "otel.kind" => {
                 self.kind = match value {
                     "server" => SpanKind::Server,
@@ -136,7 +138,11 @@ impl Visit for OpenSpan {
         let mut text = String::new();
         // It fails if a part of the value does.
         let _ = write!(text, "{value:?}");
-        self.record_str(field, &text);
+        match field.name() {
+            "otel.name" => self.name = bounded(text).into(),
+            name if name.starts_with("otel.") => self.record_str(field, &text),
+            name => self.set(name, AttributeValue::Text(bounded(text))),
+        }
     }
 
     fn record_i64(&mut self, field: &Field, value: i64) {
