@@ -5,6 +5,7 @@ mod after_handshake;
 mod early;
 mod ends;
 mod faults;
+mod handshakes;
 mod hostile;
 mod listing;
 mod memory;
