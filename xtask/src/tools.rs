@@ -194,7 +194,8 @@ impl Tool {
             }
             Registry::Maven { artifact, program, sha256 } => {
                 let folder = format!("target/tools/{name}");
-                let copy = format!("-Dartifact={artifact}:{version} -DoutputDirectory={folder} -Dmdep.stripVersion=true");
+                let copy =
+                    format!("-Dartifact={artifact}:{version} -DoutputDirectory={folder} -Dmdep.stripVersion=true");
                 let archive = format!("{folder}/{}.jar", artifact.rsplit(':').next().unwrap_or_default());
                 format!(
                     "rm -rf {folder} && mvn -q dependency:get -Dtransitive=false -Dartifact={artifact}:{version} \

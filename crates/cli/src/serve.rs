@@ -130,6 +130,7 @@ fn http3(options: &ServeOptions, tls: Option<&Tls>) -> Result<Option<Http3Listen
     let process = &options.server.process;
     let limits = quic::TransportLimits {
         idle_timeout: Some(process.limits_of_http1().idle_timeout),
+        early_data: tls.early_data,
         ..quic::TransportLimits::default()
     };
     Http3Listener::new(&tls.config, limits).map(Some)

@@ -2,11 +2,12 @@
 
 use std::error::Error;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
 use tidegate::tls::{
-    Certificates, ClientAuthorities, ClientCertificates, ConfigError, Provider, ServerConfig, TicketKeys,
+    Certificates, ClientAuthorities, ClientCertificates, ConfigError, KeyLogFile, Provider, ServerConfig, TicketKeys,
 };
 
 use crate::acme::{self, AcmeOptions};
@@ -37,6 +38,15 @@ pub(crate) struct TlsOptions {
     /// Serve HTTP/3 as well, at the same addresses over UDP. Responses over TCP name it in `Alt-Svc`
     #[arg(long)]
     http3: bool,
+    /// Take early data (0-RTT) over HTTP/3: requests with GET, HEAD or OPTIONS and without a body are answered before the
+    /// handshake is complete, with `Early-Data: 1` for upstreams and handlers, which may answer 425. An attacker can repeat
+    /// such a request
+    #[arg(long, requires = "http3")]
+    http3_early_data: bool,
+    /// Append the secrets of the TLS and QUIC connections of clients to FILE, in the format of SSLKEYLOGFILE, for Wireshark. With it
+    /// all of them can be decrypted
+    #[arg(long, value_name = "FILE")]
+    tls_key_log: Option<PathBuf>,
     #[command(flatten)]
     acme: AcmeOptions,
 }
@@ -46,6 +56,8 @@ pub(crate) struct Tls {
     pub(crate) config: ServerConfig,
     /// Whether HTTP/3 is served as well.
     pub(crate) http3: bool,
+    /// Whether HTTP/3 takes early data.
+    pub(crate) early_data: bool,
     /// The names in the certificates, as they were at first.
     pub(crate) names: Vec<String>,
     /// Those of files.
@@ -61,9 +73,11 @@ impl TlsOptions {
         listen.acme = self.acme.settings(address.map(|address| address.port()))?;
         let has_acme = listen.acme.is_some();
         listen.is_https |= has_acme;
-        listen.http3 = self.http3;
+        (listen.http3, listen.http3_early_data) = (self.http3, self.http3_early_data);
+        listen.tls_key_log.clone_from(&self.tls_key_log);
         if !self.tls_self_signed && self.tls_cert.is_empty() && !has_acme {
             return match (&self.tls_client_ca, &self.tls_ticket_key[..]) {
+                (None, []) if self.tls_key_log.is_some() => Err("--tls-key-log needs --tls-cert".into()),
                 (None, []) if self.http3 => Err("--http3 needs --tls-cert or --tls-self-signed".into()),
                 (None, []) => Ok(()),
                 (Some(_), _) => Err("--tls-client-ca needs --tls-cert".into()),
@@ -125,10 +139,16 @@ impl Tls {
         if let Some(keys) = &ticket_keys {
             builder = builder.ticket_keys(keys);
         }
+        if let Some(path) = &listen.tls_key_log {
+            let log = KeyLogFile::open(path).map_err(|error| format!("{}: {error}", path.display()))?;
+            builder = builder.key_log(Arc::new(log));
+        }
         let names = certificates.names();
         let certificates = listen.self_signed.is_none().then_some(certificates);
-        Ok(Some(Self { config: builder.build()?, http3: listen.http3, names, certificates, authorities, ticket_keys }))
+        let (config, http3, early_data) = (builder.build()?, listen.http3, listen.http3_early_data);
+        Ok(Some(Self { config, http3, early_data, names, certificates, authorities, ticket_keys }))
     }
+
     /// Reads the files again, and logs the outcome in one line for each kind.
     pub(crate) fn reload(&self) {
         if let Some(certificates) = &self.certificates {

@@ -71,7 +71,9 @@ impl Upstream {
         });
         snapshot.in_progress = self.active.load(Relaxed).into();
         snapshot.idle_connections = self.idle_connections.sum();
-        snapshot.http2_connections = self.http2_connections.sum();
+        let shared = self.shared_connections.sum();
+        (snapshot.http2_connections, snapshot.http3_connections) =
+            if self.is_http3 { (0, shared) } else { (shared, 0) };
         snapshot
     }
 }

@@ -145,7 +145,7 @@ impl Pool {
             return;
         }
         let mut sessions = self.sessions.borrow_mut();
-        let of_upstream = sessions.entry(upstream.id).or_insert_with(|| CountedList::new(&upstream.http2_connections));
+        let of_upstream = sessions.entry(upstream.id).or_insert_with(|| CountedList::new(&upstream.shared_connections));
         of_upstream.edit(|sessions| sessions.push(session));
         drop(sessions);
         self.start_keeper();

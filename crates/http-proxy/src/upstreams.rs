@@ -193,7 +193,8 @@ pub(super) struct Upstream {
     pub(super) counts: UpstreamCounts,
     /// Connections in the pools of the loops.
     pub(super) idle_connections: LoopCounts,
-    pub(super) http2_connections: LoopCounts,
+    /// Those over HTTP/2 or HTTP/3.
+    pub(super) shared_connections: LoopCounts,
     departed: Arc<UpstreamCounts>,
     /// The name that its certificate has to have.
     pub(super) host: String,
@@ -354,7 +355,7 @@ impl Upstream {
             name: url.at(&address).into(),
             counts: UpstreamCounts::default(),
             idle_connections: LoopCounts::default(),
-            http2_connections: LoopCounts::default(),
+            shared_connections: LoopCounts::default(),
             departed: set.departed.clone(),
             url: url.clone(),
             address,

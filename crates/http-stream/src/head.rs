@@ -7,7 +7,7 @@
 
 use tidegate_scan::{is_control, is_token};
 
-use crate::config::StreamConfig;
+use crate::config::{StreamConfig, Version};
 use crate::frame_head::HEAD_BYTES;
 use crate::priority::Priority;
 
@@ -23,6 +23,7 @@ pub struct HeadBuilder<'a> {
     present: u8,
     has_fields: bool,
     has_host: bool,
+    needs_host: bool,
     has_cookie: bool,
     /// `:protocol` is known.
     extends_connect: bool,
@@ -106,6 +107,7 @@ impl<'a> HeadBuilder<'a> {
             present: 0,
             has_fields: false,
             has_host: false,
+            needs_host: kind == HeadKind::Request && config.version() == Version::Http3,
             has_cookie: false,
             extends_connect: config.extends_connect(),
             is_connect: false,
@@ -275,12 +277,23 @@ impl<'a> HeadBuilder<'a> {
         Some(())
     }
 
+    /// Whether a request names the host that its scheme demands (RFC 9114 §4.3.1). HTTP/2 has no such rule: there it is a
+    /// bad request, as over HTTP/1.1.
+    fn names_a_host(&self) -> bool {
+        let scheme = &self.parts.pseudo[SCHEME][..];
+        let has_authority = self.has(SCHEME) && (scheme == b"https" || scheme == b"http");
+        !has_authority || !self.parts.host.is_empty()
+    }
+
     /// Ends the head. Its text is in the parts.
     ///
     /// # Errors
     /// [`HeadFault`]; the connection continues.
     pub fn finish(mut self) -> Result<HeadFacts, HeadFault> {
         if self.fault.is_none() && !self.has_fields && self.write_first_line().is_none() {
+            self.fault = Some(HeadFault::Malformed);
+        }
+        if self.fault.is_none() && self.needs_host && !self.names_a_host() {
             self.fault = Some(HeadFault::Malformed);
         }
         if let Some(fault) = self.fault {

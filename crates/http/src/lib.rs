@@ -71,7 +71,7 @@
 //! | `event_stream.rs` | the end of any event stream when the server drains |
 //! | `files/` | `Files`: opening safely (`open.rs`, `path.rs`), conditional requests, ranges, listings, precompressed variants |
 //! | `compression/` | content codings of responses and requests |
-//! | `middleware/` | `Middleware`; async middleware (`wrap.rs`), access log, request ids, trace contexts and spans (`request_spans.rs`), basic authentication (`basic_auth.rs`; hashed passwords: `passwords.rs`), error pages, those of a debug build (`debug_pages.rs`), CORS (`cors.rs`), fields that protect users (`security_fields.rs`), limits that processes share (`shared_rate_limit.rs`) |
+//! | `middleware/` | `Middleware`; async middleware (`wrap.rs`), access log, request ids, trace contexts and spans (`request_spans.rs`), basic authentication (`basic_auth.rs`; hashed passwords: `passwords.rs`), error pages, those of a debug build (`debug_pages.rs`), CORS (`cors.rs`), fields that protect users (`security_fields.rs`), limits that processes share (`shared_rate_limit.rs`), early requests (`early_data.rs`) |
 //! | `serving/` | from the events of a connection to functions, and from their responses back |
 //! | `codec.rs` | `HttpCodec`: the interface of the pipeline below the layer |
 //! | `websocket.rs` | `WebSocketUpgrade`, a request that opens a WebSocket |
@@ -164,11 +164,11 @@ pub use limits::Limits;
 pub use line_log::LineLog;
 pub use make_router::MakeRouter;
 pub use middleware::{
-    AccessLog, AsyncMiddleware, BasicAuth, ConcurrencyLimit, Cors, CorsBuilder, CorsError, DebugPages, ErrorPage,
-    ErrorPages, LogFormat, LogTemplate, LogTemplateError, Middleware, NetworkRules, Next, NextResponse, OfRateLimit,
-    PageText, RateGrant, RateKey, RateLimit, RateStore, RefusedRequest, RequestIds, RequestInfo, RequestSpan,
-    RequestSpans, ResponseFields, SecurityFields, SharedRateLimit, SharedWrapper, TakeTokens, TlsInfos, TraceContexts,
-    Wrapper,
+    AccessLog, AsyncMiddleware, BasicAuth, ConcurrencyLimit, Cors, CorsBuilder, CorsError, DebugPages, EarlyData,
+    ErrorPage, ErrorPages, LogFormat, LogTemplate, LogTemplateError, Middleware, NetworkRules, Next, NextResponse,
+    OfRateLimit, PageText, RateGrant, RateKey, RateLimit, RateStore, RefusedRequest, RequestIds, RequestInfo,
+    RequestSpan, RequestSpans, ResponseFields, SecurityFields, SharedRateLimit, SharedWrapper, TakeTokens, TlsInfos,
+    TraceContexts, Wrapper,
 };
 #[cfg(feature = "passwords")]
 pub use middleware::{Passwords, PasswordsError, UserName};

@@ -189,13 +189,16 @@ impl Limits {
             abuse_credit_per_request: self.abuse_credit_per_request,
             abuse_leak_per_second: self.abuse_leak_per_second,
             abuse_reset_age: self.abuse_reset_age,
+            age_max: self.deadlines.age_max,
+            age_grace: self.deadlines.age_grace,
             ..tidegate_http3::Limits::default()
         }
     }
 
-    /// QUIC limits that follow from these.
+    /// The QUIC limits that follow from these, of [`Config::http3`](crate::Config::http3).
     #[cfg(feature = "http3")]
-    pub(crate) fn quic(&self) -> tidegate_quic::TransportLimits {
+    #[must_use]
+    pub fn quic(&self) -> tidegate_quic::TransportLimits {
         let defaults = tidegate_quic::TransportLimits::default();
         tidegate_quic::TransportLimits {
             connections_max: self.connections_max.min(defaults.connections_max),

@@ -13,7 +13,7 @@ use tidegate_engine::{
     self as engine, Admission, Backend, Listener, LoadBalancing, ServedListener, ServerHandle, StartError,
 };
 #[cfg(feature = "http3")]
-use tidegate_engine::{EndpointSession, SessionStreams};
+use tidegate_engine::{EndpointSession, SessionStreams, Shaping};
 use tidegate_http1 as http1;
 use tidegate_http2 as http2;
 #[cfg(feature = "http3")]
@@ -375,7 +375,7 @@ impl Config {
     /// name it in `Alt-Svc` (RFC 7838), so that browsers change over. Functions are the same for all versions.
     ///
     /// The limits of QUIC follow from `limits`: streams, connections, the idle timeout.
-    /// [`http3_with`](Self::http3_with) sets them all. Shaping of a whole connection and PROXY headers are of TCP alone.
+    /// [`http3_with`](Self::http3_with) sets them all. PROXY headers are of TCP alone.
     ///
     /// ```
     /// use tidegate::http::{Config, Router};
@@ -393,7 +393,8 @@ impl Config {
     /// ```
     ///
     /// # Errors
-    /// [`quic::ConfigError`] if there is no TLS, or not one that QUIC can use: version 1.3.
+    /// [`quic::ConfigError`] if there is no TLS, or not one that QUIC can use: version 1.3; or if `limits` have
+    /// [`shaping`](Limits::shaping), which holds over TCP alone.
     #[cfg(feature = "http3")]
     pub fn http3(self) -> Result<Self, quic::ConfigError> {
         let limits = self.limits.quic();
@@ -407,6 +408,9 @@ impl Config {
     #[cfg(feature = "http3")]
     pub fn http3_with(mut self, limits: quic::TransportLimits) -> Result<Self, quic::ConfigError> {
         let tls = self.tls.as_ref().ok_or(quic::ConfigError::Tls)?;
+        if self.limits.shaping != Shaping::default() {
+            return Err(quic::ConfigError::Shaping);
+        }
         self.http3 = Some(Http3Listener::new(tls, limits)?);
         Ok(self)
     }

@@ -7,7 +7,7 @@
 //! A client's request that the server has not processed, by its GOAWAY, ends as if the server had reset its stream with
 //! H3_REQUEST_REJECTED (RFC 9114 §5.2): it is safe to send again.
 //!
-//! A server ends a connection that is without a request for too long: by GOAWAY, and two round trips later, so that a
+//! A server ends a connection that is without a request for too long, or too old: by GOAWAY, and two round trips later, so that a
 //! request on its way is refused in a way that permits to send it again, by H3_NO_ERROR.
 //!
 //! It counts abuse: requests that the peer resets, and those that this side is made to reset. A drain has two steps (RFC
@@ -31,6 +31,7 @@ use tidegate_http_stream::Priority;
 use crate::connection::{Admission, Connection, ConnectionRole, Event};
 use crate::early::{EarlyDecision, EarlyRequests};
 use crate::error::{Error, ErrorCode, Violation};
+use crate::lifetime::{Lifetime, LifetimeStep};
 use crate::limits::Config;
 use crate::settings::Settings;
 
@@ -64,12 +65,9 @@ struct Session {
     requests: HashMap<u64, Option<Instant>>,
     /// Tasks that wait for settings, GOAWAY, or the end of the connection.
     wakers: Vec<Waker>,
-    /// Since when there is no request.
-    idle_since: Instant,
+    lifetime: Lifetime,
     /// Its timer in the table of the endpoint. It is not moved by requests, and set again when it has come.
     timer: Option<Instant>,
-    /// GOAWAY was sent because the connection is idle.
-    is_ending: bool,
 }
 
 impl Session {
@@ -89,7 +87,7 @@ impl Session {
             // An idle connection keeps no memory for them.
             self.requests = HashMap::new();
             if came.is_some() {
-                self.idle_since = now.unwrap_or(self.idle_since);
+                self.lifetime.idle_since = now.unwrap_or(self.lifetime.idle_since);
             }
         }
         came.flatten()
@@ -204,27 +202,37 @@ impl<E: StreamEndpoint> Endpoint<E> {
                 }
                 None
             }
-            SessionEvent::Stopped { stream, code, is_unneeded } => {
-                if self.early.holds(stream) {
-                    // Nothing has been served of it, and nothing is.
-                    self.early.remove(stream);
-                    self.quic.close(stream, None, true);
-                    return None;
-                }
-                if !is_unneeded {
-                    self.on_reset(stream, now);
-                }
-                // A server that gives no response resets its side. Some stop each request that they have not read to the end,
-                // and answer it.
-                let is_unneeded = is_unneeded || self.role == ConnectionRole::Client;
-                Some(SessionEvent::Stopped { stream, code, is_unneeded })
-            }
+            SessionEvent::Stopped { stream, code, is_unneeded } => self.on_stopped(stream, (code, is_unneeded), now),
             SessionEvent::Ended { session, .. } => {
                 self.remove(session);
                 Some(event)
             }
             event => Some(event),
         }
+    }
+
+    /// The peer wants no more bytes of a request stream.
+    fn on_stopped(
+        &mut self,
+        stream: StreamNumber,
+        (code, is_unneeded): (u64, bool),
+        now: Instant,
+    ) -> Option<SessionEvent> {
+        if self.early.holds(stream) {
+            // Nothing has been served of it, and nothing is.
+            self.early.remove(stream);
+            self.quic.close(stream, None, true);
+            return None;
+        }
+        if !is_unneeded {
+            self.on_reset(stream, now);
+        }
+        // A server that gives no response resets its side. Some stop each request that they have not read to the end,
+        // and answer it. One that rejects a request has not processed it (RFC 9114 §4.1.1): so has a server that
+        // refuses early data.
+        let is_rejected = code == ErrorCode::REQUEST_REJECTED.0;
+        let is_unneeded = is_unneeded || self.role == ConnectionRole::Client && !is_rejected;
+        Some(SessionEvent::Stopped { stream, code, is_unneeded })
     }
 
     fn connection(&mut self, session: SessionNumber) -> Option<&mut Connection> {
@@ -245,11 +253,12 @@ impl<E: StreamEndpoint> Endpoint<E> {
             ConnectionRole::Client => Connection::client(self.config.clone()),
         };
         let (unsent, requests, wakers) = Default::default();
-        let (idle_since, timer, is_ending) = (now, None, false);
-        let added = Session { connection, control, unsent, requests, wakers, idle_since, timer, is_ending };
+        let lifetime = Lifetime::new(session, self.config.limits(), now);
+        let first = lifetime.first(self.config.limits());
+        let added = Session { connection, control, unsent, requests, wakers, lifetime, timer: None };
         self.sessions.insert(session, Box::new(added));
         if self.role == ConnectionRole::Server {
-            self.set_timer(session, now.checked_add(self.config.limits().idle_timeout));
+            self.set_timer(session, first);
         }
         self.flush(session, now);
     }
@@ -269,28 +278,25 @@ impl<E: StreamEndpoint> Endpoint<E> {
         self.timers.extend(timer.map(|at| (at, number)));
     }
 
-    /// Ends the connections that are idle for too long.
-    fn end_idle(&mut self, now: Instant) {
-        let idle_timeout = self.config.limits().idle_timeout;
+    /// Ends the connections that are idle for too long, or too old.
+    fn end_due(&mut self, now: Instant) {
         while let Some(&(at, number)) = self.timers.first()
             && at <= now
         {
             self.set_timer(number, None);
+            let config = self.config.clone();
             let Some(session) = self.sessions.get_mut(&number) else { continue };
-            if session.is_ending {
-                self.lose(number, ErrorCode::NO_ERROR, Box::new(ErrorCode::NO_ERROR), now);
-                continue;
-            }
-            let since = if session.requests.is_empty() { session.idle_since } else { now };
-            let due = since.checked_add(idle_timeout);
-            if due.is_some_and(|due| due <= now) {
-                session.is_ending = true;
-                session.connection.end_drain();
-                self.flush(number, now);
-                let round_trip = self.quic.round_trip(number).unwrap_or(GRACE_MIN);
-                self.set_timer(number, Some(now + (round_trip * 2).clamp(GRACE_MIN, GRACE_MAX)));
-            } else {
-                self.set_timer(number, due);
+            match session.lifetime.step(!session.requests.is_empty(), config.limits(), now) {
+                LifetimeStep::Wait(next) => self.set_timer(number, next),
+                LifetimeStep::End => self.lose(number, ErrorCode::NO_ERROR, Box::new(ErrorCode::NO_ERROR), now),
+                LifetimeStep::Announce => {
+                    session.connection.end_drain();
+                    let round_trip = self.quic.round_trip(number).unwrap_or(GRACE_MIN);
+                    let grace = (round_trip * 2).clamp(GRACE_MIN, GRACE_MAX);
+                    let next = session.lifetime.announce(grace, config.limits(), now);
+                    self.flush(number, now);
+                    self.set_timer(number, Some(next));
+                }
             }
         }
     }
@@ -494,7 +500,7 @@ impl<E: StreamEndpoint> tidegate_codec::Endpoint for Endpoint<E> {
     fn handle_timeout(&mut self, now: Instant) {
         self.now = Some(now);
         self.quic.handle_timeout(now);
-        self.end_idle(now);
+        self.end_due(now);
         match self.drain {
             Drain::Announced(at) if at <= now => {
                 self.drain = Drain::Named(now + self.grace());

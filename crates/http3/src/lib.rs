@@ -26,6 +26,7 @@
 //! | `streams.rs` | the pipelines of a request stream |
 //! | `section.rs` | HEADERS frames of this side |
 //! | `qpack.rs` | QPACK without tables; in `qpack/` the decoder (`decoder.rs`), the encoder (`encoder.rs`), the static table (`static_table.rs`), and the instructions that are left (`instructions.rs`) |
+//! | `lifetime.rs` | when a server ends a connection |
 //! | `settings.rs` | SETTINGS |
 //! | `datagram.rs` | HTTP datagrams (RFC 9297) |
 //! | `frame.rs` | heads and types of frames, reserved values |
@@ -42,6 +43,7 @@ mod early;
 mod endpoint;
 mod error;
 mod frame;
+mod lifetime;
 mod limits;
 pub mod qpack;
 mod request_stream;

@@ -35,6 +35,12 @@ pub struct Limits {
     /// How long a server keeps a connection without a request; then it sends GOAWAY, and closes with H3_NO_ERROR. 75 seconds.
     /// It stops peers that only occupy a connection, although they send packets. The idle timeout of QUIC is about packets.
     pub idle_timeout: Duration,
+    /// How long a server keeps a connection, a tenth more or less; then it sends GOAWAY, and closes with H3_NO_ERROR once the
+    /// requests in progress have ended, after [`age_grace`](Self::age_grace) at the latest. No limit. It lets clients of long
+    /// connections find new servers.
+    pub age_max: Option<Duration>,
+    /// How long the requests of a connection that is too old may take to end. 30 seconds.
+    pub age_grace: Duration,
     /// Bytes of a stream that are discarded: those of reserved and unknown frames, with their heads, and the heads of
     /// empty DATA frames. 16 KiB on each request stream, and on the control stream between two requests; beyond it the
     /// connection ends with H3_EXCESSIVE_LOAD. It stops streams that never bring a request forward.
@@ -83,6 +89,8 @@ impl Default for Limits {
             body_timeout: stream.body_timeout,
             body_rate_min: stream.body_rate_min,
             idle_timeout: http1::Limits::default().idle_timeout,
+            age_max: None,
+            age_grace: Duration::from_secs(30),
             reserved_bytes_max: 16 * 1024,
             settings_max: 64,
             control_frame_bytes_max: 2 * 1024,

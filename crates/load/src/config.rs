@@ -5,7 +5,7 @@ use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use tidegate::tls::{ClientConfig, Provider};
+use tidegate::tls::{ClientConfig, KeyLogFile, Provider};
 
 use super::options::Options;
 use super::redis::{CommandMix, CommandPlan, CommandTemplate, PublishPlan, parse_commands};
@@ -35,6 +35,13 @@ fn tls(options: &Options) -> Result<Option<(ClientConfig, String)>, Box<dyn Erro
         HttpVersion::Http1 => builder,
         HttpVersion::Http2 => builder.alpn(["h2"]),
         HttpVersion::Http3 => builder.alpn(["h3"]),
+    };
+    let builder = match &options.tls_key_log {
+        Some(path) => {
+            let log = KeyLogFile::open(path).map_err(|error| format!("{}: {error}", path.display()))?;
+            builder.key_log(Arc::new(log))
+        }
+        None => builder,
     };
     let config = builder.handshake_timeout(options.timeout).build()?;
     // Errors in the name are reported here, before the threads start.

@@ -43,6 +43,9 @@ pub struct Options {
     /// SSL_CERT_FILE]
     #[arg(long, value_name = "FILE")]
     pub(crate) root: Option<PathBuf>,
+    /// With https or wss: append the secrets of all connections to FILE, in the format of SSLKEYLOGFILE, for Wireshark
+    #[arg(long, value_name = "FILE")]
+    pub(crate) tls_key_log: Option<PathBuf>,
     /// Connections that send requests, over all threads [default: 10, and 1 with --subscribers]
     #[arg(short, long, value_name = "N", value_parser = count)]
     pub(crate) connections: Option<usize>,

@@ -55,6 +55,8 @@ pub struct UpstreamSnapshot {
     pub idle_connections: u64,
     /// HTTP/2 connections, of all loops.
     pub http2_connections: u64,
+    /// HTTP/3 connections, of all loops.
+    pub http3_connections: u64,
     /// Attempts: how often it was chosen for a request.
     pub attempts: u64,
     /// Those attempts that followed another one of the same request.
@@ -120,6 +122,7 @@ impl UpstreamSnapshot {
             (&mut self.in_progress, other.in_progress),
             (&mut self.idle_connections, other.idle_connections),
             (&mut self.http2_connections, other.http2_connections),
+            (&mut self.http3_connections, other.http3_connections),
             (&mut self.attempts, other.attempts),
             (&mut self.retries, other.retries),
             (&mut self.connects, other.connects),
@@ -224,6 +227,7 @@ fn write_gauges(groups: &[UpstreamGroup], text: &mut MetricsText) {
     each(groups, text, &|text, &[group, upstream], snapshot| {
         text.sample(&[group, upstream, ("kind", "idle")], snapshot.idle_connections);
         text.sample(&[group, upstream, ("kind", "http2")], snapshot.http2_connections);
+        text.sample(&[group, upstream, ("kind", "http3")], snapshot.http3_connections);
     });
 }
 

@@ -121,7 +121,8 @@ impl ConnectionState {
 
     /// Whether this side has sent early data that its server has refused.
     pub(crate) fn has_lost_early_data(&self) -> bool {
-        self.is_reported && self.machine.has_0rtt() && !self.machine.accepted_0rtt()
+        let is_client = self.machine.side() == Side::Client;
+        is_client && self.is_reported && self.machine.has_0rtt() && !self.machine.accepted_0rtt()
     }
 
     /// The peer has processed no early stream of this side.

@@ -89,6 +89,8 @@ pub enum ConfigError {
     Tls,
     /// The configuration of TLS itself.
     Certificates(TlsError),
+    /// Rates of connections (`Shaping`) hold over TCP alone. Leave them unset, or serve HTTP/3 by a listener without them.
+    Shaping,
     /// A limit is out of its range.
     Limit(&'static str),
 }
@@ -98,6 +100,9 @@ impl fmt::Display for ConfigError {
         match self {
             Self::Tls => f.write_str("QUIC needs TLS 1.3 with TLS_AES_128_GCM_SHA256"),
             Self::Certificates(error) => error.fmt(f),
+            Self::Shaping => f.write_str(
+                "rates of connections hold over TCP alone: leave `shaping` unset, or serve HTTP/3 by a listener without it",
+            ),
             Self::Limit(name) => write!(f, "the limit {name} is out of its range"),
         }
     }

@@ -21,6 +21,7 @@
 //! | `watch.rs` | `Watch`: a reload when files change |
 //! | `tickets.rs` | keys of session tickets, replaced by a clock; the binding of a ticket |
 //! | `ticket_keys.rs` | `TicketKeys`: keys of session tickets that come from outside |
+//! | `key_log_file.rs` | `KeyLogFile`: secrets in a file, for tools that decrypt captures |
 //! | `provider.rs` | `Provider`: the cryptography |
 //! | `error.rs` | `Error`, `ConfigError` |
 
@@ -33,6 +34,7 @@ mod challenges;
 mod client;
 mod error;
 mod filter;
+mod key_log_file;
 mod provider;
 mod record_sizes;
 mod records;
@@ -47,6 +49,7 @@ pub use certificates::Certificates;
 pub use client::{ClientBuilder, ClientConfig};
 pub use error::{ConfigError, Error};
 pub use filter::Tls;
+pub use key_log_file::KeyLogFile;
 pub use provider::Provider;
 /// The TLS library below, for its types that appear here.
 pub use rustls;

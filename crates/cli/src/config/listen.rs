@@ -36,6 +36,10 @@ pub(crate) struct Listen {
     pub(crate) versions: Vec<String>,
     /// Whether HTTP/3 is served over UDP as well.
     pub(crate) http3: bool,
+    /// Whether it takes early data.
+    pub(crate) http3_early_data: bool,
+    /// The file that gets the secrets of connections, which only a flag sets.
+    pub(crate) tls_key_log: Option<PathBuf>,
     pub(crate) redirect_https: Option<RedirectHttps>,
     pub(crate) proxy_protocol: HeaderMode,
     pub(crate) proxy_trusted: Option<Networks>,
@@ -180,6 +184,7 @@ impl Keys for Listen {
         })
         .default("[\"http/2\", \"http/1.1\"]"),
         Key::<Self>::new("http3", Kind::Boolean, "Serve HTTP/3 as well, at the same addresses over UDP; responses over TCP name it in `Alt-Svc`.", |to, value, reader| to.http3 = reader.boolean(value)).default("false"),
+        Key::<Self>::new("http3-early-data", Kind::Boolean, "Take early data (0-RTT) over HTTP/3: requests with GET, HEAD or OPTIONS and without a body are answered before the handshake is complete, with `Early-Data: 1` for the upstream, which may answer 425. An attacker can repeat such a request.", |to, value, reader| to.http3_early_data = reader.boolean(value)).default("false"),
         Key::<Self>::new("redirect-https", Kind::Either(&[Kind::Boolean, Kind::Integer { min: 1, max: 65_535 }]), "Answer each request with a redirect (308) to https: at the port of the first https listener, or at this one.", |to, value, reader| {
             to.redirect_https = match boolean(value) {
                 Some(is_set) => is_set.then_some(RedirectHttps::First),
@@ -226,6 +231,9 @@ impl Keys for Listen {
         if !self.is_https && self.forwards.is_none() && (is_of_tls || self.http3) {
             let keys = "`certificates`, `acme`, `self-signed`, `client-ca`, `ticket-keys`, `versions` and `http3`";
             mistakes.add(self.place, format!("{keys} need `protocol = \"https\"`"));
+        }
+        if self.http3_early_data && !self.http3 {
+            mistakes.add(self.place, "`http3-early-data` needs `http3 = true`");
         }
         if self.is_https && self.redirect_https.is_some() {
             mistakes.add(self.place, "an https listener cannot redirect to https");

@@ -156,6 +156,7 @@ impl ListenPlan {
         let mut limits = limits(process, &listen.limits);
         // Upstreams have their own times, and their own response to a client for whom one is late.
         limits.request_timeout = Duration::from_secs(2 * u64::from(RESPONSE_TIMEOUT_MAX));
+        let quic_limits = limits.quic();
         let mut config = http::Config::new().limits(limits).reload(parts.table.reload_handle());
         config = config.half_close(process.half_close).extended_connect(process.extends_connect());
         config = config.strict_targets(process.strict_targets);
@@ -168,7 +169,8 @@ impl ListenPlan {
         if let Some(tls) = tls {
             config = config.tls(tls.config.clone());
             if tls.http3 {
-                config = config.http3()?;
+                let quic = quic::TransportLimits { early_data: tls.early_data, ..quic_limits };
+                config = config.http3_with(quic)?;
             }
         }
         if listen.proxy_protocol != HeaderMode::Off {

@@ -8,6 +8,7 @@ mod handle;
 mod http2;
 mod http2_hostile;
 mod http3;
+mod http3_early;
 mod http3_stage;
 mod idle_bytes;
 mod liars;

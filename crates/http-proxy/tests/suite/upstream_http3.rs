@@ -7,9 +7,10 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use tidegate::http::proxy::{HealthCheck, Proxy, UpstreamLimits, UpstreamUrl, Upstreams, UpstreamsError};
-use tidegate::http::{Body, Request, Response, Router, Server, WebSocketUpgrade};
+use tidegate::http::proxy::{HealthCheck, Http3Config, Proxy, UpstreamLimits, UpstreamUrl, Upstreams, UpstreamsError};
+use tidegate::http::{Body, EarlyData, Request, Response, Router, Server, WebSocketUpgrade};
 use tidegate::http1::Fields;
+use tidegate::metrics::{Format, MetricsText};
 use tidegate::tls::rustls::RootCertStore;
 use tidegate::tls::{Certificates, ClientConfig, Provider, ServerConfig};
 use tidegate::websocket::Message;
@@ -391,6 +392,52 @@ fn a_silent_port_is_a_timeout() {
     let upstreams = Upstreams::builder().server(url).tls(client).limits(limits).build().expect("upstreams");
     let head = proxy_of(Backend::Epoll, &upstreams).get("/").0;
     assert!(head.starts_with("HTTP/1.1 504 "), "{head}");
+}
+
+#[test]
+fn connections_have_a_kind_of_their_own_in_the_metrics() {
+    for backend in BACKENDS {
+        let (server, client) = tls("127.0.0.1");
+        let upstream = upstream_on(backend, &server, || Router::new().get("/", || "page"));
+        let upstreams = Upstreams::builder().server(url(&upstream)).tls(client).build().expect("upstreams");
+        let proxy = proxy_of(backend, &upstreams);
+        assert_eq!(get(address(&proxy), "/").1, "page");
+        let mut text = MetricsText::new(Format::Prometheus);
+        Upstreams::write_metrics(&[("app", &upstreams)], &mut text);
+        let text = text.finish();
+        for (kind, count) in [("idle", 0), ("http2", 0), ("http3", 1)] {
+            let line = format!("kind=\"{kind}\"}} {count}\n");
+            let is_there = text
+                .split_inclusive('\n')
+                .any(|sample| sample.starts_with("tidegate_upstream_connections{") && sample.ends_with(&line));
+            assert!(is_there, "{kind}: {text}");
+        }
+    }
+}
+
+#[test]
+fn an_upstream_may_refuse_an_early_request() {
+    for backend in BACKENDS {
+        let (server, client) = tls("127.0.0.1");
+        let upstream = upstream_on(backend, &server, || Router::new().get("/", || "page").with(EarlyData::refuse()));
+        let proxy = proxy_on(backend, &upstream, &client);
+        for (field, status) in [("Early-Data: 1\r\n", "425"), ("", "200")] {
+            let mut stream = TcpStream::connect(address(&proxy)).expect("a connection");
+            write!(stream, "GET / HTTP/1.1\r\nHost: a\r\n{field}Connection: close\r\n\r\n").expect("it reads");
+            let mut response = String::new();
+            stream.read_to_string(&mut response).expect("a response");
+            assert_eq!(response.split(' ').nth(1), Some(status), "{response}");
+        }
+    }
+}
+
+#[test]
+fn upstreams_get_no_early_data() {
+    let url: UpstreamUrl = "https+h3://127.0.0.1".parse().expect("a URL");
+    let mut http3 = Http3Config::default();
+    http3.transport.early_data = true;
+    let built = Upstreams::builder().server(url).tls(tls("a").1).http3(http3).build();
+    assert_eq!(built.err(), Some(UpstreamsError::EarlyData));
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod basic_auth;
 mod concurrency_limit;
 mod cors;
 mod debug_pages;
+mod early_data;
 mod error_pages;
 mod network_rules;
 #[cfg(feature = "passwords")]
@@ -36,6 +37,7 @@ pub use self::basic_auth::BasicAuth;
 pub use self::concurrency_limit::ConcurrencyLimit;
 pub use self::cors::{Cors, CorsBuilder, CorsError};
 pub use self::debug_pages::DebugPages;
+pub use self::early_data::EarlyData;
 pub use self::error_pages::{ErrorPage, ErrorPages, PageText};
 pub use self::network_rules::NetworkRules;
 #[cfg(feature = "passwords")]

@@ -9,7 +9,7 @@ use tidegate::framing::Raw;
 use tidegate::http::{Config, Limits, Request, Router};
 use tidegate::http3::{self, ErrorCode};
 use tidegate::quic::TransportLimits;
-use tidegate::{Context, Event, Handler, Outcome, Slice, quic, task};
+use tidegate::{Context, Event, Handler, Outcome, Rate, Shaping, Slice, quic, task};
 
 use crate::support::http3_stage::{DATA, Peer, Stage, frame, receive, request};
 
@@ -134,6 +134,53 @@ fn a_connection_without_requests_ends_in_good_order_although_its_peer_sends_pack
             assert_eq!(ErrorCode(stage.closed(&peer)), ErrorCode::NO_ERROR);
         },
     );
+}
+
+#[test]
+fn an_old_connection_ends_behind_its_requests_or_after_the_grace() {
+    let age = |limits: &mut Limits, grace| {
+        limits.deadlines.age_max = Some(100 * SECOND);
+        (limits.deadlines.age_grace, limits.request_timeout) = (grace, 300 * SECOND);
+    };
+    // Requests keep it from being idle, and none makes it younger.
+    with_limits(
+        |limits| age(limits, 30 * SECOND),
+        |stage, peer| {
+            let network = stage.network();
+            let connection = peer.connection.clone();
+            let ended = stage.with(1, |event_loop| event_loop.spawn(async move { connection.closed().await }));
+            for _ in 0..8 {
+                network.run_for(10 * SECOND);
+                let asking = peer.clone();
+                assert_eq!(stage.task(async move { asking.get("/").await.status }), "200");
+            }
+            assert!(!ended.is_finished());
+            network.run_for(35 * SECOND);
+            assert!(ended.is_finished());
+            assert_eq!(ErrorCode(stage.closed(&peer)), ErrorCode::NO_ERROR);
+        },
+    );
+    // A request in progress goes on for the grace.
+    for (grace, status) in [(120 * SECOND, "200"), (SECOND, "")] {
+        with_limits(
+            |limits| age(limits, grace),
+            |stage, peer| {
+                stage.network().run_for(89 * SECOND);
+                let received = stage.task(async move { peer.get("/silent").await });
+                assert_eq!(received.status, status, "{grace:?}");
+            },
+        );
+    }
+}
+
+#[test]
+fn rates_of_connections_are_refused_where_they_would_not_hold() {
+    let shaping = Shaping { send: Some(Rate::per_second(1_000_000)), ..Shaping::default() };
+    let limits = Limits { shaping, ..Limits::default() };
+    let with_tls = Config::new().tls(Stage::server_tls());
+    let refused = with_tls.clone().limits(limits).http3();
+    assert!(matches!(refused, Err(quic::ConfigError::Shaping)), "{refused:?}");
+    assert!(with_tls.http3().is_ok());
 }
 
 #[test]

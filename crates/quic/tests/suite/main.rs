@@ -6,6 +6,7 @@ mod datagrams;
 mod early;
 mod ends;
 mod faults;
+mod handshakes;
 mod hostile;
 mod listing;
 mod memory;

@@ -1,5 +1,6 @@
 //! A client that completes the handshake and then sends any frames of a test, without I/O: against an endpoint.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -34,6 +35,12 @@ pub(crate) struct RawClient {
     crypto_received: [usize; 3],
     server_id: Vec<u8>,
     pub(crate) port: u16,
+    /// The token of Initial packets.
+    pub(crate) token: Vec<u8>,
+    /// The largest packet number of the server, after the handshake.
+    pub(crate) largest: u64,
+    /// Those that were not acknowledged.
+    numbers: BTreeSet<u64>,
 }
 
 const OWN_ID: [u8; 8] = [7; 8];
@@ -42,6 +49,14 @@ const FIRST_ID: [u8; 8] = [9; 8];
 impl RawClient {
     /// Connects, with limits of the server.
     pub(crate) fn connect(limits: TransportLimits) -> Self {
+        let mut client = Self::new(limits, &[]);
+        client.write_handshake();
+        assert_eq!(client.config.counts().handshakes, 1);
+        client
+    }
+
+    /// A client that has sent nothing, with further transport parameters (RFC 9000 §18).
+    pub(crate) fn new(limits: TransportLimits, more: &[u8]) -> Self {
         let (config, client_tls) = configs_with_tls(limits);
         let tls = client_tls.tls().clone();
         // The one of Initial packets (RFC 9001 §5.2).
@@ -56,8 +71,9 @@ impl RawClient {
             parameters.extend([kind, 4, 0x80, 0x10, 0, 0]);
         }
         parameters.extend([8, 1, 50, 9, 1, 50]);
+        parameters.extend(more);
         let tls = ClientConnection::new(tls, Version::V1, name, parameters).unwrap();
-        let mut client = Self {
+        Self {
             endpoint: config.endpoint(0),
             config,
             now: Instant::now(),
@@ -74,10 +90,56 @@ impl RawClient {
             crypto_received: [0; 3],
             server_id: FIRST_ID.to_vec(),
             port: 4433,
-        };
-        client.write_handshake();
-        assert_eq!(client.config.counts().handshakes, 1);
-        client
+            token: Vec::new(),
+            largest: 0,
+            numbers: BTreeSet::new(),
+        }
+    }
+
+    /// Acknowledges the packets of the server that have come (RFC 9000 §19.3).
+    pub(crate) fn acknowledge(&mut self) {
+        let mut ranges: Vec<[u64; 2]> = Vec::new();
+        for number in std::mem::take(&mut self.numbers).into_iter().rev() {
+            match ranges.last_mut() {
+                Some([first, _]) if number + 1 == *first => *first = number,
+                _ => ranges.push([number, number]),
+            }
+        }
+        let Some([first, last]) = ranges.first().copied() else { return };
+        let more = varint(ranges.len() as u64 - 1);
+        let mut frame = [&[2][..], &varint(last), &[0], &more, &varint(last - first)].concat();
+        for (before, after) in ranges.iter().zip(&ranges[1..]) {
+            frame.extend(varint(before[0] - after[1] - 2));
+            frame.extend(varint(after[1] - after[0]));
+        }
+        self.send(&frame);
+    }
+
+    /// The bytes of the ClientHello, which the test sends.
+    pub(crate) fn client_hello(&mut self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        assert!(self.tls.write_hs(&mut bytes).is_none());
+        self.crypto_sent[0] = bytes.len();
+        bytes
+    }
+
+    /// Sends frames in an Initial packet of its own.
+    pub(crate) fn send_initial(&mut self, frames: &[u8]) {
+        let packet = self.initial(frames);
+        self.receive_at_server(&packet);
+    }
+
+    /// An Initial packet of 1,200 bytes.
+    pub(crate) fn initial(&mut self, frames: &[u8]) -> Vec<u8> {
+        self.packet(0, frames)
+    }
+
+    /// This side updates its keys (RFC 9001 §6).
+    pub(crate) fn update_keys(&mut self) {
+        self.key_phase ^= 1;
+        let next = self.secrets.as_mut().unwrap().next_packet_keys();
+        let keys = self.keys[2].as_mut().unwrap();
+        (keys.local.packet, keys.remote.packet) = (next.local, next.remote);
     }
 
     /// Sends frames in a packet of its own, after the handshake.
@@ -103,7 +165,7 @@ impl RawClient {
         &self.server_id
     }
 
-    fn write_handshake(&mut self) {
+    pub(crate) fn write_handshake(&mut self) {
         loop {
             let mut bytes = Vec::new();
             let level = self.level();
@@ -152,7 +214,8 @@ impl RawClient {
             packet.push(8);
             packet.extend(OWN_ID);
             if space == 0 {
-                packet.push(0);
+                packet.extend(varint(self.token.len() as u64));
+                packet.extend(&self.token);
                 body.resize(1200 - packet.len() - 2 - 4 - tag, 0);
             }
             packet.extend((0x4000 | (4 + body.len() + tag) as u16).to_be_bytes());
@@ -223,6 +286,7 @@ impl RawClient {
         keys.remote.header.decrypt_in_place(&sample, &mut first[0], number_bytes).ok()?;
         let length = usize::from(first[0] & 3) + 1;
         let number = number_bytes[..length].iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
+        let number = if space == 2 { decode_number(self.largest, number, 8 * length as u32) } else { number };
         if space == 2 && packet[0] >> 2 & 1 != self.key_phase {
             self.key_phase ^= 1;
             let next = self.secrets.as_mut()?.next_packet_keys();
@@ -233,6 +297,10 @@ impl RawClient {
         let mut body = packet.split_off(number_at + length);
         let length = keys.remote.packet.decrypt_in_place(number, &packet, &mut body).ok()?.len();
         body.truncate(length);
+        if space == 2 {
+            self.largest = self.largest.max(number);
+            self.numbers.insert(number);
+        }
         Some(body)
     }
 
@@ -282,6 +350,17 @@ impl RawClient {
                 self.received.push(kind);
             }
         }
+    }
+}
+
+/// A packet number of which so many bits came (RFC 9000 §A.3).
+fn decode_number(largest: u64, number: u64, bits: u32) -> u64 {
+    let window = 1 << bits;
+    let near = (largest + 1) & !(window - 1) | number;
+    match near {
+        _ if near + window / 2 <= largest + 1 => near + window,
+        _ if near > largest + 1 + window / 2 && near >= window => near - window,
+        _ => near,
     }
 }
 

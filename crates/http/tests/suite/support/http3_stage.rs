@@ -121,8 +121,18 @@ impl Stage {
         config: Config,
         router: Router<S>,
     ) -> SocketAddr {
+        let quic = self.quic(limits);
+        self.serve_quic((quic, of_streams), config, router)
+    }
+
+    /// The same with a configuration of QUIC, which servers may share.
+    pub(crate) fn serve_quic<S: 'static>(
+        &mut self,
+        (quic, of_streams): (quic::ServerConfig, SessionLimits),
+        config: Config,
+        router: Router<S>,
+    ) -> SocketAddr {
         let (config, services) = config.http3_services(router);
-        let quic = quic::ServerConfig::new(&self.tls.0, limits).expect("limits").codes(Codes::HTTP3);
         let make = move || http3::Endpoint::server(config.clone(), quic.endpoint(0));
         let (socket, options) = (self.socket(0), DatagramOptions::default());
         let bound = self.with(0, |event_loop| event_loop.bind_sessions(socket, &options, of_streams, make, services));
@@ -153,6 +163,52 @@ impl Stage {
         let sender = peer.clone();
         let own = self.task(async move { sender.open_uni(&[CONTROL, &frame(SETTINGS, b"")].concat()) });
         Peer { _own: Some(Rc::new(own)), ..peer }
+    }
+
+    /// The datagrams with which a client begins a connection with early data: the bytes of a request stream, or of several. No
+    /// server gets them.
+    pub(crate) fn early_datagrams(&mut self, limits: quic::TransportLimits, streams: &[Vec<u8>]) -> Vec<Vec<u8>> {
+        let (socket, options) = (self.socket(0), DatagramOptions::default());
+        let collector =
+            self.with(0, |event_loop| event_loop.open_datagrams(socket, &options, tidegate::EndpointLimits::default()));
+        let mut collector = collector.expect("a socket");
+        let address = collector.local_address().expect("an address");
+        let peer = self.connect_silently_within(address, limits);
+        let streams = streams.to_vec();
+        let _open = self.task(async move {
+            let mut open = Vec::new();
+            for bytes in streams {
+                let mut channel = peer.open(&bytes).await;
+                channel.shutdown_write();
+                open.push(channel);
+            }
+            (peer, open)
+        });
+        self.network().run_for(Duration::from_millis(50));
+        std::iter::from_fn(|| collector.try_recv_from()).map(|datagram| datagram.payload.to_vec()).collect()
+    }
+
+    /// An attacker sends datagrams to a server, and nothing else.
+    pub(crate) fn replay(&mut self, server: SocketAddr, datagrams: Vec<Vec<u8>>) {
+        let (socket, options) = (self.socket(1), DatagramOptions::default());
+        let attacker =
+            self.with(1, |event_loop| event_loop.open_datagrams(socket, &options, tidegate::EndpointLimits::default()));
+        let mut attacker = attacker.expect("a socket");
+        self.task(async move {
+            datagrams.into_iter().for_each(|datagram| attacker.send_to(datagram, server).expect("room"));
+            // Beyond the deadline of the handshake.
+            tidegate::task::sleep(Duration::from_secs(30)).await;
+        });
+    }
+
+    /// The TLS configuration of a server.
+    pub(crate) fn server_tls() -> tls::ServerConfig {
+        tls().0
+    }
+
+    /// The configuration of a server's connections.
+    pub(crate) fn quic(&self, limits: quic::TransportLimits) -> quic::ServerConfig {
+        quic::ServerConfig::new(&self.tls.0, limits).expect("limits").codes(Codes::HTTP3)
     }
 
     /// The same without a control stream.
