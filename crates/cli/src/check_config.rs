@@ -38,7 +38,7 @@ pub(crate) fn run(options: &CheckOptions) -> Result<bool, Box<dyn Error>> {
             for line in mistakes.warning_lines() {
                 complain(format_args!("warning: {line}"));
             }
-            gateway::check(&config).map_err(|error| vec![error.to_string()])
+            gateway::check(config).map_err(|error| vec![error.to_string()])
         }
         None => Err(mistakes.error_lines()),
     };

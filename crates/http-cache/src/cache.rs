@@ -195,12 +195,15 @@ impl CacheBuilder {
 
     /// Keeps responses in a folder as well, which is made if it is not there. No other program may write to it. Responses
     /// in it survive a restart.
+    ///
+    /// A second cache may open the folder, as the successor of a process does: it reads the responses of the first one. Once it
+    /// stores or removes a response, the first cache adds no file any more. So two caches do not share a folder for long.
     pub fn folder(mut self, folder: impl Into<PathBuf>) -> Self {
         self.folder = Some(folder.into());
         self
     }
 
-    /// The cache. It reads the folder, if there is one.
+    /// The cache. It reads the folder, if there is one, and changes no file in it.
     ///
     /// # Errors
     /// If the folder can be neither made nor read.

@@ -117,23 +117,33 @@ impl Fetch {
         match self.entry_head(&facts, &response, times) {
             Ok(head) => self.store((lead, stale), head, response, status),
             Err(detail) => {
-                self.leave_out(lead, stale.is_some() && code < 500, facts.is_authorized, detail);
+                self.leave_out(lead, (code, stale.is_some()), facts.is_authorized, detail);
                 status.detail = Some(detail);
                 cache.with_status(response, &status)
             }
         }
     }
 
-    /// A response is not stored, for a reason. It takes the place of a stored one that it `replaces`.
-    fn leave_out(&self, lead: Lead, replaces: bool, is_authorized: bool, detail: &'static str) {
-        if replaces && !is_authorized {
-            self.cache.forget(lead.key());
+    /// A response with a status is not stored, for a reason. Another one may be stored already.
+    fn leave_out(&self, lead: Lead, (code, has_stored): (u16, bool), is_authorized: bool, detail: &'static str) {
+        if is_about_resource(code) {
+            // It takes the place of the stored one (RFC 9111 §4.3.3).
+            if has_stored && !is_authorized {
+                self.cache.forget(lead.key());
+            }
+            // The next client may send no credentials, or get no cookie.
+            if !matches!(detail, "authorization" | "set-cookie") {
+                self.cache.mark(lead.key());
+            }
+            return lead.finish(FlightEnd::Unstorable);
         }
-        // The next client may send no credentials, or get no cookie.
-        if !matches!(detail, "authorization" | "set-cookie") {
+        // Such as a 403 or a 429: the next client may get a response that can be stored, so that requests still wait for each
+        // other. A stored one shows that there are such responses: then one of those that wait leads.
+        let is_error_of_server = code >= 500;
+        if is_error_of_server && !has_stored {
             self.cache.mark(lead.key());
         }
-        lead.finish(FlightEnd::Unstorable);
+        lead.finish(if has_stored && !is_error_of_server { FlightEnd::Abandoned } else { FlightEnd::Unstorable });
     }
 
     /// Calls the function with the request: without the conditions of the client, and with those of a stored response.
@@ -188,7 +198,7 @@ impl Fetch {
         let (is_stored, detail) = match admitted {
             Ok(_) => (cache.put(lead, &fresh, Some(entry)), None),
             Err(detail) => {
-                self.leave_out(lead, true, request.is_authorized, detail);
+                self.leave_out(lead, (Status::NOT_MODIFIED.code(), true), request.is_authorized, detail);
                 (false, Some(detail))
             }
         };
@@ -359,6 +369,12 @@ impl Drop for Permit {
     fn drop(&mut self) {
         self.0.revalidations.fetch_sub(1, Relaxed);
     }
+}
+
+/// Whether a status is about the resource, for all its clients. Any other error may be about one request or its client.
+fn is_about_resource(code: u16) -> bool {
+    // The client errors that a cache may keep without being permitted to (RFC 9110 §15.1).
+    code < 400 || matches!(code, 404 | 405 | 410 | 414)
 }
 
 fn is_condition(name: &[u8]) -> bool {

@@ -94,6 +94,17 @@ impl Keys for CacheRule {
 }
 
 impl CacheRule {
+    /// Looks whether the folder can be one, and takes it out of the rule, so that it is neither made nor read.
+    pub(crate) fn check_folder(&mut self) -> Result<(), String> {
+        let Some(folder) = self.folder.take() else { return Ok(()) };
+        match std::fs::metadata(&folder.value) {
+            Ok(found) if !found.is_dir() => {
+                Err(format!("cannot keep responses in {}: it is no folder", folder.value.display()))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// The cache. It reads its folder, if it has one.
     pub(crate) fn open(&self) -> Result<Cache, String> {
         let mut limits = CacheLimits::default();

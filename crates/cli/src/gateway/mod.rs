@@ -101,10 +101,13 @@ pub(crate) fn run(source: Source, process: ProcessOptions) -> Result<(), Box<dyn
     Ok(())
 }
 
-/// Checks a configuration as a server would read it: opens folders, reads certificates. It listens nowhere and asks no
-/// upstream.
-pub(crate) fn check(config: &Config) -> Result<String, Box<dyn Error>> {
-    OpenRoutes::open(config, None)?;
+/// Checks a configuration as a server would read it: opens folders, reads certificates. It listens nowhere, asks no
+/// upstream, and leaves the folders of caches alone, which a server may use.
+pub(crate) fn check(mut config: Config) -> Result<String, Box<dyn Error>> {
+    for cache in config.routes.iter_mut().filter_map(|route| route.guards.cache.as_mut()) {
+        cache.check_folder()?;
+    }
+    OpenRoutes::open(&config, None)?;
     // Reading the file has checked `acme`. Its folder is the server's to make.
     for listen in config.listen.iter().filter(|listen| listen.acme.is_none()) {
         Tls::of(listen, None)?;

@@ -135,6 +135,24 @@ fn a_file_without_listeners_is_one_for_flags_alone() {
 }
 
 #[test]
+fn a_check_leaves_the_folders_of_caches_alone() {
+    let files = Files::new();
+    let text = |folder: &str| {
+        format!(
+            "[[upstream]]\nname = \"app\"\nservers = [\"http://127.0.0.1:1\"]\n[[route]]\nupstream = \"app\"\n\
+             cache = {{ folder = \"{folder}\" }}\n"
+        )
+    };
+    files.write("gateway.toml", &text("cache"));
+    let path = files.path("gateway.toml");
+    assert_eq!(run(&["check-config", "--listen-by-flags", &path]).0, Some(0));
+    assert!(!std::path::Path::new(&files.path("cache")).exists());
+    files.write("gateway.toml", &text("gateway.toml"));
+    let (code, _, errors) = run(&["check-config", "--listen-by-flags", &path]);
+    assert!(code == Some(1) && errors[0].contains("it is no folder"), "{errors:?}");
+}
+
+#[test]
 fn a_reload_keeps_counts_and_stored_responses_of_routes_that_stay() {
     let files = Files::new();
     let origin = Origin::start(|_| {

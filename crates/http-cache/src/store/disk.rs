@@ -7,8 +7,10 @@
 //!
 //! A response leaves the index when a newer one begins to be written, so it does not come back if that is left out or evicted
 //! from memory.
+//!
+//! A folder may be open twice for a while. Opening it only reads, and one of the two adds files: `owner.rs`.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs;
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
@@ -18,6 +20,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use tidegate_http1::Headers;
 
+use super::owner::FolderOwner;
 use super::{Store, file};
 use crate::entry::Entry;
 use crate::limits::CacheLimits;
@@ -27,6 +30,7 @@ use crate::rules::vary::Selector;
 /// Stored responses in a folder.
 pub(crate) struct Disk {
     folder: PathBuf,
+    owner: FolderOwner,
     bytes_max: u64,
     index_bytes_max: usize,
     variants_max: usize,
@@ -65,7 +69,7 @@ struct Index {
     order: VecDeque<(u64, Arc<[u8]>)>,
     /// The files that are being written. One that is not among them any more is removed when it is complete.
     writing: HashMap<Arc<[u8]>, Vec<(u64, Selector)>, foldhash::fast::RandomState>,
-    /// The number of the next file.
+    /// The number of the next file: a count, and bits of the owner's mark.
     next: u64,
     bytes: u64,
     /// Bytes of this index.
@@ -84,26 +88,22 @@ struct StoredFile {
 }
 
 impl Disk {
-    /// The responses in a folder, which is made if it is not there.
+    /// The responses in a folder, which is made if it is not there. It changes no file: another instance may use them.
     pub(crate) fn open(folder: &Path, limits: &CacheLimits) -> io::Result<Self> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
         let mut found = Vec::new();
         for item in fs::read_dir(folder)? {
-            let path = item?.path();
-            let extension = path.extension().and_then(|extension| extension.to_str());
-            let number =
-                path.file_stem().and_then(|stem| stem.to_str()).and_then(|stem| u64::from_str_radix(stem, 16).ok());
-            match (extension, number) {
-                (Some(EXTENSION), Some(number)) => found.push((number, path)),
-                // It was not complete when the program ended.
-                (Some(PARTIAL), Some(_)) => fs::remove_file(&path)?,
-                _ => {}
+            if let Some((number, EXTENSION)) = number_and_extension(&item?.path()) {
+                found.push(number);
             }
         }
         found.sort_unstable();
-        let next = found.last().map_or(0, |(number, _)| number + 1);
+        let owner = FolderOwner::new(folder);
+        // Another instance may count on from the same number.
+        let next = found.last().map_or(0, |number| (number | MARK_MASK).wrapping_add(1)) | owner.mark() & MARK_MASK;
         let disk = Self {
             folder: folder.to_owned(),
+            owner,
             bytes_max: limits.disk_bytes_max,
             index_bytes_max: limits.memory_bytes_max / INDEX_PART,
             variants_max: limits.variants_max.max(1),
@@ -112,23 +112,32 @@ impl Disk {
             queued: Mutex::new(0),
             none_queued: Condvar::new(),
         };
-        for (number, path) in found {
-            match file::read_head(&path) {
-                Some(head) => {
-                    let file = StoredFile {
-                        number,
-                        bytes: head.file_bytes,
-                        selector: head.selector,
-                        is_used: false,
-                        is_inherited: true,
-                    };
-                    let gone = disk.insert(&mut disk.index(), head.key.into(), file);
-                    disk.delete_all(&gone);
-                }
-                None => fs::remove_file(&path)?,
+        for number in found {
+            // A file that is gone by now, or damaged, is none of this index, and neither is one beyond the limits: the first
+            // write removes these.
+            if let Some(head) = file::read_head(&disk.path(number, EXTENSION)) {
+                let (bytes, selector) = (head.file_bytes, head.selector);
+                let file = StoredFile { number, bytes, selector, is_used: false, is_inherited: true };
+                let _beyond_limits = disk.insert(&mut disk.index(), head.key.into(), file);
             }
         }
         Ok(disk)
+    }
+
+    /// Makes this the instance that writes to the folder, if it was none before. Returns whether it still is.
+    fn claim(&self) -> io::Result<bool> {
+        self.owner.claim(|| {
+            let known: HashSet<u64> = self.index().keys.values().flatten().map(|file| file.number).collect();
+            for item in fs::read_dir(&self.folder)? {
+                let path = item?.path();
+                match number_and_extension(&path) {
+                    Some((number, EXTENSION)) if known.contains(&number) => {}
+                    Some(_) => remove_if_there(&path)?,
+                    None => {}
+                }
+            }
+            Ok(())
+        })
     }
 
     /// The bytes of all files.
@@ -145,6 +154,10 @@ impl Disk {
     /// waits to be written.
     pub(crate) fn put(self: &Arc<Self>, key: &[u8], entry: &Arc<Entry>, old: Option<&Selector>, store: &Arc<Store>) {
         let (number, gone) = self.begin(key, &entry.selector, old);
+        if self.owner.is_replaced() {
+            self.finish_writing(key, number);
+            return self.delete_later(&gone);
+        }
         let mut room = store.reserve_for_disk();
         let has_room = room.grow(key.len() + entry.bytes());
         let (call, owned_key, entry, to_delete) =
@@ -170,7 +183,7 @@ impl Disk {
     fn begin(&self, key: &[u8], selector: &Selector, old: Option<&Selector>) -> (u64, Vec<u64>) {
         let mut index = self.index();
         let number = index.next;
-        index.next += 1;
+        index.next = index.next.wrapping_add(MARK_MASK + 1);
         let is_replaced = |other: &Selector| other == selector || Some(other) == old;
         let gone = index.take_files(key, is_replaced);
         let writing = index.writing.entry(key.into()).or_default();
@@ -188,15 +201,18 @@ impl Disk {
         let (partial, path) = (self.path(number, PARTIAL), self.path(number, EXTENSION));
         let head = file::encode_head(key, entry);
         let written = (|| {
+            if !self.claim()? {
+                return Ok(false);
+            }
             let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&partial)?;
             file.write_all(&head)?;
             file.write_all(&entry.body)?;
-            fs::rename(&partial, &path)
+            self.owner.while_owner(|| fs::rename(&partial, &path))
         })();
-        if written.is_err() {
+        if !matches!(written, Ok(true)) {
             self.finish_writing(key, number);
             let _ = fs::remove_file(&partial);
-            return written;
+            return written.map(drop);
         }
         let gone = {
             let mut index = self.index();
@@ -236,7 +252,7 @@ impl Disk {
                 return Some(entry);
             }
             let inherited_at = is_inherited.then_some(now);
-            call.0.read(number, &key, inherited_at, |entry| store.put(&key, entry, None))
+            call.0.read(number, (&key, &selector), inherited_at, |entry| store.put(&key, entry, None))
         };
         tidegate_engine::blocking(read).await.ok()?
     }
@@ -246,11 +262,11 @@ impl Disk {
     fn read(
         &self,
         number: u64,
-        key: &[u8],
+        (key, selector): (&[u8], &Selector),
         inherited_at: Option<Millis>,
         keep: impl FnOnce(Arc<Entry>) -> bool,
     ) -> Option<Arc<Entry>> {
-        let Some(mut entry) = file::read(&self.path(number, EXTENSION), key) else {
+        let Some(mut entry) = file::read(&self.path(number, EXTENSION), key, selector) else {
             let gone = self.index().take_files_numbered(key, number);
             self.delete_all(&gone);
             return None;
@@ -319,22 +335,26 @@ impl Disk {
 
     /// Deletes files on a thread for blocking work; at once if none is free.
     fn delete_later(self: &Arc<Self>, gone: &[u64]) {
-        if gone.is_empty() {
+        // The removal concerns files as well that an earlier instance has added since this one opened the folder.
+        if gone.is_empty() && !self.owner.is_unclaimed() {
             return;
         }
         let (call, numbers) = (Queued::new(self), gone.to_owned());
-        if tidegate_engine::blocking(move || call.0.delete_all(&numbers)).detach().is_err() {
+        let work = move || {
+            if let Err(error) = call.0.claim() {
+                tracing::warn!(subsystem = "cache", %error, folder = %call.0.folder.display(), "the folder cannot be claimed");
+            }
+            call.0.delete_all(&numbers);
+        };
+        if tidegate_engine::blocking(work).detach().is_err() {
             self.delete_all(gone);
         }
     }
 
     fn delete_all(&self, numbers: &[u64]) {
         for &number in numbers {
-            match fs::remove_file(self.path(number, EXTENSION)) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    tracing::warn!(subsystem = "cache", %error, "a stored response was not removed from the folder");
-                }
-                _ => {}
+            if let Err(error) = remove_if_there(&self.path(number, EXTENSION)) {
+                tracing::warn!(subsystem = "cache", %error, "a stored response was not removed from the folder");
             }
         }
     }
@@ -425,6 +445,23 @@ impl Index {
         }
     }
 }
+
+/// The number of a stored response's file, and whether it is complete.
+fn number_and_extension(path: &Path) -> Option<(u64, &'static str)> {
+    let extension = path.extension()?.to_str()?;
+    let extension = [EXTENSION, PARTIAL].into_iter().find(|own| *own == extension)?;
+    Some((u64::from_str_radix(path.file_stem()?.to_str()?, 16).ok()?, extension))
+}
+
+fn remove_if_there(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// The bits of a file's number that are random, and equal for all files of an instance.
+const MARK_MASK: u64 = 0xff_ffff;
 
 const EXTENSION: &str = "response";
 const PARTIAL: &str = "partial";

@@ -68,8 +68,8 @@ pub(super) fn read_head(path: &Path) -> Option<FileHead> {
     Some(FileHead { key: key.into(), selector: decode_selector(selector)?, file_bytes })
 }
 
-/// The response of a file, if it is complete and for this key.
-pub(super) fn read(path: &Path, expected: &[u8]) -> Option<Entry> {
+/// The response of a file, if it is complete, for this key and with these selecting fields.
+pub(super) fn read(path: &Path, expected_key: &[u8], expected: &Selector) -> Option<Entry> {
     let bytes = Bytes::from(fs::read(path).ok()?);
     let layout = Layout::of(bytes.get(..FIXED_BYTES)?)?;
     if layout.file_bytes()? != bytes.len() as u64 {
@@ -77,7 +77,8 @@ pub(super) fn read(path: &Path, expected: &[u8]) -> Option<Entry> {
     }
     let (key, selector, lines) = layout.parts(&bytes)?;
     let body = bytes.slice(layout.head_bytes()?..);
-    if key != expected || crc32fast::hash(&body) != u32_at(&bytes, 8)? {
+    let selector = decode_selector(selector)?;
+    if key != expected_key || selector != *expected || crc32fast::hash(&body) != u32_at(&bytes, 8)? {
         return None;
     }
     let number = |index: usize| u64_at(&bytes, FLAGS_AT + 1 + index * 8);
@@ -92,7 +93,7 @@ pub(super) fn read(path: &Path, expected: &[u8]) -> Option<Entry> {
         forbids_stale: flags & 2 != 0,
     };
     let status = Status::new(u16::from_le_bytes(bytes[FLAGS_AT - 2..FLAGS_AT].try_into().ok()?))?;
-    Some(Entry::new(status, fields(lines)?, body, decode_selector(selector)?, freshness, flags & 4 != 0))
+    Some(Entry::new(status, fields(lines)?, body, selector, freshness, flags & 4 != 0))
 }
 
 /// The lengths of the parts of a file.

@@ -2,6 +2,7 @@
 
 pub(crate) mod disk;
 mod file;
+mod owner;
 mod queues;
 mod shard;
 

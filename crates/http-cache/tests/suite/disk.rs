@@ -60,12 +60,16 @@ fn a_stored_response_survives_a_restart_and_a_damaged_one_does_not() {
     assert_eq!(get(&start(&cache, "first")), "first");
     // A thread writes it.
     cache.flush();
-    assert_eq!(fs::read_dir(&folder.0).expect("a folder").count(), 1);
+    let stored = || {
+        let paths = fs::read_dir(&folder.0).expect("a folder").map(|item| item.expect("a file").path());
+        paths.filter(|path| path.extension().is_some_and(|extension| extension == "response")).collect::<Vec<_>>()
+    };
+    assert_eq!(stored().len(), 1);
     let cache = open();
     let server = start(&cache, "second");
     assert_eq!((get(&server), get(&server)), ("first".to_owned(), "first".to_owned()));
     assert_eq!((cache.counts().disk_hits, cache.counts().hits), (1, 2));
-    let path = fs::read_dir(&folder.0).expect("a folder").next().expect("a file").expect("a file").path();
+    let path = stored().remove(0);
     let mut bytes = fs::read(&path).expect("a file");
     *bytes.last_mut().expect("a byte") ^= 1;
     fs::write(&path, bytes).expect("a file");

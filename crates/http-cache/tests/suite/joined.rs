@@ -179,3 +179,61 @@ fn requests_of_other_variants_get_their_own() {
     assert!(answers(&mut clients).iter().all(|answer| answer.body == "1"));
     assert_eq!(sea.requests(), 2);
 }
+
+#[test]
+fn a_refusal_of_one_client_leaves_the_stored_response_and_the_joining() {
+    for refusal in [400, 401, 403, 429, 500] {
+        let mut sea = Sea::new();
+        sea.script(200, "Cache-Control: max-age=3600", "body");
+        assert_eq!(sea.get("").body, "body");
+        sea.script(refusal, "Cache-Control: no-store", "refused");
+        assert_eq!(sea.get("Cache-Control: no-cache").body, "refused");
+        assert_eq!((&*sea.get("").body, sea.requests()), ("body", 2), "{refusal}");
+        // Once it is stale, requests still wait for each other.
+        sea.advance(4000);
+        sea.origin.delay.set(Duration::from_secs(2));
+        sea.script(200, "Cache-Control: max-age=3600", "new");
+        let mut clients = clients(&sea, 3);
+        clients.iter_mut().for_each(|client| client.advance(Duration::from_secs(4000)));
+        sea.pipe.receive(GET);
+        clients.iter_mut().for_each(|client| client.receive(GET));
+        assert_eq!(sea.requests(), 3, "{refusal}");
+        sea.advance(2);
+        assert!(answers(&mut clients).iter().all(|answer| answer.body == "new"), "{refusal}");
+    }
+}
+
+#[test]
+fn a_refusal_of_the_first_client_does_not_keep_the_next_response_from_the_cache() {
+    for (status, is_stored) in [(403, true), (429, true), (404, false), (200, false)] {
+        let mut sea = Sea::new();
+        sea.script(status, "Cache-Control: no-store", "first");
+        sea.script(200, "Cache-Control: max-age=3600", "body");
+        sea.script(200, "Cache-Control: max-age=3600", "body");
+        assert_eq!(sea.get("").body, "first");
+        assert_eq!((sea.get("").body, sea.get("").body), ("body".into(), "body".into()));
+        assert_eq!(sea.requests() == 2, is_stored, "{status}");
+    }
+}
+
+#[test]
+fn one_of_those_that_wait_leads_after_a_refusal() {
+    let mut sea = slow(Cache::builder());
+    sea.script(200, "Cache-Control: max-age=60", "old");
+    sea.pipe.receive(GET);
+    sea.advance(2);
+    assert!(sea.pipe.take_written().ends_with(b"old"));
+    sea.advance(100);
+    sea.script(403, "", "refused");
+    sea.script(200, "Cache-Control: max-age=3600", "new");
+    let mut clients = clients(&sea, 5);
+    clients.iter_mut().for_each(|client| client.advance(Duration::from_secs(102)));
+    sea.pipe.receive(GET);
+    clients.iter_mut().for_each(|client| client.receive(GET));
+    sea.advance(2);
+    clients.iter_mut().for_each(Embedded::run);
+    assert_eq!(sea.requests(), 3);
+    clients.iter_mut().for_each(|client| client.advance(Duration::from_secs(2)));
+    assert!(answers(&mut clients).iter().all(|answer| answer.body == "new"));
+    assert_eq!(sea.requests(), 3);
+}

@@ -13,8 +13,10 @@ impl Folder {
         Self(folder)
     }
 
+    /// All but `owner`.
     fn files(&self) -> Vec<PathBuf> {
         let mut files: Vec<_> = fs::read_dir(&self.0).unwrap().map(|item| item.unwrap().path()).collect();
+        files.retain(|path| !path.ends_with("owner"));
         files.sort();
         files
     }
@@ -74,12 +76,14 @@ fn a_response_is_read_back_after_a_restart() {
     let disk = Disk::open(&folder.0, &limits(1 << 20)).unwrap();
     let number = only(&disk, b"http://sea/a").unwrap();
     let path = disk.path(number, EXTENSION);
-    let read = file::read(&path, b"http://sea/a").unwrap();
     let expected = entry("ebb");
+    let read = file::read(&path, b"http://sea/a", &expected.selector).unwrap();
     assert_eq!(read.fields.iter().collect::<Vec<_>>(), expected.fields.iter().collect::<Vec<_>>());
     assert_eq!((read.status, &read.body[..], read.freshness), (Status::NOT_FOUND, &b"ebb"[..], expected.freshness));
-    assert_eq!((read.selector, read.is_forwarded), (expected.selector, true));
-    assert!(file::read(&path, b"http://sea/b").is_none());
+    assert_eq!((&read.selector, read.is_forwarded), (&expected.selector, true));
+    assert!(file::read(&path, b"http://sea/b", &expected.selector).is_none());
+    let other = Selector::of(&[b"Host"], &Fields::new().iter()).unwrap();
+    assert!(file::read(&path, b"http://sea/a", &other).is_none());
 }
 
 #[test]
@@ -92,7 +96,7 @@ fn a_damaged_file_is_never_a_response() {
     let read = |bytes: &[u8]| {
         fs::write(&path, bytes).unwrap();
         let head = file::read_head(&path);
-        (head.is_some(), file::read(&path, b"http://sea/a").is_some())
+        (head.is_some(), file::read(&path, b"http://sea/a", &whole.selector).is_some())
     };
     assert_eq!(read(&bytes), (true, true));
     for length in 0..bytes.len() {
@@ -107,7 +111,7 @@ fn a_damaged_file_is_never_a_response() {
 }
 
 #[test]
-fn damaged_and_partial_files_are_removed_at_the_start() {
+fn damaged_and_partial_files_are_removed_by_the_first_write() {
     let folder = Folder::new("cleaned");
     let disk = Disk::open(&folder.0, &limits(1 << 20)).unwrap();
     write(&disk, "http://sea/a", &entry("a"));
@@ -118,7 +122,64 @@ fn damaged_and_partial_files_are_removed_at_the_start() {
     fs::write(folder.0.join("README"), "not ours").unwrap();
     let disk = Disk::open(&folder.0, &limits(1 << 20)).unwrap();
     assert!(only(&disk, b"http://sea/a").is_none() && only(&disk, b"http://sea/b").is_some());
+    assert_eq!(folder.files().len(), 4);
+    disk.claim().unwrap();
     assert_eq!(folder.files(), [files[1].clone(), folder.0.join("README")]);
+}
+
+#[test]
+fn a_second_instance_damages_nothing_until_it_writes() {
+    let folder = Folder::new("second");
+    let first = Disk::open(&folder.0, &limits(1 << 20)).unwrap();
+    for name in ["a", "b", "c"] {
+        write(&first, &format!("http://sea/{name}"), &entry(name));
+    }
+    let partial = first.path(7, PARTIAL);
+    fs::write(&partial, "TG").unwrap();
+    // A name whose file is evicted between the listing and the reading.
+    std::os::unix::fs::symlink("nowhere", first.path(8, EXTENSION)).unwrap();
+    let before = folder.files();
+    let second = Disk::open(&folder.0, &limits(2 * BLOCK_BYTES)).unwrap();
+    assert_eq!(folder.files(), before, "opening changes nothing, whatever the limits");
+    assert_eq!(second.index().files, 2);
+    // The first one goes on until the second one writes.
+    write(&first, "http://sea/d", &entry("d"));
+    assert!(only(&first, b"http://sea/d").is_some());
+    write(&second, "http://sea/e", &entry("e"));
+    assert_eq!(folder.files().len(), 2, "the limits of the second one");
+    write(&first, "http://sea/f", &entry("f"));
+    assert!(first.owner.is_replaced() && only(&first, b"http://sea/f").is_none());
+    assert!(first.index().writing.is_empty());
+    assert_eq!(folder.files().len(), 2);
+    // The files of the first one are gone for it, and it removes none of the second.
+    let selector = &entry("").selector;
+    let a = only(&first, b"http://sea/a").unwrap();
+    assert!(first.read(a, (b"http://sea/a", selector), None, |_| true).is_none());
+    let e = only(&second, b"http://sea/e").unwrap();
+    assert!(second.read(e, (b"http://sea/e", selector), None, |_| true).is_some());
+}
+
+#[test]
+fn numbers_of_two_instances_differ() {
+    let folder = Folder::new("numbers");
+    let one = Disk::open(&folder.0, &limits(1 << 20)).unwrap();
+    let other = Disk::open(&folder.0, &limits(1 << 20)).unwrap();
+    // 24 random bits.
+    let begin = |disk: &Disk| disk.begin(b"http://sea/a", &entry("").selector, None).0;
+    let numbers = [begin(&one), begin(&one), begin(&other), begin(&other)];
+    assert_eq!(HashSet::from(numbers).len(), 4);
+}
+
+#[test]
+fn a_removal_claims_the_folder() {
+    let folder = Folder::new("claimed");
+    let first = Disk::open(&folder.0, &limits(1 << 20)).unwrap();
+    let second = Arc::new(Disk::open(&folder.0, &limits(1 << 20)).unwrap());
+    // The second one does not know this file.
+    write(&first, "http://sea/a", &entry("a"));
+    second.remove(b"http://sea/a");
+    second.flush();
+    assert!(folder.files().is_empty());
 }
 
 #[test]
@@ -209,7 +270,7 @@ fn variants_and_the_index_are_bounded() {
         assert!(folder.files().len() <= 4);
     }
     let last = disk.index().keys[&b"http://sea/a"[..]].last().unwrap().number;
-    assert_eq!(last, 19);
+    assert_eq!(last >> MARK_MASK.count_ones(), 19);
     // 10,000 bytes of memory for the index of invented queries.
     for number in 0..100 {
         write(&disk, &format!("http://sea/?{number}{}", "q".repeat(1000)), &entry("a"));
@@ -231,7 +292,10 @@ fn a_response_of_an_earlier_process_with_a_clock_ahead_needs_a_validation() {
     let disk = Disk::open(&folder.0, &limits(1 << 20)).unwrap();
     write(&disk, "http://sea/a", &fresh(5000));
     let read =
-        |disk: &Disk, now| disk.read(0, b"http://sea/a", Some(now), |_| true).unwrap().freshness.needs_validation;
+        |disk: &Disk, now| {
+            let (number, selector) = (only(disk, b"http://sea/a").unwrap(), &entry("").selector);
+            disk.read(number, (b"http://sea/a", selector), Some(now), |_| true).unwrap().freshness.needs_validation
+        };
     assert!(read(&disk, 4999) && !read(&disk, 5000));
     let inherited = |disk: &Disk| disk.index().keys[&b"http://sea/a"[..]][0].is_inherited;
     assert!(!inherited(&disk) && inherited(&Disk::open(&folder.0, &limits(1 << 20)).unwrap()));
