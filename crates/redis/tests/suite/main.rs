@@ -11,6 +11,7 @@ mod conversations;
 mod crossing;
 mod faults;
 mod handler;
+mod loop_end;
 mod pieces;
 mod processes;
 mod redis_server;
