@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod backlog;
 mod bad_input;
 mod bounds;
 mod client;
