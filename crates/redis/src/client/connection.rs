@@ -13,7 +13,7 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use tidegate_codec::Pipeline;
+use tidegate_codec::{Pipeline, WritePosition};
 use tidegate_engine::{CloseReason, Context, Event, Handler, Outcome, SendError};
 
 use crate::client::config::ClientConfig;
@@ -68,6 +68,8 @@ pub(crate) struct ConnectionHandler {
     is_ready: bool,
     /// The server reports changes of keys that this connection has read.
     is_tracking: bool,
+    /// Where the last command ends in the queue of the connection.
+    position: Option<WritePosition>,
     /// When a reply came last.
     pub(super) heard_at: Option<Instant>,
     /// The deadline of the connection.
@@ -94,6 +96,7 @@ impl ConnectionHandler {
             long: LongReply::None,
             is_ready: false,
             is_tracking: false,
+            position: None,
             heard_at: None,
             armed: None,
             timed_out_at: None,
@@ -107,7 +110,16 @@ impl ConnectionHandler {
         let deadline = cx.now().checked_add(self.config.timeout);
         self.in_flight.push_back(InFlight { deadline, kind });
         self.arm(deadline, cx);
-        cx.send(OutgoingCommand::Whole(command)).is_ok()
+        self.send(command, cx).is_ok()
+    }
+
+    fn send<P: ReplyPipeline>(
+        &mut self,
+        command: CommandBuffer,
+        cx: &mut Cx<'_, P>,
+    ) -> Result<(), SendError<OutgoingCommand, P::Error>> {
+        self.position = Some(cx.send(OutgoingCommand::Whole(command))?);
+        Ok(())
     }
 
     /// Sends the commands that wait, as long as the connection takes them.
@@ -116,56 +128,75 @@ impl ConnectionHandler {
             return Outcome::Continue;
         }
         let now = cx.now();
-        let mut position = None;
         while cx.is_writable() {
             if cx.pending_bytes() >= QUEUED_BYTES {
-                position.into_iter().for_each(|position| cx.watch(position));
+                // More follows once all of them have left.
+                self.position.into_iter().for_each(|position| cx.watch(position));
                 break;
             }
-            let Some(mut command) = self.queue.pop(now) else { break };
-            let Some(wire) = command.take_wire() else { continue };
-            let is_asking = command.route.is_some_and(|route| route.is_asking);
-            if is_asking && !self.send_own(CommandBuffer::new("ASKING"), InFlightKind::Asking, cx) {
-                self.in_flight.pop_back();
-                self.queue.put_back([command].into_iter());
-                break;
+            let Some(command) = self.queue.pop(now) else { return self.outcome(cx) };
+            match self.send_command(command, cx) {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(reason) => return self.drop_connection(reason),
             }
-            let sent = cx.send(OutgoingCommand::Whole(wire));
-            position = sent.as_ref().ok().copied().or(position);
-            if let Err(error) = sent {
-                if let SendError::Full(OutgoingCommand::Whole(wire)) | SendError::Closed(OutgoingCommand::Whole(wire)) =
-                    error
-                {
-                    command.wire = Some(wire);
-                    self.queue.put_back([command].into_iter());
-                }
-                break;
-            }
-            command.is_sent = true;
-            for wire in command.take_rest() {
-                if cx.send(OutgoingCommand::Whole(wire)).is_err() {
-                    self.in_flight.push_back(InFlight { deadline: None, kind: InFlightKind::Command(command) });
-                    return self.drop_connection("a group of commands does not fit into the queue");
-                }
-            }
-            let deadline = command.deadline;
-            self.in_flight.push_back(InFlight { deadline, kind: InFlightKind::Command(command) });
-            self.arm(deadline, cx);
         }
+        // Those that stay have deadlines, and the next one wakes this connection again.
+        let expires = self.queue.expire(now);
+        self.arm(expires, cx);
         self.outcome(cx)
+    }
+
+    /// Sends a command, and those of its group. Returns whether the connection has taken it; otherwise the command waits again.
+    ///
+    /// # Errors
+    /// Why the connection cannot go on: a part of the command may have left.
+    fn send_command<P: ReplyPipeline>(
+        &mut self,
+        mut command: PendingCommand,
+        cx: &mut Cx<'_, P>,
+    ) -> Result<bool, &'static str> {
+        let is_asking = command.route.is_some_and(|route| route.is_asking);
+        if is_asking && !self.send_own(CommandBuffer::new("ASKING"), InFlightKind::Asking, cx) {
+            self.queue.put_back([command].into_iter());
+            return Err("ASKING cannot be sent");
+        }
+        let Some(wire) = command.take_wire() else { return Ok(true) };
+        let mut sent = match self.send(wire, cx) {
+            Err(SendError::Full(OutgoingCommand::Whole(wire)) | SendError::Closed(OutgoingCommand::Whole(wire))) => {
+                command.wire = Some(wire);
+                self.queue.put_back([command].into_iter());
+                return Ok(false);
+            }
+            sent => sent.map_err(|_| "a command cannot be encoded"),
+        };
+        command.is_sent |= sent.is_ok();
+        for wire in command.take_rest() {
+            sent = sent.and_then(|()| {
+                self.send(wire, cx).map_err(|_| "a group of commands does not fit into the queue")
+            });
+        }
+        // In flight, it has its result from the end of the connection.
+        let deadline = command.deadline;
+        self.in_flight.push_back(InFlight { deadline, kind: InFlightKind::Command(command) });
+        self.arm(deadline, cx);
+        sent.map(|()| true)
     }
 
     /// Whether the connection goes on.
     pub(super) fn outcome<P: ReplyPipeline>(&self, cx: &Cx<'_, P>) -> Outcome<P> {
+        let has_no_handle = self.queue.has_no_handle();
         let is_wanted =
             |sent: &InFlight| !matches!(&sent.kind, InFlightKind::Command(command) if command.is_abandoned());
-        match self.queue.has_no_handle() {
-            _ if !self.is_ready => Outcome::Continue,
-            true if self.in_flight.is_empty() => Outcome::Close,
+        if !self.is_ready {
+            Outcome::Continue
+        } else if self.in_flight.is_empty() {
+            if has_no_handle || cx.is_draining() { Outcome::Close } else { Outcome::Continue }
+        } else if has_no_handle && !self.in_flight.iter().any(is_wanted) {
             // The server must not go on with a command such as BLPOP: its result would be lost.
-            true if !self.in_flight.iter().any(is_wanted) => Outcome::Abort,
-            false if self.in_flight.is_empty() && cx.is_draining() => Outcome::Close,
-            _ => Outcome::Continue,
+            Outcome::Abort
+        } else {
+            Outcome::Continue
         }
     }
 

@@ -180,9 +180,13 @@ impl CommandQueue {
         }
     }
 
-    /// Returns commands to the front, in their order.
+    /// Returns commands to the front, in their order. They fail if no command is taken any more: a loop that ends drops its
+    /// tasks before its connections.
     pub(crate) fn put_back(&self, commands: impl DoubleEndedIterator<Item = PendingCommand>) {
         let mut state = lock(&self.state);
+        if let Some(failure) = state.ended {
+            return self.fail_removed(state, commands.collect(), failure);
+        }
         for command in commands.rev() {
             state.earliest = earlier(state.earliest, command.deadline);
             state.waiting.push_front(command);

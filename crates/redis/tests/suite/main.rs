@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod backlog;
 mod bad_input;
 mod bounds;
 mod client;
@@ -11,6 +12,7 @@ mod conversations;
 mod crossing;
 mod faults;
 mod handler;
+mod loop_end;
 mod pieces;
 mod processes;
 mod redis_server;

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use tidegate_buffer::WaterMarks;
 use tidegate_codec::framing::Raw;
 use tidegate_engine::{Backend, Channel, Client as Target, EventLoop, Limits, Server, task};
 use tidegate_redis::{Client, ClientBuilder, CommandBuffer};
@@ -93,7 +94,7 @@ pub(crate) fn on_each_network(script: &[Vec<Step>], test: impl Fn(ClientBuilder)
     let of_server = simulated.clone();
     let serving = move |channel| serve(channel, of_server.clone());
     let address = server.serve(6379, Limits::default(), || Raw, serving).expect("a port");
-    let testing = node.spawn(test(Client::over(Target::at(address))));
+    let testing = node.spawn(test(Client::over(reading(Target::at(address)))));
     network.run_task(Duration::from_secs(600), testing);
     check(&simulated);
 
@@ -104,7 +105,7 @@ pub(crate) fn on_each_network(script: &[Vec<Step>], test: impl Fn(ClientBuilder)
         let serving = move |channel| serve(channel, of_server.clone());
         let server = Server::bind("127.0.0.1:0").expect("a port").loops(1).backend(backend);
         let server = server.serve(|| Raw, serving).expect("it starts");
-        let testing = test(Client::over(Target::at(server.address().clone())));
+        let testing = test(Client::over(reading(Target::at(server.address().clone()))));
         event_loop
             .block_on(async move { task::timeout(Duration::from_secs(120), testing).await })
             .expect("the loop runs")
@@ -112,6 +113,12 @@ pub(crate) fn on_each_network(script: &[Vec<Step>], test: impl Fn(ClientBuilder)
         server.drain(Duration::ZERO);
         check(&scripts);
     }
+}
+
+/// As `Client::to` has it: the connection reads however much waits to be sent.
+fn reading(target: Target) -> Target {
+    let water = WaterMarks::new(1 << 40, 1 << 40);
+    target.limits(Limits { water, ..Limits::default() })
 }
 
 /// A command of words.
