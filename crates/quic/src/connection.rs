@@ -9,6 +9,7 @@ use tidegate_codec::{Direction, ReadEnd, SessionEvent, SessionNumber, StreamNumb
 
 use crate::codes::Codes;
 use crate::error::ConnectionError;
+use crate::generation::HandshakeIds;
 use crate::limits::silence_of;
 use crate::quinn::{self, Dir, Event, Machine, ReadError, Side, StreamEvent, StreamId, WriteError, code};
 
@@ -41,6 +42,8 @@ pub(crate) struct ConnectionState {
     pub(crate) timer: Option<Instant>,
     /// By when the handshake has to be complete.
     pub(crate) handshake_deadline: Option<Instant>,
+    /// The ids by which a successor knows the connection while its handshake is under way.
+    pub(crate) handshake: Option<Box<HandshakeIds>>,
 }
 
 /// The events of a connection, beside the events of its streams.

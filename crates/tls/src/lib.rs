@@ -21,6 +21,7 @@
 //! | `watch.rs` | `Watch`: a reload when files change |
 //! | `tickets.rs` | keys of session tickets, replaced by a clock; the binding of a ticket |
 //! | `ticket_keys.rs` | `TicketKeys`: keys of session tickets that come from outside |
+//! | `sealing.rs` | `SealingKey`: encryption of bytes that others keep |
 //! | `provider.rs` | `Provider`: the cryptography |
 //! | `error.rs` | `Error`, `ConfigError` |
 
@@ -36,6 +37,7 @@ mod filter;
 mod provider;
 mod record_sizes;
 mod records;
+mod sealing;
 mod server;
 mod ticket_keys;
 mod tickets;
@@ -50,6 +52,7 @@ pub use filter::Tls;
 pub use provider::Provider;
 /// The TLS library below, for its types that appear here.
 pub use rustls;
+pub use sealing::SealingKey;
 pub use server::{ClientCertificates, ServerBuilder, ServerConfig};
 pub use ticket_keys::{TicketKey, TicketKeys};
 pub use watch::{Reload, Watch};
