@@ -25,6 +25,7 @@
 //! | `pipeline.rs` | `Pipeline`, `Stages`: the calls of the engine; `Broadcast` |
 //! | `mux/` | `Mux`, `StreamEvent`, `transmit`; numbers of streams (`streams.rs`) and their windows (`streams/credit.rs`); the order of sending (`schedule.rs`); `RawStreams`, for one application (`raw.rs`) |
 //! | `endpoint.rs` | `Endpoint`, a protocol of datagrams |
+//! | `endpoint_generation.rs` | `EndpointGeneration`: servers that have the same sockets one after the other |
 //! | `stream_endpoint.rs` | `StreamEndpoint`, one whose sessions carry streams |
 //! | `datagram_queue.rs` | `DatagramQueue`, the datagrams that wait for their reader |
 //! | `output.rs` | `Output`, where a codec writes; `Time`, the loop's clock and date |
@@ -42,6 +43,7 @@ mod datagram_queue;
 mod dyn_over;
 mod encoded;
 mod endpoint;
+mod endpoint_generation;
 mod fault;
 mod filter;
 pub mod framing;
@@ -59,6 +61,7 @@ pub use datagram_queue::DatagramQueue;
 pub use dyn_over::{DynFault, DynOver, Filters};
 pub use encoded::{EncodeError, Encoded, encode};
 pub use endpoint::Endpoint;
+pub use endpoint_generation::{EndpointGeneration, EndpointPlace};
 pub use fault::{Blame, Fault};
 pub use filter::Filter;
 pub use output::{Output, Time};

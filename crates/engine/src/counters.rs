@@ -82,6 +82,10 @@ pub struct Counts {
     pub datagrams_lost: u64,
     /// Datagrams that came to this loop and were for another one: [`Steering`](tidegate_sys::Steering).
     pub datagrams_forwarded: u64,
+    /// Datagrams that came to this loop and were for a server before this one, which drains: they were sent on to it.
+    pub datagrams_to_predecessor: u64,
+    /// Datagrams of this server's sessions that a successor has received and sent on.
+    pub datagrams_from_successor: u64,
     /// Reports that a datagram was not delivered or not sent.
     pub datagram_errors: u64,
     /// Protocols of datagram sockets that panicked.
@@ -192,6 +196,8 @@ pub(crate) struct Counters {
     pub(crate) datagrams_overflowed: u64,
     pub(crate) datagrams_lost: u64,
     pub(crate) datagrams_forwarded: u64,
+    pub(crate) datagrams_to_predecessor: u64,
+    pub(crate) datagrams_from_successor: u64,
     pub(crate) datagram_errors: u64,
     pub(crate) endpoints_panicked: u64,
     pub(crate) sessions: SessionCounts,
@@ -288,6 +294,8 @@ impl PublishedCounters {
             counters.datagrams_overflowed,
             counters.datagrams_lost,
             counters.datagrams_forwarded,
+            counters.datagrams_to_predecessor,
+            counters.datagrams_from_successor,
             counters.datagram_errors,
             counters.endpoints_panicked,
         ];
@@ -382,6 +390,8 @@ impl PublishedCounters {
             datagrams_overflowed,
             datagrams_lost,
             datagrams_forwarded,
+            datagrams_to_predecessor,
+            datagrams_from_successor,
             datagram_errors,
             endpoints_panicked,
         ] = self.datagram_numbers.each_ref().map(|number| number.load(Relaxed));
@@ -393,6 +403,8 @@ impl PublishedCounters {
             datagrams_overflowed,
             datagrams_lost,
             datagrams_forwarded,
+            datagrams_to_predecessor,
+            datagrams_from_successor,
             datagram_errors,
             endpoints_panicked,
             sessions: SessionCounts::from_numbers(self.session_numbers.each_ref().map(|number| number.load(Relaxed))),
@@ -430,7 +442,7 @@ fn nanos(time: Duration) -> u64 {
 }
 
 const NUMBERS: usize = 17;
-const DATAGRAM_NUMBERS: usize = 9;
+const DATAGRAM_NUMBERS: usize = 11;
 
 /// The connections of one listener, on all loops.
 #[derive(Debug, Default)]

@@ -56,10 +56,13 @@ impl Http3Listener {
     where
         S: FnMut(EndpointSession<http3::Endpoint<quic::Endpoint>>) -> SessionStreams + 'static,
     {
-        let quic = self.quic.clone();
+        // Without randomness, connections begin anew after a restart.
+        let quic = self.quic.for_another_server().unwrap_or_else(|_| self.quic.clone());
+        let generation = quic.generation();
         let make = move |number| http3::Endpoint::server(config.clone(), quic.endpoint(number));
         let options = DatagramOptions { steering: Some(self.quic.steering()), ..DatagramOptions::default() };
-        let listener_of_datagrams = EndpointListener::beside_listener().label("http3").options(options);
+        let listener_of_datagrams =
+            EndpointListener::beside_listener().label("http3").options(options).generation(generation);
         let endpoint = listener_of_datagrams.serve_sessions_each(limits, make, each);
         let alternatives = self.alternatives.clone();
         listener.with_endpoint(endpoint, move |addresses| {

@@ -113,6 +113,18 @@ const OF_DATAGRAMS: &[Metric] = &[
     ("tidegate_datagrams_forwarded", Kind::Counter, "Datagrams that were for another loop than came to.", |counts| {
         counts.datagrams_forwarded
     }),
+    (
+        "tidegate_datagrams_to_predecessor",
+        Kind::Counter,
+        "Datagrams that were sent on to a server before, which drains.",
+        |counts| counts.datagrams_to_predecessor,
+    ),
+    (
+        "tidegate_datagrams_from_successor",
+        Kind::Counter,
+        "Datagrams of sessions of this server that a successor has sent on.",
+        |counts| counts.datagrams_from_successor,
+    ),
     ("tidegate_datagram_errors", Kind::Counter, "Reports that a datagram was not delivered or not sent.", |counts| {
         counts.datagram_errors
     }),

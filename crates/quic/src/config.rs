@@ -5,15 +5,16 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_codec::SessionCounts as Counts;
+use tidegate_codec::{EndpointGeneration, SessionCounts as Counts};
 use tidegate_sys::Steering;
 use tidegate_tls as tls;
 
 use crate::codes::Codes;
-use crate::connection_ids::{Origin, STEERING};
+use crate::connection_ids::{STEERING, origin};
 use crate::counters::CounterSet;
 use crate::endpoint::Endpoint;
 use crate::error::ConfigError;
+use crate::generation::Generation;
 use crate::limits::TransportLimits;
 use crate::quinn::{Outgoing, Shared, server_tls};
 
@@ -68,7 +69,8 @@ pub(crate) struct Settings {
     pub(crate) handshake_timeout: Duration,
     pub(crate) decide: Option<Arc<Decide>>,
     pub(crate) counters: Arc<CounterSet>,
-    pub(crate) generation: u8,
+    /// That of a server.
+    pub(crate) generation: Option<Arc<Generation>>,
 }
 
 impl Settings {
@@ -80,7 +82,7 @@ impl Settings {
             handshake_timeout,
             decide: None,
             counters: Arc::default(),
-            generation: 0,
+            generation: None,
         }
     }
 }
@@ -105,7 +107,8 @@ impl ServerConfig {
         migrates: bool,
     ) -> Result<Self, ConfigError> {
         let shared = Shared::new(&limits, Some(server_tls(tls.tls(), &limits)?), migrates)?;
-        Ok(Self(Settings::new(shared, limits, tls.handshake_timeout())))
+        let generation = Some(Arc::new(Generation::new(tls.provider())?));
+        Ok(Self(Settings { generation, ..Settings::new(shared, limits, tls.handshake_timeout()) }))
     }
 
     /// Decides on each client that wants to connect, by its address and whether that is validated. The limits come first.
@@ -122,12 +125,21 @@ impl ServerConfig {
         self
     }
 
-    /// The generation of this process, of which connection ids have the lowest bit; 0 by default. A successor that takes
-    /// over the same sockets has the next one.
+    /// The generation of the endpoints, for [`EndpointListener::generation`](tidegate_engine::EndpointListener::generation):
+    /// connections outlast a restart. Its keys are those of a predecessor with the same sockets. `None` is that of no server.
     #[must_use]
-    pub fn generation(mut self, generation: u8) -> Self {
-        self.0.generation = generation;
-        self
+    pub fn generation(&self) -> Option<Arc<dyn EndpointGeneration>> {
+        self.0.generation.clone().map(|generation| generation as Arc<dyn EndpointGeneration>)
+    }
+
+    /// The same configuration for another server, with keys of its own: a server and its successor in one process have a
+    /// generation each.
+    ///
+    /// # Errors
+    /// [`ConfigError::Tls`] if the cryptography has no randomness.
+    pub fn for_another_server(&self) -> Result<Self, ConfigError> {
+        let another = self.0.generation.as_ref().map(|own| own.another().map(Arc::new)).transpose()?;
+        Ok(Self(Settings { generation: another, ..self.0.clone() }))
     }
 
     /// The rule by which datagrams of a client that has changed its address come to the loop that has the connection, for
@@ -137,10 +149,11 @@ impl ServerConfig {
         STEERING
     }
 
-    /// The endpoint of a loop.
+    /// The endpoint of a socket, by its place among those at the address.
     #[must_use]
-    pub fn endpoint(&self, loop_number: usize) -> Endpoint {
-        Endpoint::new(self.0.clone(), Origin::new(loop_number, self.0.generation))
+    pub fn endpoint(&self, place: usize) -> Endpoint {
+        let generation = self.0.generation.as_ref().map_or(0, |generation| generation.number());
+        Endpoint::new(self.0.clone(), origin(generation, place))
     }
 
     /// The counts of all endpoints of this configuration.
@@ -171,7 +184,7 @@ impl ClientConfig {
     /// An endpoint that connects.
     #[must_use]
     pub fn endpoint(&self) -> Endpoint {
-        Endpoint::new(self.settings.clone(), Origin::new(0, 0))
+        Endpoint::new(self.settings.clone(), origin(0, 0))
     }
 
     /// The counts of all endpoints of this configuration.

@@ -9,6 +9,7 @@ use tidegate_codec::{DatagramQueue, Direction, ReadEnd, SessionEvent, SessionNum
 
 use crate::codes::Codes;
 use crate::error::ConnectionError;
+use crate::generation::HandshakeIds;
 use crate::limits::silence_of;
 use crate::quinn::{self, Dir, Event, Machine, ReadError, Side, StreamEvent, StreamId, WriteError, code};
 
@@ -47,6 +48,8 @@ pub(crate) struct ConnectionState {
     pub(crate) handshake_deadline: Option<Instant>,
     /// The datagrams of the peer that were not read, once there was one.
     pub(crate) datagrams: Option<Box<DatagramQueue>>,
+    /// The ids by which a successor knows the connection while its handshake is under way.
+    pub(crate) handshake: Option<Box<HandshakeIds>>,
 }
 
 /// The events of a connection, beside the events of its streams.

@@ -12,17 +12,19 @@ use bytes::{Bytes, BytesMut};
 use tidegate_buffer::{Datagram, DatagramError, DatagramErrorReason, LocalAddress, Payload, Transmit, Transmits};
 use tidegate_codec::mux::{OpenError, ResetCause};
 use tidegate_codec::{
-    DatagramRefused, Direction, Handshake, ReadEnd, SessionCounts, SessionEvent, SessionNumber, StreamEndpoint, StreamNumber,
-    WriteRefused,
+    DatagramRefused, Direction, EndpointPlace, Handshake, ReadEnd, SessionCounts, SessionEvent, SessionNumber,
+    StreamEndpoint, StreamNumber, WriteRefused,
 };
 use tidegate_engine::EndpointLimits;
 
 use crate::config::{Admit, ClientConfig, Settings};
 use crate::connection::ConnectionState;
-use crate::connection_ids::Origin;
 use crate::counters::{Counters, add, remove};
 use crate::error::ConnectionError;
-use crate::quinn::{self, ConnectionHandle, ConnectionId, DatagramEvent, Incoming, Machine, Machines, Sent};
+use crate::generation::HandshakeIds;
+use crate::quinn::{
+    self, AcceptError, ConnectionHandle, ConnectionId, DatagramEvent, Incoming, LastId, Machine, Machines, Sent,
+};
 use crate::watches::Watches;
 
 /// QUIC on one socket: the connections of all peers, free of I/O.
@@ -31,6 +33,9 @@ use crate::watches::Watches;
 /// [`Connector`](crate::Connector) makes one for a client.
 pub struct Endpoint {
     machines: Machines,
+    /// The connection id that the machines have chosen last.
+    last_id: LastId,
+    own: EndpointPlace,
     settings: Settings,
     counters: Arc<Counters>,
     connections: Vec<Option<Box<ConnectionState>>>,
@@ -56,9 +61,12 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    pub(crate) fn new(settings: Settings, origin: Origin) -> Self {
+    pub(crate) fn new(settings: Settings, own: EndpointPlace) -> Self {
+        let (machines, last_id) = settings.shared.machines(own, settings.generation.as_ref());
         Self {
-            machines: settings.shared.machines(origin),
+            machines,
+            last_id,
+            own,
             counters: settings.counters.add_endpoint(),
             settings,
             connections: Vec::new(),
@@ -197,6 +205,7 @@ impl Endpoint {
             timer: None,
             handshake_deadline: Some(now + self.settings.handshake_timeout),
             datagrams: None,
+            handshake: None,
         };
         if handle.0 >= self.connections.len() {
             self.connections.resize_with(handle.0 + 1, || None);
@@ -283,6 +292,7 @@ impl Endpoint {
         let number = connection.number;
         if !was_established && progress.has_been_established {
             self.handshaking -= 1;
+            connection.handshake = None;
             outgoing.remove(&index);
             add(&counters.handshakes, 1);
             watches.on_confirmed(number);
@@ -306,7 +316,7 @@ impl Endpoint {
         let Self { connections, events, counters, watches, open, outgoing, .. } = self;
         let Some(Some(connection)) = connections.get_mut(index) else { return };
         outgoing.remove(&index);
-        (connection.handshake_deadline, connection.ends_by) = (None, None);
+        (connection.handshake_deadline, connection.ends_by, connection.handshake) = (None, None, None);
         let number = connection.number;
         add(&counters.packets_lost, connection.machine.stats().path.lost_packets);
         remove(&counters.connections);
@@ -398,13 +408,11 @@ impl Endpoint {
     }
 
     fn admit(&mut self, incoming: Incoming, admit: Admit, now: Instant) {
-        let counters = &self.counters;
+        let counters = self.counters.clone();
         let mut buffer = Vec::new();
         match admit {
-            Admit::Accept => match self.machines.accept(incoming, now, &mut buffer, None) {
-                Ok((handle, machine)) => {
-                    self.insert(handle, machine, now);
-                }
+            Admit::Accept => match self.accept(incoming, now, &mut buffer) {
+                Ok(()) => {}
                 Err(error) => {
                     add(&counters.handshakes_failed, 1);
                     self.respond(error.response, buffer);
@@ -430,6 +438,17 @@ impl Endpoint {
                 self.machines.ignore(incoming);
             }
         }
+    }
+
+    fn accept(&mut self, incoming: Incoming, now: Instant, buffer: &mut Vec<u8>) -> Result<(), AcceptError> {
+        let by_client = *incoming.orig_dst_cid();
+        let (handle, machine) = self.machines.accept(incoming, now, buffer, None)?;
+        let handshake = HandshakeIds::new([by_client, self.last_id.get()], self.own, &self.settings);
+        self.insert(handle, machine, now);
+        if let Some(connection) = self.at(handle.0).filter(|connection| !connection.is_established) {
+            connection.handshake = handshake;
+        }
+        Ok(())
     }
 
     fn decide(&self, incoming: &Incoming) -> Admit {

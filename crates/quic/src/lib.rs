@@ -21,6 +21,7 @@
 //! | `connection.rs` | one connection of an endpoint: its streams and its state |
 //! | `quinn.rs` | the types of quinn-proto that the crate uses, its configuration, and its errors as ours; it alone names quinn-proto |
 //! | `connection_ids.rs` | the layout of connection ids |
+//! | `generation.rs` | `Generation`: the keys and handshakes that a successor gets |
 //! | `watches.rs` | tasks that wait for a connection |
 //! | `client.rs` | `Connector`, `Connection`: connecting, and opening streams |
 //! | `counters.rs` | the counts of endpoints, which are [`Counts`] |
@@ -36,6 +37,7 @@ mod connection_ids;
 mod counters;
 mod endpoint;
 mod error;
+mod generation;
 mod limits;
 mod quinn;
 mod watches;

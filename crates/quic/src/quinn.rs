@@ -2,27 +2,31 @@
 //! so another state machine with the same interface, such as noq-proto, needs changes here alone.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use bytes::Bytes;
 use quinn_proto::congestion::CubicConfig;
 use quinn_proto::crypto::rustls::{HandshakeData, QuicClientConfig, QuicServerConfig};
+use quinn_proto::crypto::{AeadKey, CryptoError, HandshakeTokenKey, HmacKey};
+pub(crate) use quinn_proto::{
+    AcceptError, Connection as Machine, ConnectionHandle, ConnectionId, DatagramEvent, Dir, Endpoint as Machines,
+    Event, Incoming, ReadError, Side, StreamEvent, StreamId, Transmit as Sent, WriteError,
+};
 use quinn_proto::{
     ConnectError, ConnectionError as MachineError, ConnectionIdGenerator, EcnCodepoint, EndpointConfig, IdleTimeout,
     InvalidCid, RandomConnectionIdGenerator, SendDatagramError, TransportConfig,
 };
-pub(crate) use quinn_proto::{
-    Connection as Machine, ConnectionHandle, ConnectionId, DatagramEvent, Dir, Endpoint as Machines, Event, Incoming,
-    ReadError, Side, StreamEvent, StreamId, Transmit as Sent, WriteError,
-};
 use tidegate_buffer::Ecn;
-use tidegate_codec::{DatagramQueue, DatagramRefused, Handshake};
+use tidegate_codec::{DatagramQueue, DatagramRefused, EndpointPlace, Handshake};
+use tidegate_tls::SealingKey;
 use tidegate_tls::rustls;
 use tidegate_tls::rustls::pki_types::CertificateDer;
 use tidegate_tls::rustls::server::{ProducesTickets, ServerSessionMemoryCache};
 
-use crate::connection_ids::{LENGTH, Origin};
+use crate::connection_ids::{LENGTH, mark, origin_of};
 use crate::error::{ConfigError, ConnectionError};
+use crate::generation::Generation;
 use crate::limits::{STREAM_WINDOW_MAX, TransportLimits};
 
 /// The configuration that all endpoints of a server or client share, with the keys of stateless resets and of tokens.
@@ -59,11 +63,20 @@ impl Shared {
         Ok(Self { endpoint, server, transport })
     }
 
-    /// The state machine of one loop.
-    pub(crate) fn machines(&self, origin: Origin) -> Machines {
-        let mut endpoint = self.endpoint.clone();
-        endpoint.cid_generator(move || Box::new(Ids { origin, random: RandomConnectionIdGenerator::new(LENGTH) }));
-        Machines::new(Arc::new(endpoint), self.server.clone().map(Arc::new), true, None)
+    /// The state machine of one endpoint, and the last connection id that it has chosen.
+    pub(crate) fn machines(&self, own: EndpointPlace, generation: Option<&Arc<Generation>>) -> (Machines, LastId) {
+        let (mut endpoint, mut server) = (self.endpoint.clone(), self.server.clone());
+        if let Some([reset, token]) = generation.and_then(|generation| generation.keys()) {
+            endpoint.reset_key(Arc::new(ResetKey(reset)));
+            server.as_mut().map(|server| server.token_key(Arc::new(TokenKey(token))));
+        }
+        let (last, generation) = (LastId::default(), generation.cloned());
+        let of_ids = last.clone();
+        endpoint.cid_generator(move || {
+            let (last, generation) = (of_ids.clone(), generation.clone());
+            Box::new(Ids { own, generation, last, random: RandomConnectionIdGenerator::new(LENGTH) })
+        });
+        (Machines::new(Arc::new(endpoint), server.map(Arc::new), true, None), last)
     }
 
     /// The configuration of a connection that a client makes.
@@ -153,23 +166,98 @@ fn datagrams_of_packet(limits: &TransportLimits) -> usize {
     usize::from(limits.payload_bytes_max) * (1 + DatagramQueue::ENTRY_BYTES)
 }
 
+/// The key of stateless resets (RFC 9000 §10.3.2).
+struct ResetKey(SealingKey);
+
+impl HmacKey for ResetKey {
+    fn sign(&self, data: &[u8], signature: &mut [u8]) {
+        signature.copy_from_slice(&self.0.digest(data));
+    }
+
+    fn signature_len(&self) -> usize {
+        self.0.digest(&[]).len()
+    }
+
+    fn verify(&self, data: &[u8], signature: &[u8]) -> Result<(), CryptoError> {
+        if self.0.digest(data)[..] == *signature { Ok(()) } else { Err(CryptoError) }
+    }
+}
+
+/// The key of tokens (RFC 9000 §8.1).
+struct TokenKey(SealingKey);
+
+impl HandshakeTokenKey for TokenKey {
+    fn aead_from_hkdf(&self, random_bytes: &[u8]) -> Box<dyn AeadKey> {
+        Box::new(TokenAead { key: self.0.clone(), salt: random_bytes.to_vec() })
+    }
+}
+
+/// The key of one token.
+struct TokenAead {
+    key: SealingKey,
+    salt: Vec<u8>,
+}
+
+impl TokenAead {
+    fn salt(&self, additional_data: &[u8]) -> Vec<u8> {
+        [&self.salt, additional_data].concat()
+    }
+}
+
+impl AeadKey for TokenAead {
+    fn seal(&self, data: &mut Vec<u8>, additional_data: &[u8]) -> Result<(), CryptoError> {
+        *data = self.key.seal(&self.salt(additional_data), data).ok_or(CryptoError)?;
+        Ok(())
+    }
+
+    fn open<'a>(&self, data: &'a mut [u8], additional_data: &[u8]) -> Result<&'a mut [u8], CryptoError> {
+        let plain = self.key.open(&self.salt(additional_data), data).ok_or(CryptoError)?;
+        let space = data.get_mut(..plain.len()).ok_or(CryptoError)?;
+        space.copy_from_slice(&plain);
+        Ok(space)
+    }
+}
+
+/// The last connection id of an endpoint.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct LastId(Arc<AtomicU64>);
+
+impl LastId {
+    pub(crate) fn get(&self) -> ConnectionId {
+        ConnectionId::new(&self.0.load(Relaxed).to_be_bytes())
+    }
+
+    fn set(&self, id: &[u8]) {
+        self.0.store(id.try_into().map_or(0, u64::from_be_bytes), Relaxed);
+    }
+}
+
 /// Chooses connection ids that say which endpoint chose them.
 #[derive(Debug)]
 struct Ids {
-    origin: Origin,
+    own: EndpointPlace,
+    /// That of a server.
+    generation: Option<Arc<Generation>>,
+    last: LastId,
     random: RandomConnectionIdGenerator,
 }
 
 impl ConnectionIdGenerator for Ids {
     fn generate_cid(&mut self) -> ConnectionId {
         let mut id = self.random.generate_cid();
-        self.origin.mark(&mut id);
+        mark(self.own, &mut id);
+        self.last.set(&id);
         id
     }
 
-    /// Another loop, or another process, may have a connection with an id that it chose: no stateless reset may end that.
+    /// Another endpoint, of this process or of another one, may have a connection with an id that it chose: no stateless
+    /// reset may end that.
     fn validate(&self, id: &ConnectionId) -> Result<(), InvalidCid> {
-        if Origin::of(id) == Some(self.origin) { Ok(()) } else { Err(InvalidCid) }
+        let may_reset = |chosen_by| match &self.generation {
+            Some(generation) => generation.may_reset(chosen_by, self.own),
+            None => chosen_by == self.own,
+        };
+        if origin_of(id).is_some_and(may_reset) { Ok(()) } else { Err(InvalidCid) }
     }
 
     fn cid_len(&self) -> usize {

@@ -24,13 +24,12 @@ use rustix::net::{
 };
 use socket2::{Domain, SockAddr, SockRef, Type};
 
-/// Sends listeners; [`receive`] is the other end.
+/// Sends listeners, or other descriptors; [`receive`] or [`receive_any`] is the other end.
 ///
 /// # Errors
-/// `InvalidInput` if there are none, or more than [`LISTENERS_MAX`]; `TimedOut` at the deadline; otherwise those of the
-/// system.
+/// `InvalidInput` if they are more than [`LISTENERS_MAX`]; `TimedOut` at the deadline; otherwise those of the system.
 pub fn send(stream: &UnixStream, listeners: &[BorrowedFd<'_>], deadline: Instant) -> io::Result<()> {
-    if !(1..=LISTENERS_MAX).contains(&listeners.len()) {
+    if listeners.len() > LISTENERS_MAX {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "so many listeners cannot be handed over"));
     }
     let mut header = [0; HEADER_BYTES];
@@ -60,16 +59,27 @@ fn send_some(stream: &UnixStream, some: &[BorrowedFd<'_>], deadline: Instant) ->
     }
 }
 
-/// Receives the sockets of [`send`]: listening stream sockets and bound datagram sockets, at least one.
+/// Receives the sockets of [`send`]: listening stream sockets and bound datagram sockets.
 ///
 /// # Errors
 /// `InvalidData` if the other end sent something else; `UnexpectedEof` if it has ended the stream; `TimedOut` at the
 /// deadline; otherwise those of the system. The descriptors that had arrived are closed.
 pub fn receive(stream: &UnixStream, deadline: Instant) -> io::Result<Vec<OwnedFd>> {
+    let listeners = receive_any(stream, deadline)?;
+    let others = listeners.iter().filter(|socket| !is_datagram_socket(socket.as_fd()));
+    others.map(AsFd::as_fd).try_for_each(check)?;
+    Ok(listeners)
+}
+
+/// Receives the descriptors of [`send`], whatever they are.
+///
+/// # Errors
+/// As [`receive`].
+pub fn receive_any(stream: &UnixStream, deadline: Instant) -> io::Result<Vec<OwnedFd>> {
     let mut header = [0; HEADER_BYTES];
     read_exact(stream, &mut header, deadline)?;
     let count = u32::from_le_bytes([header[4], header[5], header[6], header[7]]) as usize;
-    if header[..4] != MAGIC || !(1..=LISTENERS_MAX).contains(&count) {
+    if header[..4] != MAGIC || count > LISTENERS_MAX {
         return Err(malformed("the message is no handover of listeners"));
     }
     let mut listeners = Vec::new();
@@ -79,8 +89,6 @@ pub fn receive(stream: &UnixStream, deadline: Instant) -> io::Result<Vec<OwnedFd
             return Err(malformed("more listeners came than were announced"));
         }
     }
-    let others = listeners.iter().filter(|socket| !is_datagram_socket(socket.as_fd()));
-    others.map(AsFd::as_fd).try_for_each(check)?;
     Ok(listeners)
 }
 
@@ -115,6 +123,34 @@ fn receive_some(stream: &UnixStream, into: &mut Vec<OwnedFd>, deadline: Instant)
         return Err(malformed("another number of listeners came than was announced"));
     }
     Ok(())
+}
+
+/// Sends bytes with their length; [`read_block`] is the other end.
+///
+/// # Errors
+/// `InvalidInput` if they are more than [`BLOCK_BYTES_MAX`]; `TimedOut` at the deadline; otherwise those of the system.
+pub fn write_block(stream: &UnixStream, bytes: &[u8], deadline: Instant) -> io::Result<()> {
+    if bytes.len() > BLOCK_BYTES_MAX {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "so many bytes cannot be handed over"));
+    }
+    write_all(stream, &(bytes.len() as u32).to_le_bytes(), deadline)?;
+    write_all(stream, bytes, deadline)
+}
+
+/// Receives the bytes of [`write_block`].
+///
+/// # Errors
+/// `InvalidData` if they are more than [`BLOCK_BYTES_MAX`]; otherwise as [`read_exact`].
+pub fn read_block(stream: &UnixStream, deadline: Instant) -> io::Result<Vec<u8>> {
+    let mut length = [0; 4];
+    read_exact(stream, &mut length, deadline)?;
+    let length = u32::from_le_bytes(length) as usize;
+    if length > BLOCK_BYTES_MAX {
+        return Err(malformed("the block is too long"));
+    }
+    let mut bytes = vec![0; length];
+    read_exact(stream, &mut bytes, deadline)?;
+    Ok(bytes)
 }
 
 /// Sends bytes.
@@ -308,6 +344,9 @@ fn malformed(what: &'static str) -> io::Error {
 
 /// The most listeners of one handover: one for each loop that a server may have.
 pub const LISTENERS_MAX: usize = 1024;
+
+/// The most bytes of one block.
+pub const BLOCK_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// The most descriptors in one message: the kernel takes no more (SCM_MAX_FD).
 pub const PER_MESSAGE_MAX: usize = 253;

@@ -43,6 +43,7 @@ mod gather;
 pub mod handover;
 pub mod inherited;
 pub mod memory;
+pub mod message_pipe;
 mod options;
 pub mod path_lock;
 pub mod readiness;

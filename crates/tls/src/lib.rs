@@ -22,6 +22,7 @@
 //! | `tickets.rs` | keys of session tickets, replaced by a clock; the binding of a ticket |
 //! | `ticket_keys.rs` | `TicketKeys`: keys of session tickets that come from outside |
 //! | `key_log_file.rs` | `KeyLogFile`: secrets in a file, for tools that decrypt captures |
+//! | `sealing.rs` | `SealingKey`: encryption of bytes that others keep |
 //! | `provider.rs` | `Provider`: the cryptography |
 //! | `error.rs` | `Error`, `ConfigError` |
 
@@ -38,6 +39,7 @@ mod key_log_file;
 mod provider;
 mod record_sizes;
 mod records;
+mod sealing;
 mod server;
 mod ticket_keys;
 mod tickets;
@@ -53,6 +55,7 @@ pub use key_log_file::KeyLogFile;
 pub use provider::Provider;
 /// The TLS library below, for its types that appear here.
 pub use rustls;
+pub use sealing::SealingKey;
 pub use server::{ClientCertificates, ServerBuilder, ServerConfig};
 pub use ticket_keys::{TicketKey, TicketKeys};
 pub use watch::{Reload, Watch};

@@ -154,6 +154,12 @@ impl ServerConfig {
         }
     }
 
+    /// The cryptography.
+    #[must_use]
+    pub fn provider(&self) -> &Provider {
+        &self.0.settings.provider
+    }
+
     /// The configuration for rustls, for a connection that begins now: for a protocol that carries the handshake itself,
     /// such as QUIC (RFC 9001).
     #[must_use]

@@ -9,14 +9,14 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use rustls::crypto::cipher::{AeadKey, InboundOpaqueMessage, Iv, OutboundChunks, OutboundPlainMessage};
+use rustls::Tls13CipherSuite;
+use rustls::crypto::cipher::{AeadKey, Iv};
 use rustls::crypto::{CryptoProvider, SecureRandom};
 use rustls::server::ProducesTickets;
-use rustls::{ContentType, ProtocolVersion, Tls13CipherSuite};
 
 use crate::certificates::read;
 use crate::error::ConfigError;
-use crate::provider::AEAD_KEY_BYTES;
+use crate::sealing;
 
 /// Keys that encrypt session tickets, from files or from the application: the first one encrypts, and all of them decrypt.
 ///
@@ -163,11 +163,8 @@ impl SharedTickets {
 
     /// The key and the nonce of one ticket.
     fn derive(&self, key: &TicketKey, salt: &[u8]) -> Option<(AeadKey, Iv)> {
-        let expander = self.suite.hkdf_provider.extract_from_secret(Some(salt), &key.secret);
-        let (mut secret, mut nonce) = ([0; AEAD_KEY_BYTES], [0; 12]);
-        expander.expand_slice(&[KEY_LABEL, &key.name], &mut secret).ok()?;
-        expander.expand_slice(&[NONCE_LABEL, &key.name], &mut nonce).ok()?;
-        Some((secret.into(), nonce.into()))
+        let labels: [&[&[u8]]; 2] = [&[KEY_LABEL, &key.name], &[NONCE_LABEL, &key.name]];
+        sealing::derive(self.suite, (salt, &key.secret), labels)
     }
 }
 
@@ -181,32 +178,20 @@ impl ProducesTickets for SharedTickets {
     }
 
     fn encrypt(&self, plain: &[u8]) -> Option<Vec<u8>> {
-        // A ticket longer than a record could not be decrypted.
-        if plain.len() > RECORD_BYTES_MAX {
-            return None;
-        }
         let keys = self.keys.keys();
         let key = keys.first()?;
         let mut salt = [0; SALT_BYTES];
         self.random.fill(&mut salt).ok()?;
-        let (secret, nonce) = self.derive(key, &salt)?;
-        let payload = OutboundChunks::Single(plain);
-        let message =
-            OutboundPlainMessage { typ: ContentType::ApplicationData, version: ProtocolVersion::TLSv1_2, payload };
-        let sealed = self.suite.aead_alg.encrypter(secret, nonce).encrypt(message, 0).ok()?;
-        Some([&key.name, &salt[..], sealed.payload.as_ref()].concat())
+        let sealed = sealing::seal(self.suite, self.derive(key, &salt)?, plain)?;
+        Some([&key.name, &salt[..], &sealed].concat())
     }
 
     fn decrypt(&self, ticket: &[u8]) -> Option<Vec<u8>> {
         let (name, rest) = ticket.split_first_chunk::<NAME_BYTES>()?;
         let (salt, sealed) = rest.split_first_chunk::<SALT_BYTES>()?;
-        self.keys.keys().iter().filter(|key| key.name == *name).find_map(|key| {
-            let (secret, nonce) = self.derive(key, salt)?;
-            let mut bytes = sealed.to_vec();
-            let message = InboundOpaqueMessage::new(ContentType::ApplicationData, ProtocolVersion::TLSv1_2, &mut bytes);
-            let plain = self.suite.aead_alg.decrypter(secret, nonce).decrypt(message, 0).ok()?;
-            Some(plain.payload.to_vec())
-        })
+        let keys = self.keys.keys();
+        let mut named = keys.iter().filter(|key| key.name == *name);
+        named.find_map(|key| sealing::open(self.suite, self.derive(key, salt)?, sealed))
     }
 }
 
@@ -215,9 +200,6 @@ const NAME_BYTES: usize = 16;
 
 /// Random bytes of each ticket, from which its key is derived.
 const SALT_BYTES: usize = 32;
-
-/// The plain bytes of a record (RFC 8446 §5.1).
-const RECORD_BYTES_MAX: usize = 16_384;
 
 const KEY_LABEL: &[u8] = b"tidegate session ticket key ";
 const NONCE_LABEL: &[u8] = b"tidegate session ticket nonce ";

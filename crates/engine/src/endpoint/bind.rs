@@ -145,7 +145,7 @@ impl EventLoop {
         let mut entry = EndpointEntry::new(endpoint, make, limits, &core.pool);
         entry.steered = steered.clone().map(Box::new);
         entry.successor = successor.map(Box::new);
-        let token = core.open_endpoint(socket, options, entry, waker)?;
+        let token = core.open_endpoint((socket, true), options, entry, waker)?;
         if let Some(steered) = steered {
             steered.join(&core.mailbox, token);
         }
@@ -187,10 +187,10 @@ impl EndpointWaker {
 }
 
 impl Core {
-    /// Gives an endpoint a slot and its socket to the driver, and dispatches it for the first time.
+    /// Gives an endpoint a slot and its socket to the driver, which `receives` from it, and dispatches it for the first time.
     pub(super) fn open_endpoint(
         &mut self,
-        socket: Socket,
+        (socket, receives): (Socket, bool),
         options: &DatagramOptions,
         entry: impl SlotEntry + 'static,
         waker: Option<EndpointWaker>,
@@ -201,7 +201,7 @@ impl Core {
         }
         self.counters.endpoints += 1;
         self.counters.has_endpoints = true;
-        self.driver.submit(token, Operation::Receive(true));
+        self.driver.submit(token, Operation::Receive(receives));
         self.dispatch_entry(token, Box::new(entry), SlotEvent::Opened);
         self.notify_drain(token);
         Ok(token)

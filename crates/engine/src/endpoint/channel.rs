@@ -114,7 +114,7 @@ impl DatagramChannel {
             let mut core = local.core.borrow_mut();
             let mut entry = EndpointEntry::new(ChannelEndpoint(state.clone()), None, limits, &core.pool);
             entry.successor = successor.map(Box::new);
-            core.open_endpoint(socket, options, entry, None)?
+            core.open_endpoint((socket, true), options, entry, None)?
         };
         Ok(Self { local: HandleLocal::new(local), token, state })
     }

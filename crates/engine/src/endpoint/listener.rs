@@ -7,15 +7,16 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use tidegate_codec::{Endpoint, StreamEndpoint};
+use tidegate_codec::{Endpoint, EndpointGeneration, StreamEndpoint};
 use tidegate_sys::{Address, DatagramOptions, Side, Socket, Steering};
 
 use super::bind::{EndpointLimits, EndpointWaker};
 use super::channel::DatagramChannel;
+use super::predecessors::Predecessors;
 use super::session_handle::EndpointSession;
 use super::session_tables::SessionStreams;
 use super::sessions::SessionLimits;
-use super::steered::SteeredLoops;
+use super::steered::{Generations, SteeredLoops};
 use crate::event_loop::EventLoop;
 use crate::start_error::StartError;
 
@@ -55,6 +56,17 @@ pub struct EndpointListener {
     options: DatagramOptions,
     limits: EndpointLimits,
     label: String,
+    generation: Option<SharedGeneration>,
+}
+
+/// The generation of the endpoints.
+#[derive(Clone)]
+struct SharedGeneration(Arc<dyn EndpointGeneration>);
+
+impl fmt::Debug for SharedGeneration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("SharedGeneration").field(&self.0.number()).finish()
+    }
 }
 
 impl EndpointListener {
@@ -71,7 +83,7 @@ impl EndpointListener {
     /// The same with an address; the server does not start with one that is not of IP.
     pub fn at(address: Address) -> Self {
         let (options, limits) = (DatagramOptions::default(), EndpointLimits::default());
-        Self { address, options, limits, label: String::new() }
+        Self { address, options, limits, label: String::new(), generation: None }
     }
 
     /// Datagrams at the addresses of a [`ServedListener`](crate::ServedListener), with
@@ -92,6 +104,15 @@ impl EndpointListener {
         self
     }
 
+    /// The sessions of the endpoints outlast a restart ([`takeover`](crate::Server::takeover) and
+    /// [`replaces`](crate::Server::replaces)): the successor has the same sockets, and sends the datagrams of earlier
+    /// generations on to their servers while those drain. It needs a [rule](DatagramOptions::steering) that tells the sockets
+    /// apart. Each server has a generation of its own.
+    pub fn generation(mut self, generation: Option<Arc<dyn EndpointGeneration>>) -> Self {
+        self.generation = generation.map(SharedGeneration);
+        self
+    }
+
     /// The limits of each loop's endpoint.
     pub fn limits(mut self, limits: EndpointLimits) -> Self {
         self.limits = limits;
@@ -102,15 +123,17 @@ impl EndpointListener {
     /// the loop's thread, and again for a protocol that has panicked.
     pub fn serve<E: Endpoint + 'static>(self, make: impl Fn(usize) -> E + Send + Sync + 'static) -> ServedEndpoint {
         let (make, options, limits) = (Arc::new(make), self.options.clone(), self.limits);
-        let bind = move |number: usize, event_loop: &mut EventLoop, socket: Socket| {
-            let make = make.clone();
-            event_loop.bind_endpoint_with(socket, &options, limits, move || make(number)).map(drop)
-        };
+        let bind =
+            move |BindPlace { loop_number: number, .. }: BindPlace, event_loop: &mut EventLoop, socket: Socket| {
+                let make = make.clone();
+                event_loop.bind_endpoint_with(socket, &options, limits, move || make(number)).map(drop)
+            };
         ServedEndpoint { listener: self, bind: Arc::new(bind), has_sessions: false }
     }
 
-    /// Serves the sessions of the protocol that `make` makes for each loop, given the loop's number. `services` is called on
-    /// the loop's thread for each session that is established. QUIC is such a protocol.
+    /// Serves the sessions of the protocol that `make` makes for each socket, given its place among those at the address. Each
+    /// loop has one, and after a [takeover](crate::Server::takeover) a loop may have several. `services` is called on the
+    /// loop's thread for each session that is established. QUIC is such a protocol.
     pub fn serve_sessions<E, S>(
         self,
         limits: SessionLimits,
@@ -128,8 +151,8 @@ impl EndpointListener {
         })
     }
 
-    /// The same with state for each loop: `each` is called once on each loop's thread, with the loop's number, and returns
-    /// the closure that is called for each session there.
+    /// The same with state for each loop: `each` is called on the loop's thread for each of its sockets, with the loop's number,
+    /// and returns the closure that is called for each session there.
     pub fn serve_sessions_each<E, S>(
         self,
         limits: SessionLimits,
@@ -141,10 +164,10 @@ impl EndpointListener {
         S: FnMut(EndpointSession<E>) -> SessionStreams + 'static,
     {
         let (make, options) = (Arc::new(make), self.options.clone());
-        let bind = move |number: usize, event_loop: &mut EventLoop, socket: Socket| {
+        let bind = move |BindPlace { loop_number, place }: BindPlace, event_loop: &mut EventLoop, socket: Socket| {
             let make = make.clone();
-            let make = move || make(number);
-            event_loop.bind_sessions(socket, &options, limits.clone(), make, each(number)).map(drop)
+            let make = move || make(place);
+            event_loop.bind_sessions(socket, &options, limits.clone(), make, each(loop_number)).map(drop)
         };
         ServedEndpoint { listener: self, bind: Arc::new(bind), has_sessions: true }
     }
@@ -156,10 +179,11 @@ impl EndpointListener {
         make: impl Fn(usize, EndpointWaker) -> E + Send + Sync + 'static,
     ) -> ServedEndpoint {
         let (make, options, limits) = (Arc::new(make), self.options.clone(), self.limits);
-        let bind = move |number: usize, event_loop: &mut EventLoop, socket: Socket| {
-            let make = make.clone();
-            event_loop.bind_endpoint_woken(socket, &options, limits, move |waker| make(number, waker)).map(drop)
-        };
+        let bind =
+            move |BindPlace { loop_number: number, .. }: BindPlace, event_loop: &mut EventLoop, socket: Socket| {
+                let make = make.clone();
+                event_loop.bind_endpoint_woken(socket, &options, limits, move |waker| make(number, waker)).map(drop)
+            };
         ServedEndpoint { listener: self, bind: Arc::new(bind), has_sessions: false }
     }
 
@@ -188,13 +212,14 @@ impl EndpointListener {
         serve: impl Fn(usize, DatagramChannel) -> F + Send + Sync + 'static,
     ) -> ServedEndpoint {
         let (serve, options, limits) = (Arc::new(serve), self.options.clone(), self.limits);
-        let bind = move |number: usize, event_loop: &mut EventLoop, socket: Socket| {
-            let channel = event_loop.open_datagrams(socket, &options, limits)?;
-            let serve = serve.clone();
-            // The function is called within the task, so that it may start others.
-            drop(event_loop.spawn(async move { serve(number, channel).await }));
-            Ok(())
-        };
+        let bind =
+            move |BindPlace { loop_number: number, .. }: BindPlace, event_loop: &mut EventLoop, socket: Socket| {
+                let channel = event_loop.open_datagrams(socket, &options, limits)?;
+                let serve = serve.clone();
+                // The function is called within the task, so that it may start others.
+                drop(event_loop.spawn(async move { serve(number, channel).await }));
+                Ok(())
+            };
         ServedEndpoint { listener: self, bind: Arc::new(bind), has_sessions: false }
     }
 
@@ -248,10 +273,21 @@ impl EndpointListener {
         Ok(Some(GroupSteering { socket, program: program.filter(|_| group == SocketGroup::Taken) }))
     }
 
-    /// The loops that forward datagrams to each other, if a datagram has the number of its loop.
-    pub(crate) fn steered(&self, loops: usize) -> Option<Arc<SteeredLoops>> {
-        let steering = self.options.steering.filter(|steering| loops > 1 && steering.tells_apart(loops))?;
-        Some(SteeredLoops::new(steering, loops))
+    /// The endpoints of so many sockets that forward datagrams to each other, if a datagram has the number of its endpoint.
+    /// Those before them may be there.
+    pub(crate) fn steered(&self, places: usize, predecessors: Option<Predecessors>) -> Option<Arc<SteeredLoops>> {
+        let steering = self.options.steering.filter(|steering| steering.tells_apart(places))?;
+        let generations = self.generation_of(places).map(|own| Generations::new(own.clone(), predecessors));
+        if generations.is_none() && places == 1 {
+            return None;
+        }
+        Some(SteeredLoops::new(Some(steering), places, generations))
+    }
+
+    /// The generation of the endpoints of so many sockets, if their sessions outlast a restart.
+    pub(crate) fn generation_of(&self, places: usize) -> Option<&Arc<dyn EndpointGeneration>> {
+        let tells_apart = self.options.steering.is_some_and(|steering| steering.tells_apart(places));
+        self.generation.as_ref().filter(|_| tells_apart).map(|generation| &generation.0)
     }
 
     /// Whether a socket that is bound to `bound` is at this address.
@@ -314,8 +350,16 @@ pub struct ServedEndpoint {
     pub(crate) has_sessions: bool,
 }
 
+/// The place of a socket that is bound.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct BindPlace {
+    pub(crate) loop_number: usize,
+    /// Among the sockets at the address.
+    pub(crate) place: usize,
+}
+
 /// Binds a loop's socket.
-pub(crate) type Bind = dyn Fn(usize, &mut EventLoop, Socket) -> io::Result<()> + Send + Sync;
+pub(crate) type Bind = dyn Fn(BindPlace, &mut EventLoop, Socket) -> io::Result<()> + Send + Sync;
 
 impl fmt::Debug for ServedEndpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -11,11 +11,14 @@
 //! | the same for tasks: `DatagramChannel` | `channel.rs` |
 //! | endpoints of a server: `EndpointListener` | `listener.rs` |
 //! | datagrams that are for another loop | `steered.rs` |
+//! | datagrams that are for another process | `predecessors.rs`, in bytes `relayed.rs` |
 //! | protocols whose sessions carry streams | `sessions.rs`, its tables `session_tables.rs`, a handle `session_handle.rs` |
 
 mod bind;
 mod channel;
 mod listener;
+mod predecessors;
+mod relayed;
 mod session_handle;
 mod session_tables;
 mod sessions;
@@ -31,13 +34,14 @@ use tidegate_sys::{Completion, Operation, Token, Transmission};
 
 pub use self::bind::{EndpointLimits, EndpointWaker};
 pub use self::channel::{DatagramChannel, RecvFrom};
-pub(crate) use self::listener::{Bind, GroupSteering, SocketGroup};
+pub(crate) use self::listener::{Bind, BindPlace, GroupSteering, SocketGroup};
 pub use self::listener::{EndpointListener, ServedEndpoint};
+pub(crate) use self::predecessors::Predecessors;
 pub use self::session_handle::{EndpointSession, SessionEndpoint};
 pub use self::session_tables::SessionStreams;
 pub use self::sessions::SessionLimits;
-pub(crate) use self::steered::SteeredPlace;
-use self::steered::{Forwarded, Outgoing};
+use self::steered::{Forwarded, Outgoing, Route, SwitchReceiving};
+pub(crate) use self::steered::{SteeredLoops, SteeredPlace};
 use crate::close_reason::CloseReason;
 use crate::loop_core::Core;
 use crate::slot_entry::{Disposition, SlotEntry, SlotEvent};
@@ -93,34 +97,51 @@ impl<E: Endpoint> EndpointEntry<E> {
         }
         core.driver.give_back(batch);
         if let Some(elsewhere) = elsewhere {
-            let (forwarded, dropped) = elsewhere.send();
-            core.counters.datagrams_forwarded += forwarded;
-            core.counters.datagrams_dropped += dropped;
+            let counts = elsewhere.send(self.steered.as_deref());
+            core.counters.datagrams_forwarded += counts.forwarded;
+            core.counters.datagrams_to_predecessor += counts.to_predecessor;
+            core.counters.datagrams_dropped += counts.dropped;
         }
         let drops = core.driver.datagram_drops(token);
         core.counters.datagrams_overflowed += drops - self.counted_drops.1;
         self.counted_drops.1 = drops;
     }
 
-    /// Passes a datagram to the protocol, or puts it among those of another loop.
+    /// Passes a datagram to the protocol, or puts it among those of another endpoint.
     fn handle(&mut self, datagram: Datagram, now: Instant, elsewhere: &mut Option<Outgoing>) {
-        match self.steered.as_ref().and_then(|steered| steered.elsewhere(&datagram.payload)) {
-            Some(to) => elsewhere.get_or_insert_default().push(to, &datagram),
-            None => self.endpoint.handle_datagram(datagram, now),
+        let Some(steered) = &self.steered else { return self.endpoint.handle_datagram(datagram, now) };
+        match steered.route(&datagram.payload) {
+            Route::Here => self.endpoint.handle_datagram(datagram, now),
+            Route::Endpoint(to) => elsewhere.get_or_insert_default().push(to, &datagram),
+            Route::Predecessor(to) => elsewhere.get_or_insert_default().relay(steered, to, &datagram),
         }
     }
 
-    /// Datagrams that came to another loop, which has counted them.
-    fn on_forwarded(&mut self, core: &mut Core, post: Box<dyn Any + Send>) {
-        let now = core.time.now();
-        if let Ok(forwarded) = post.downcast::<Forwarded>() {
-            // The driver receives nothing either as long as memory is used up.
-            if core.pool.ledger().is_exhausted() {
-                core.counters.datagrams_dropped += forwarded.count();
-                return;
+    /// A message of another thread: datagrams that came elsewhere, or that a successor comes or has gone.
+    fn on_posted(&mut self, core: &mut Core, token: Token, post: Box<dyn Any + Send>) {
+        match post.downcast::<Forwarded>() {
+            Ok(forwarded) => self.on_forwarded(core, *forwarded),
+            Err(post) => {
+                if let Ok(switch) = post.downcast::<SwitchReceiving>() {
+                    core.driver.submit(token, Operation::Receive(switch.on));
+                }
             }
-            forwarded.into_datagrams(&core.pool).for_each(|datagram| self.endpoint.handle_datagram(datagram, now));
         }
+    }
+
+    /// Datagrams that came to another loop, which has counted them, or to a successor.
+    fn on_forwarded(&mut self, core: &mut Core, forwarded: Forwarded) {
+        let (now, count) = (core.time.now(), forwarded.count());
+        core.counters.datagrams_dropped += self.steered.as_ref().map_or(0, |steered| steered.take_dropped());
+        // The driver receives nothing either as long as memory is used up.
+        if core.pool.ledger().is_exhausted() {
+            core.counters.datagrams_dropped += count;
+            return;
+        }
+        if forwarded.is_of_successor() {
+            core.counters.datagrams_from_successor += count;
+        }
+        forwarded.into_datagrams(&core.pool).for_each(|datagram| self.endpoint.handle_datagram(datagram, now));
     }
 
     fn on_errors(&mut self, core: &mut Core, errors: Vec<DatagramError>) {
@@ -190,7 +211,7 @@ impl<E: Endpoint> EndpointEntry<E> {
             SlotEvent::DatagramErrors(errors) => self.on_errors(core, errors),
             SlotEvent::TransmitRoom => self.is_blocked = false,
             SlotEvent::Timer => self.endpoint.handle_timeout(core.time.now()),
-            SlotEvent::Posted(post) => self.on_forwarded(core, post),
+            SlotEvent::Posted(post) => self.on_posted(core, token, post),
             SlotEvent::Opened | SlotEvent::Scheduled => {}
             SlotEvent::Panicked => match self.replace(core) {
                 Disposition::Keep => {}
@@ -198,7 +219,8 @@ impl<E: Endpoint> EndpointEntry<E> {
             },
             SlotEvent::Drain => {
                 self.is_draining = true;
-                if self.successor.as_ref().is_some_and(|successor| successor.is_there()) {
+                let has_sessions = self.steered.as_ref().is_some_and(|steered| steered.has_generation());
+                if !has_sessions && self.successor.as_ref().is_some_and(|successor| successor.is_there()) {
                     // The successor gets the datagrams from now on: here a query would be refused.
                     core.driver.submit(token, Operation::Receive(false));
                 }

@@ -67,14 +67,15 @@ impl EventLoop {
         services: impl FnMut(EndpointSession<E>) -> SessionStreams + 'static,
     ) -> io::Result<Address> {
         self.refresh_time();
-        let (admission, (steered, _)) = (self.admission_of_listener(), self.take_endpoint());
+        let (admission, (steered, successor)) = (self.admission_of_listener(), self.take_endpoint());
         let _entered = self.local.enter();
         let mut core = self.local.core.borrow_mut();
         let protocol = (make(), Some(Box::new(make) as Box<dyn FnMut() -> E>));
         let entry = SessionsEntry::new(protocol, limits, services_of(services), false, &core.pool)
             .admission(admission)
-            .steered(steered.clone());
-        let token = core.open_endpoint(socket, options, entry, None)?;
+            .steered(steered.clone(), successor);
+        let receives = steered.as_ref().is_none_or(|steered| !steered.is_waiting());
+        let token = core.open_endpoint((socket, receives), options, entry, None)?;
         if let Some(steered) = steered {
             steered.join(&core.mailbox, token);
         }
@@ -146,7 +147,7 @@ impl<E: StreamEndpoint + 'static> SessionEndpoint<E> {
         let token = {
             let mut core = local.core.borrow_mut();
             let entry = SessionsEntry::new((endpoint, None), limits, services_of(services), true, &core.pool);
-            core.open_endpoint(socket, options, entry, None)?
+            core.open_endpoint((socket, true), options, entry, None)?
         };
         Ok(Self(Rc::new(Owned(Reach::new(local, token)))))
     }

@@ -39,6 +39,7 @@ use crate::limits::{FILE_PIECE_BYTES, Limits};
 use crate::loop_core::Core;
 use crate::session::{SessionError, StreamId, StreamRequest, StreamRequestKind};
 use crate::slot_entry::{Disposition, SlotEntry, SlotEvent};
+use crate::successor::Successor;
 use crate::unwind::discard;
 
 /// The limits of an endpoint whose sessions carry streams.
@@ -96,9 +97,9 @@ impl<E: StreamEndpoint + 'static> SessionsEntry<E> {
         Self { admission, ..self }
     }
 
-    /// Sets its place among loops that forward datagrams to each other.
-    pub(super) fn steered(mut self, steered: Option<SteeredPlace>) -> Self {
-        self.base.steered = steered.map(Box::new);
+    /// Sets its place among loops that forward datagrams to each other, and the server that gets its socket, if one may.
+    pub(super) fn steered(mut self, steered: Option<SteeredPlace>, successor: Option<Successor>) -> Self {
+        (self.base.steered, self.base.successor) = (steered.map(Box::new), successor.map(Box::new));
         self
     }
 

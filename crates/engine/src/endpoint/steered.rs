@@ -7,29 +7,72 @@
 //! number, so none goes in a circle. A loop that does not come to its mailbox gets no more than [`FORWARDED_MAX`] and
 //! [`FORWARDED_BYTES_MAX`]; further ones are dropped and counted, as are those that come while the memory of their loop is
 //! used up.
+//!
+//! The endpoints of a protocol with sessions may have predecessors in other processes, whose datagrams this one receives
+//! (`predecessors.rs`), and a successor that sends it the datagrams of its sessions (`server/session_groups.rs`).
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::num::NonZeroU16;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use tidegate_buffer::{Datagram, Ecn, LocalAddress, Pool};
+use tidegate_codec::EndpointGeneration;
+use tidegate_sys::message_pipe::MESSAGE_BYTES_MAX;
 use tidegate_sys::{Steering, Token};
 
-use crate::mailbox::{LoopMessage, Mailbox};
+use super::predecessors::Predecessors;
+use super::relayed;
+use crate::mailbox::{LoopMessage, Mailbox, MailboxError};
 
-/// The loops with a socket at one address.
+/// The endpoints of the sockets at one address.
 #[derive(Debug)]
 pub(crate) struct SteeredLoops {
-    steering: Steering,
+    steering: Option<Steering>,
     members: Box<[Member]>,
+    generations: Option<Generations>,
 }
 
-/// A loop's endpoint.
+/// The generation of these endpoints, and those before it.
+pub(crate) struct Generations {
+    own: Arc<dyn EndpointGeneration>,
+    predecessors: Predecessors,
+    /// A predecessor receives until this server runs.
+    is_waiting: bool,
+}
+
+impl Generations {
+    pub(crate) fn new(own: Arc<dyn EndpointGeneration>, predecessors: Option<Predecessors>) -> Self {
+        let is_waiting = predecessors.is_some();
+        Self { own, predecessors: predecessors.unwrap_or_default(), is_waiting }
+    }
+}
+
+impl fmt::Debug for Generations {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Generations").field("number", &self.own.number()).finish_non_exhaustive()
+    }
+}
+
+/// Where a datagram goes.
+pub(super) enum Route {
+    /// To the endpoint that has received it.
+    Here,
+    /// To another one of this process.
+    Endpoint(SteeredPlace),
+    /// To one of an earlier generation, by its number among these.
+    Predecessor(usize),
+}
+
+/// The endpoint of a socket.
 #[derive(Debug, Default)]
 struct Member {
     inbox: OnceLock<(Arc<Mailbox>, Token)>,
+    /// Datagrams of a successor that were dropped, and that the endpoint has not counted yet.
+    dropped: AtomicU64,
     /// Datagrams on their way there, and their bytes.
     in_transit: AtomicUsize,
     in_transit_bytes: AtomicUsize,
@@ -53,7 +96,7 @@ impl Member {
     }
 }
 
-/// The place of a loop among them.
+/// The place of an endpoint among them.
 #[derive(Debug, Clone)]
 pub(crate) struct SteeredPlace {
     loops: Arc<SteeredLoops>,
@@ -64,25 +107,69 @@ pub(crate) struct SteeredPlace {
 pub(super) struct Forwarded {
     to: SteeredPlace,
     datagrams: Vec<ForwardedDatagram>,
+    /// A successor has received them.
+    is_of_successor: bool,
 }
 
 /// A [`Datagram`] that leaves its loop.
-struct ForwardedDatagram {
-    payload: Bytes,
-    source: SocketAddr,
-    local: LocalAddress,
-    ecn: Ecn,
-    ttl: Option<u8>,
-    segment_size: Option<NonZeroU16>,
-    truncated: bool,
+pub(super) struct ForwardedDatagram {
+    pub(super) payload: Bytes,
+    pub(super) source: SocketAddr,
+    pub(super) local: LocalAddress,
+    pub(super) ecn: Ecn,
+    pub(super) ttl: Option<u8>,
+    pub(super) segment_size: Option<NonZeroU16>,
+    pub(super) truncated: bool,
+}
+
+/// Has an endpoint receive from its socket, or stop. It is done when this is dropped.
+pub(super) struct SwitchReceiving {
+    pub(super) on: bool,
+    _done: Sender<()>,
 }
 
 impl SteeredLoops {
-    pub(crate) fn new(steering: Steering, loops: usize) -> Arc<Self> {
-        Arc::new(Self { steering, members: (0..loops).map(|_| Member::default()).collect() })
+    pub(crate) fn new(steering: Option<Steering>, places: usize, generations: Option<Generations>) -> Arc<Self> {
+        Arc::new(Self { steering, members: (0..places).map(|_| Member::default()).collect(), generations })
     }
 
-    /// The place of a loop.
+    /// Their generation, and those before it.
+    pub(crate) fn generation(&self) -> Option<(&Arc<dyn EndpointGeneration>, &Predecessors)> {
+        self.generations.as_ref().map(|generations| (&generations.own, &generations.predecessors))
+    }
+
+    pub(crate) fn places(&self) -> usize {
+        self.members.len()
+    }
+
+    /// Has all endpoints receive from their sockets, or stop. Returns a receiver, whose other ends are gone when all have done
+    /// so.
+    pub(crate) fn switch_receiving(&self, on: bool) -> Receiver<()> {
+        let (done, receiver) = channel();
+        for (mailbox, token) in self.members.iter().filter_map(|member| member.inbox.get()) {
+            let switch = SwitchReceiving { on, _done: done.clone() };
+            // A loop that takes no messages has ended, or is stuck: then nothing is received either.
+            let _ = mailbox.send(LoopMessage::Post { token: *token, post: Box::new(switch) });
+        }
+        receiver
+    }
+
+    /// Delivers the datagrams in a message of a successor. Returns whether the endpoint is there.
+    pub(crate) fn deliver(self: &Arc<Self>, place: usize, message: &Bytes) -> bool {
+        let Some(member) = self.members.get(place) else { return false };
+        let Some((mailbox, token)) = member.inbox.get() else { return false };
+        let mut datagrams = relayed::decode(message);
+        let came = datagrams.len();
+        datagrams.retain(|datagram| member.reserve(datagram.payload.len()));
+        let count = datagrams.len();
+        let forwarded = Forwarded { to: self.place(place), datagrams, is_of_successor: true };
+        let sent = mailbox.send(LoopMessage::Post { token: *token, post: Box::new(forwarded) });
+        let dropped = if sent.is_ok() { came - count } else { came };
+        member.dropped.fetch_add(dropped as u64, Relaxed);
+        !matches!(sent, Err(MailboxError::Ended(_)))
+    }
+
+    /// The place of an endpoint.
     pub(crate) fn place(self: &Arc<Self>, number: usize) -> SteeredPlace {
         SteeredPlace { loops: self.clone(), number }
     }
@@ -97,32 +184,106 @@ impl SteeredPlace {
         }
     }
 
-    /// The place of another loop that a datagram is for.
-    pub(super) fn elsewhere(&self, payload: &[u8]) -> Option<Self> {
-        let number = self.loops.steering.number(payload).filter(|number| *number != self.number)?;
-        self.loops.members.get(number)?.inbox.get()?;
-        Some(Self { loops: self.loops.clone(), number })
+    /// Whether the endpoint does not receive before it is told to.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.loops.generations.as_ref().is_some_and(|generations| generations.is_waiting)
+    }
+
+    /// Whether sessions of this endpoint outlast the server.
+    pub(super) fn has_generation(&self) -> bool {
+        self.loops.generations.is_some()
+    }
+
+    /// Where a datagram that has come to this endpoint goes.
+    pub(super) fn route(&self, payload: &[u8]) -> Route {
+        let Some(Generations { own, predecessors, .. }) = &self.loops.generations else {
+            let number = self.loops.steering.and_then(|steering| steering.number(payload));
+            return number.map_or(Route::Here, |number| self.route_to(number));
+        };
+        match own.endpoint_of(payload) {
+            Some(place) if place.generation == own.number() => self.route_to(place.place.into()),
+            Some(place) => predecessors.find(place).map_or(Route::Here, Route::Predecessor),
+            None => Route::Here,
+        }
+    }
+
+    /// To another endpoint of this process, if it is there.
+    fn route_to(&self, number: usize) -> Route {
+        let is_there = || self.loops.members.get(number).is_some_and(|member| member.inbox.get().is_some());
+        if number == self.number || !is_there() {
+            return Route::Here;
+        }
+        Route::Endpoint(Self { loops: self.loops.clone(), number })
+    }
+
+    /// The datagrams of a successor that were dropped since the last call.
+    pub(super) fn take_dropped(&self) -> u64 {
+        self.loops.members.get(self.number).map_or(0, |member| member.dropped.swap(0, Relaxed))
     }
 }
 
-/// The datagrams of a batch that are for other loops.
+/// The datagrams of a batch that are for other endpoints.
 #[derive(Default)]
 pub(super) struct Outgoing {
     batches: Vec<Forwarded>,
-    /// Datagrams that were dropped, since too many are on their way.
-    dropped: u64,
+    /// Those for predecessors, by the number of their endpoint.
+    relayed: Vec<Relayed>,
+    counts: OutgoingCounts,
+}
+
+/// Datagrams for an endpoint of an earlier generation.
+struct Relayed {
+    to: usize,
+    message: Vec<u8>,
+    count: u64,
+}
+
+/// What became of the datagrams for other endpoints.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(super) struct OutgoingCounts {
+    pub(super) forwarded: u64,
+    pub(super) to_predecessor: u64,
+    /// Too many are on their way.
+    pub(super) dropped: u64,
 }
 
 impl Outgoing {
+    /// Puts a datagram among those for a predecessor of the endpoint at `from`.
+    pub(super) fn relay(&mut self, from: &SteeredPlace, to: usize, datagram: &Datagram) {
+        if datagram.truncated {
+            self.counts.dropped += 1;
+            return;
+        }
+        let place = self.relayed.iter().position(|relayed| relayed.to == to);
+        let place = place.unwrap_or_else(|| {
+            self.relayed.push(Relayed { to, message: Vec::new(), count: 0 });
+            self.relayed.len() - 1
+        });
+        let relayed = &mut self.relayed[place];
+        relayed::encode(datagram, &mut relayed.message);
+        relayed.count += 1;
+        if relayed.message.len() > RELAYED_BYTES {
+            let relayed = self.relayed.swap_remove(place);
+            self.send_relayed(from, &relayed);
+        }
+    }
+
+    fn send_relayed(&mut self, from: &SteeredPlace, relayed: &Relayed) {
+        let Some(Generations { own, predecessors, .. }) = &from.loops.generations else { return };
+        let is_sent = predecessors.send(relayed.to, &relayed.message, |place| own.on_gone(place));
+        let counter = if is_sent { &mut self.counts.to_predecessor } else { &mut self.counts.dropped };
+        *counter += relayed.count;
+    }
+
     pub(super) fn push(&mut self, to: SteeredPlace, datagram: &Datagram) {
         let Some(member) = to.loops.members.get(to.number) else { return };
         if !member.reserve(datagram.payload.len()) {
-            self.dropped += 1;
+            self.counts.dropped += 1;
             return;
         }
         let place = self.batches.iter().position(|batch| batch.to.number == to.number);
         let place = place.unwrap_or_else(|| {
-            self.batches.push(Forwarded { to, datagrams: Vec::new() });
+            self.batches.push(Forwarded { to, datagrams: Vec::new(), is_of_successor: false });
             self.batches.len() - 1
         });
         self.batches[place].datagrams.push(ForwardedDatagram {
@@ -136,19 +297,24 @@ impl Outgoing {
         });
     }
 
-    /// Sends them. Returns how many were forwarded, and how many dropped.
-    pub(super) fn send(self) -> (u64, u64) {
-        let (mut forwarded, mut dropped) = (0, self.dropped);
-        for batch in self.batches {
+    /// Sends them.
+    pub(super) fn send(mut self, from: Option<&SteeredPlace>) -> OutgoingCounts {
+        for batch in std::mem::take(&mut self.batches) {
             let (to, count) = (batch.to.clone(), batch.count());
             let Some((mailbox, token)) = to.loops.members.get(to.number).and_then(|member| member.inbox.get()) else {
                 continue;
             };
             let message = LoopMessage::Post { token: *token, post: Box::new(batch) };
-            let counter = if mailbox.send(message).is_ok() { &mut forwarded } else { &mut dropped };
+            let is_sent = mailbox.send(message).is_ok();
+            let counter = if is_sent { &mut self.counts.forwarded } else { &mut self.counts.dropped };
             *counter += count;
         }
-        (forwarded, dropped)
+        for relayed in std::mem::take(&mut self.relayed) {
+            if let Some(from) = from {
+                self.send_relayed(from, &relayed);
+            }
+        }
+        self.counts
     }
 }
 
@@ -172,6 +338,10 @@ impl Forwarded {
         self.datagrams.len() as u64
     }
 
+    pub(super) fn is_of_successor(&self) -> bool {
+        self.is_of_successor
+    }
+
     fn release(&self) {
         if let Some(member) = self.to.loops.members.get(self.to.number) {
             let bytes = self.datagrams.iter().map(|datagram| datagram.payload.len()).sum();
@@ -192,6 +362,11 @@ const FORWARDED_MAX: usize = 1024;
 /// Their bytes. The last one may exceed it.
 const FORWARDED_BYTES_MAX: usize = 1024 * 1024;
 
+/// A message for a predecessor is sent once it is longer.
+const RELAYED_BYTES: usize = 48 * 1024;
+
+const _: () = assert!(RELAYED_BYTES + (64 + 1) * 1024 <= MESSAGE_BYTES_MAX);
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -199,7 +374,7 @@ mod tests {
     #[test]
     fn datagrams_under_way_to_a_loop_are_bounded_by_number_and_by_bytes() {
         let steering = Steering { only_if: None, xor_offset: None, offset: 0, mask: 1 };
-        let (loops, pool) = (SteeredLoops::new(steering, 2), Pool::new());
+        let (loops, pool) = (SteeredLoops::new(Some(steering), 2, None), Pool::new());
         let source = SocketAddr::from(([127, 0, 0, 1], 1));
         for (length, fits) in [(60_000, FORWARDED_BYTES_MAX.div_ceil(60_000)), (10, FORWARDED_MAX)] {
             let datagram = Datagram::new(pool.copy(&vec![7; length]), source);
@@ -207,10 +382,10 @@ mod tests {
             for _ in 0..fits + 3 {
                 outgoing.push(loops.place(1), &datagram);
             }
-            assert_eq!((outgoing.batches[0].count(), outgoing.dropped), (fits as u64, 3));
+            assert_eq!((outgoing.batches[0].count(), outgoing.counts.dropped), (fits as u64, 3));
             // The other loop has room of its own.
             outgoing.push(loops.place(0), &datagram);
-            assert_eq!(outgoing.dropped, 3);
+            assert_eq!(outgoing.counts.dropped, 3);
             let taken = outgoing.batches.swap_remove(0).into_datagrams(&pool);
             assert_eq!(taken.map(|datagram| datagram.payload.len()).sum::<usize>(), length * fits);
             drop(outgoing);

@@ -2,8 +2,9 @@
 //!
 //! A server that takes over, or replaces another one, has *the same* sockets: the datagrams in the kernel stay in their
 //! queue, and the group of sockets at an address does not change. Until the server before drains, both receive, and either
-//! responds; from then on it receives no more, and finishes its responses. So only endpoints without sessions take sockets
-//! over: a datagram of a session is for the process that has the session, and those endpoints open sockets of their own.
+//! responds; from then on it receives no more, and finishes its responses. A datagram of a session is for the process that has
+//! the session: endpoints whose sessions outlast a restart hand their sockets over in another way (`session_groups.rs`), and
+//! the others with sessions open sockets of their own.
 //!
 //! The sockets stay in the order in which they joined their group, since that is how a program of the kernel counts them.
 //! The clones for a successor close with their endpoints.
@@ -13,9 +14,10 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Weak};
 
-use tidegate_sys::{Side, Socket, handover};
+use tidegate_sys::{Address, Side, Socket, handover};
 
-use crate::endpoint::ServedEndpoint;
+use super::session_groups::{SessionGroups, TakenGroup};
+use crate::endpoint::{Predecessors, ServedEndpoint, SocketGroup};
 use crate::start_error::StartError;
 
 /// Takes the datagram sockets out of the descriptors of a predecessor, and of a server of this process that is replaced. If
@@ -36,39 +38,107 @@ fn take(descriptors: &mut Option<Vec<OwnedFd>>) -> Vec<OwnedFd> {
     sockets
 }
 
+/// The datagram sockets of one address.
+pub(super) struct OpenedSockets {
+    pub(super) sockets: Vec<Socket>,
+    pub(super) group: SocketGroup,
+    /// The predecessors whose sessions go on, and the number of their group in the parcel.
+    pub(super) predecessors: Option<(Predecessors, usize)>,
+}
+
 /// The sockets of `served`, one of `all` endpoints: those among `taken` at its address, and as many new ones as are missing for
-/// one a loop. Returns whether there are taken ones.
+/// one a loop. New ones alone are in the `own` group.
 ///
 /// # Errors
 /// The address cannot be used.
 pub(super) fn open(
     served: &ServedEndpoint,
     all: &[ServedEndpoint],
-    (loops, is_shared): (usize, bool),
-    taken: &mut Vec<OwnedFd>,
-) -> Result<(Vec<Socket>, bool), StartError> {
+    (loops, is_shared, own): (usize, bool, SocketGroup),
+    (taken, sessions): (&mut Vec<OwnedFd>, &mut Vec<TakenGroup>),
+) -> Result<OpenedSockets, StartError> {
     let listener = &served.listener;
-    let at = if served.has_sessions { None } else { taken_address(served, all, taken) };
+    if served.has_sessions {
+        let bound = sessions.iter().map(|group| group.address);
+        let at = taken_address(served, all, bound);
+        if let Some(opened) = at.and_then(|at| take_sessions(served, at, loops, sessions).transpose()) {
+            return opened;
+        }
+        return Ok(OpenedSockets { sockets: listener.open(loops, is_shared)?, group: own, predecessors: None });
+    }
+    let bound = taken.iter().filter_map(|socket| handover::datagram_address(socket.as_fd()));
+    let at = taken_address(served, all, bound);
     let is_ours = |socket: &mut OwnedFd| at.is_some() && handover::datagram_address(socket.as_fd()) == at;
-    let adopted = taken.extract_if(.., is_ours).map(|socket| listener.adopt(socket));
+    let adopted: Vec<OwnedFd> = taken.extract_if(.., is_ours).collect();
+    if adopted.is_empty() {
+        return Ok(OpenedSockets { sockets: listener.open(loops, is_shared)?, group: own, predecessors: None });
+    }
+    let sockets = adopt(served, adopted, loops)?;
+    Ok(OpenedSockets { sockets, group: SocketGroup::Taken, predecessors: None })
+}
+
+/// The sockets of an endpoint beside a listener, at one of its addresses.
+///
+/// # Errors
+/// The address cannot be used.
+pub(super) fn open_beside(
+    served: &ServedEndpoint,
+    address: &Address,
+    (loops, is_shared, own): (usize, bool, SocketGroup),
+    sessions: &mut Vec<TakenGroup>,
+) -> Result<OpenedSockets, StartError> {
+    if let Some(at) = address.ip()
+        && let Some(opened) = take_sessions(served, at, loops, sessions)?
+    {
+        return Ok(opened);
+    }
+    let sockets = served.listener.open_at(address, loops, is_shared)?;
+    Ok(OpenedSockets { sockets, group: own, predecessors: None })
+}
+
+/// The sockets of a predecessor whose sessions go on, if there are any at an address.
+fn take_sessions(
+    served: &ServedEndpoint,
+    at: SocketAddr,
+    loops: usize,
+    sessions: &mut Vec<TakenGroup>,
+) -> Result<Option<OpenedSockets>, StartError> {
+    let Some(place) = sessions.iter().position(|group| group.address == at) else { return Ok(None) };
+    let group = sessions.swap_remove(place);
+    let Some(own) = served.listener.generation_of(group.sockets.len().max(loops)) else { return Ok(None) };
+    if !own.succeed(&group.state, &group.predecessors.places()) {
+        return Ok(None);
+    }
+    let number = group.number();
+    let sockets = adopt(served, group.sockets, loops)?;
+    Ok(Some(OpenedSockets { sockets, group: SocketGroup::Taken, predecessors: Some((group.predecessors, number)) }))
+}
+
+/// Adopts sockets at one address, in their order, and opens as many as are missing for one a loop.
+fn adopt(served: &ServedEndpoint, taken: Vec<OwnedFd>, loops: usize) -> Result<Vec<Socket>, StartError> {
+    let listener = &served.listener;
+    let adopted = taken.into_iter().map(|socket| listener.adopt(socket));
     let mut sockets = adopted.collect::<io::Result<Vec<Socket>>>().map_err(StartError::System)?;
-    let Some(first) = sockets.first() else { return Ok((listener.open(loops, is_shared)?, false)) };
-    if sockets.len() < loops {
+    if let Some(first) = sockets.first().filter(|_| sockets.len() < loops) {
         // The port that the kernel chose for the server before stays.
         let address = first.address(Side::Local).map_err(StartError::System)?;
         sockets.extend(listener.open_at(&address, loops - sockets.len(), true)?);
     }
-    Ok((sockets, true))
+    Ok(sockets)
 }
 
-/// The address of the sockets among `taken` that are for an endpoint.
-fn taken_address(served: &ServedEndpoint, all: &[ServedEndpoint], taken: &[OwnedFd]) -> Option<SocketAddr> {
-    let bound = || taken.iter().filter_map(|socket| handover::datagram_address(socket.as_fd()));
+/// The address of the taken sockets, of those that are `bound`, that are for an endpoint.
+fn taken_address(
+    served: &ServedEndpoint,
+    all: &[ServedEndpoint],
+    bound: impl Iterator<Item = SocketAddr>,
+) -> Option<SocketAddr> {
+    let bound: Vec<SocketAddr> = bound.collect();
     let is_of_other = |bound: SocketAddr| all.iter().any(|other| other.listener.is_at(bound));
+    let is_at = |bound: &&SocketAddr| served.listener.is_at(**bound);
     // Of port 0 it is one of those that the kernel has chosen.
-    bound()
-        .find(|bound| served.listener.is_at(*bound))
-        .or_else(|| bound().find(|bound| served.listener.is_at_any_port_of(*bound) && !is_of_other(*bound)))
+    let is_at_any_port = |bound: &&SocketAddr| served.listener.is_at_any_port_of(**bound) && !is_of_other(**bound);
+    bound.iter().find(is_at).or_else(|| bound.iter().find(is_at_any_port)).copied()
 }
 
 /// Clones of an endpoint's sockets for a successor, in the order of the group, if it may have them and there is `room` for
@@ -81,7 +151,8 @@ pub(super) fn keep(
     sockets: &[Socket],
     room: &mut usize,
 ) -> Result<Vec<Arc<OwnedFd>>, StartError> {
-    if served.has_sessions || sockets.len() > *room {
+    let goes_on = !served.has_sessions || served.listener.generation_of(sockets.len()).is_some();
+    if !goes_on || sockets.len() > *room {
         return Ok(Vec::new());
     }
     *room -= sockets.len();
@@ -95,11 +166,17 @@ pub(crate) struct KeptSockets {
     listeners: Vec<Socket>,
     /// For as long as their endpoints have them.
     datagrams: Vec<Weak<OwnedFd>>,
+    /// Those whose sessions go on.
+    sessions: Arc<SessionGroups>,
 }
 
 impl KeptSockets {
-    pub(super) fn new(listeners: Vec<Socket>, datagrams: Vec<Weak<OwnedFd>>) -> Self {
-        Self { listeners, datagrams }
+    pub(super) fn new(listeners: Vec<Socket>, datagrams: Vec<Weak<OwnedFd>>, sessions: Arc<SessionGroups>) -> Self {
+        Self { listeners, datagrams, sessions }
+    }
+
+    pub(super) fn sessions(&self) -> Arc<SessionGroups> {
+        self.sessions.clone()
     }
 
     /// Calls a function with those that are open.

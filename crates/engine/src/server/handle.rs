@@ -19,6 +19,7 @@ use crate::counters::{Counts, ListenerCounts, PublishedCounters};
 use crate::event_loop::EventLoop;
 use crate::mailbox::{LoopMessage, Mailbox};
 use crate::server::datagram_sockets::KeptSockets;
+use crate::server::session_groups::SessionGroups;
 use crate::server::takeover::TakeoverListener;
 use crate::server::watchdog::Watchdog;
 use crate::start_error::StartError;
@@ -77,6 +78,8 @@ pub(crate) struct ServerState {
     is_draining: AtomicBool,
     /// For a server that replaces this one; until a drain begins.
     kept_listeners: Mutex<KeptSockets>,
+    /// The endpoints whose sessions outlast this server. They get datagrams from a successor until the loops have ended.
+    _sessions: Arc<SessionGroups>,
     /// Hands our listeners over, if a path was given for that.
     control: Mutex<Option<TakeoverListener>>,
     /// Watches the loops while they end, too: it is dropped after them.
@@ -359,11 +362,12 @@ impl ServerHandle {
         self.0.is_draining.load(Ordering::Relaxed)
     }
 
-    /// Its listeners, if it is replaceable and does not drain, and the flag that says that another server has them.
-    pub(super) fn kept_listeners(&self) -> io::Result<(Vec<OwnedFd>, Successor)> {
+    /// Its listeners, if it is replaceable and does not drain, the flag that says that another server has them, and its
+    /// endpoints whose sessions outlast it.
+    pub(super) fn kept_listeners(&self) -> io::Result<(Vec<OwnedFd>, Successor, Arc<SessionGroups>)> {
         let kept = self.0.kept_listeners.lock().unwrap_or_else(PoisonError::into_inner);
         let listeners = kept.with(|all| all.iter().map(BorrowedFd::try_clone_to_owned).collect())?;
-        Ok((listeners, self.0.superseded.1.clone()))
+        Ok((listeners, self.0.superseded.1.clone(), kept.sessions()))
     }
 
     /// Where messages for a loop go.
@@ -378,7 +382,7 @@ impl ServerHandle {
 
 impl ServerState {
     /// A server without loops yet.
-    pub(crate) fn new(listeners: Vec<RunningListener>, successor: Successor) -> Self {
+    pub(super) fn new(listeners: Vec<RunningListener>, successor: Successor, sessions: Arc<SessionGroups>) -> Self {
         Self {
             listeners,
             loops: Vec::new(),
@@ -387,6 +391,7 @@ impl ServerState {
             superseded: Superseded(Arc::default(), successor),
             is_draining: AtomicBool::new(false),
             kept_listeners: Mutex::default(),
+            _sessions: sessions,
             control: Mutex::default(),
             watchdog: None,
         }
@@ -534,7 +539,7 @@ mod tests {
     /// Without io_uring the second plan falls back to epoll as well, and each name is reported once.
     #[test]
     fn the_handle_reports_the_backend_of_each_loop() {
-        let mut state = ServerState::new(Vec::new(), Successor::default());
+        let mut state = ServerState::new(Vec::new(), Successor::default(), Arc::default());
         for plan in [BackendPlan::Epoll, BackendPlan::UringOrEpoll] {
             state.start_loop(plan, 1 << 20, TokioRuntime::none(), |_| Ok(())).expect("it starts");
         }

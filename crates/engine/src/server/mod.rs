@@ -1,7 +1,8 @@
 //! `Server`: its listeners, how many loops it has, and which loop accepts from which listener.
 //!
 //! Read next: `listener.rs`, addresses with their services; `handle.rs`, the running server; `acceptor.rs`, a loop's
-//! handling of a listener; `datagram_sockets.rs`, the sockets of endpoints; `serve.rs`, how a stream becomes a channel with
+//! handling of a listener; `datagram_sockets.rs`, the sockets of endpoints,
+//! and `session_groups.rs`, of those with sessions that outlast a server; `serve.rs`, how a stream becomes a channel with
 //! a task; `ended.rs`, waiting for the end; `takeover.rs`, the other source of listeners.
 
 pub(crate) mod acceptor;
@@ -14,6 +15,7 @@ mod listener;
 pub(crate) mod make;
 mod serve;
 mod service_manager;
+mod session_groups;
 mod supervisor;
 mod takeover;
 mod watchdog;
@@ -30,20 +32,21 @@ use std::sync::{Arc, Weak};
 use tidegate_codec::Pipeline;
 use tidegate_sys::{Address, ListenOptions, Side, Socket, handover};
 
-use self::datagram_sockets::KeptSockets;
+use self::datagram_sockets::{KeptSockets, OpenedSockets};
 pub use self::ended::Ended;
 use self::handle::ServerState;
 pub use self::handle::{RunningListener, ServerHandle, Superseded};
 use self::listener::Listen;
 pub use self::listener::{Listener, ServedListener};
 pub use self::service_manager::ServiceManager;
+use self::session_groups::{SessionGroup, SessionGroups, SessionHandover, TakenGroup, WaitingEndpoints};
 pub use self::supervisor::{ServerEnd, Supervisor};
-use self::takeover::Takeover;
+use self::takeover::{TakenSockets, Takeover};
 pub use self::watchdog_feeder::WatchdogFeeder;
 use crate::admission::{Admission, AdmissionControl};
 use crate::backend::Backend;
 use crate::counters::ListenerCounts;
-use crate::endpoint::{Bind, GroupSteering, ServedEndpoint, SocketGroup, SteeredPlace};
+use crate::endpoint::{Bind, BindPlace, GroupSteering, ServedEndpoint, SocketGroup, SteeredPlace};
 use crate::event_loop::EventLoop;
 use crate::handler::Handler;
 use crate::limits::{Limits, MEMORY_PER_LOOP_MIN};
@@ -93,6 +96,8 @@ pub struct Server {
     replaced: Option<Vec<OwnedFd>>,
     /// That server has a successor once this one runs.
     replaced_successor: Option<Successor>,
+    /// The sessions of that server.
+    replaced_sessions: Option<Arc<SessionGroups>>,
     /// Another server has had, and may still have, sockets at the same addresses.
     has_predecessor: bool,
     successor: Successor,
@@ -139,6 +144,7 @@ impl Server {
             is_replaceable: false,
             replaced: None,
             replaced_successor: None,
+            replaced_sessions: None,
             has_predecessor: false,
             successor: Successor::default(),
             tokio_runtime: None,
@@ -208,9 +214,10 @@ impl Server {
 
     /// Adds a protocol of datagrams at an address. The loops and the drain are the same as for the listeners, and the running
     /// server lists it behind them. A successor that [takes over](Server::takeover), or [replaces](Server::replaces) this
-    /// server, receives from the same sockets, so that no datagram is lost. One whose protocol has sessions opens sockets of
-    /// its own: datagrams that wait in the kernel for the predecessor then are lost when it ends. A successor
-    /// that fails when its first loops have started may have received a few datagrams.
+    /// server, receives from the same sockets, so that no datagram is lost; a successor that fails when its first loops have
+    /// started may have received a few. Sessions go on with a [`generation`](crate::EndpointListener::generation): the
+    /// successor sends their datagrams on to this server while it drains. Other protocols with sessions open sockets of their
+    /// own: datagrams that wait in the kernel for the predecessor then are lost when it ends.
     pub fn endpoint(mut self, endpoint: ServedEndpoint) -> Self {
         self.endpoints.push(endpoint);
         self
@@ -328,8 +335,9 @@ impl Server {
     /// # Errors
     /// [`StartError::System`] if the process has no descriptors left.
     pub fn replaces(mut self, old: &ServerHandle) -> Result<Self, StartError> {
-        let (listeners, successor) = old.kept_listeners().map_err(StartError::System)?;
+        let (listeners, successor, sessions) = old.kept_listeners().map_err(StartError::System)?;
         (self.replaced, self.replaced_successor) = (Some(listeners), Some(successor));
+        self.replaced_sessions = Some(sessions);
         Ok(self)
     }
 
@@ -393,10 +401,13 @@ impl Server {
         self.check()?;
         let plan = self.backend.plan()?;
         let is_shared = self.takeover.is_some() || self.is_replaceable || self.replaced.is_some();
-        let (takeover, mut taken) = self.begin_takeover()?;
+        let (takeover, taken) = self.begin_takeover()?;
+        let (mut taken, mut sessions) =
+            taken.map_or((None, Vec::new()), |taken| (Some(taken.listeners), taken.sessions));
+        let handover = self.begin_replacement(taken.is_some(), &mut sessions)?;
         self.has_predecessor = taken.is_some() || self.replaced.is_some();
         let datagrams = datagram_sockets::split(&mut taken, &mut self.replaced);
-        let (opened, beside) = self.open_sockets(taken, is_shared)?;
+        let (opened, beside) = self.open_sockets(taken, is_shared, &mut sessions)?;
         let clones = |is_needed: bool| {
             let kept = if is_needed { &opened[..] } else { &[] };
             kept.iter().flatten().map(Socket::try_clone).collect::<io::Result<Vec<_>>>().map_err(StartError::System)
@@ -405,31 +416,54 @@ impl Server {
         let room = handover::LISTENERS_MAX.saturating_sub(opened.iter().map(Vec::len).sum());
         let room = if takeover.is_some() || self.is_replaceable { room } else { 0 };
         let memory_max = self.memory_max() / self.loops;
-        let (per_loop, mut running) = self.assign(opened, memory_max)?;
+        let (per_loop, running) = self.assign(opened, memory_max)?;
         // A server of which no datagram socket was taken goes on receiving while it drains.
         let replaced = self.replaced_successor.take().filter(|_| !datagrams.is_empty());
-        let OpenedEndpoints { per_loop: mut endpoints, kept: datagrams, steerings } =
-            self.open_endpoints((is_shared, datagrams), (beside, &per_loop), room, &mut running)?;
+        let mut endpoints = OpenedEndpoints::new(self.loops, room, running);
+        self.open_endpoints((is_shared, datagrams, &mut sessions), &mut endpoints)?;
+        self.add_beside(beside, &per_loop, &mut endpoints)?;
+        let OpenedEndpoints { per_loop: mut of_loops, kept: datagrams, groups, waiting, steerings, running, .. } =
+            endpoints;
         let tokio_runtime = self.tokio_runtime.unwrap_or_else(TokioRuntime::of_this_thread);
         tokio_runtime.start().map_err(StartError::System)?;
-        let mut state = ServerState::new(running, self.successor);
-        state.keep_listeners(KeptSockets::new(for_replacement, datagrams.clone()));
+        let sessions = SessionGroups::new(groups);
+        let mut state = ServerState::new(running, self.successor, sessions.clone());
+        state.keep_listeners(KeptSockets::new(for_replacement, datagrams.clone(), sessions.clone()));
         for (number, listeners) in per_loop.into_iter().enumerate() {
-            let endpoints = std::mem::take(&mut endpoints[number]);
+            let endpoints = std::mem::take(&mut of_loops[number]);
             state.start_loop(plan, memory_max, tokio_runtime.clone(), move |event_loop| {
                 listeners.into_iter().try_for_each(|listener| listener.start(number, event_loop))?;
                 endpoints.into_iter().try_for_each(|endpoint| endpoint.start(number, event_loop))
             })?;
         }
+        let mut establishing = Vec::new();
         let handle = state.into_handle(|superseded| {
             let Some((path, takeover)) = takeover else { return Ok(None) };
-            let kept = KeptSockets::new(kept, datagrams);
-            takeover.complete(kept, superseded).map(Some).map_err(|error| StartError::Takeover(path, error))
+            let completed = takeover.complete(KeptSockets::new(kept, datagrams, sessions), superseded);
+            let (control, of_predecessor) = completed.map_err(|error| StartError::Takeover(path, error))?;
+            establishing = of_predecessor;
+            Ok(Some(control))
         })?;
         // From here on this server runs: before, nothing has changed for the other one.
         replaced.iter().for_each(Successor::set);
+        if let Some((old, handover)) = handover {
+            establishing = old.release(handover);
+        }
+        waiting.begin(&establishing);
         steerings.into_iter().for_each(GroupSteering::apply);
         Ok(handle)
+    }
+
+    /// Takes the sessions of a server of this process, unless those of the same server came by its path.
+    fn begin_replacement(
+        &mut self,
+        has_taken: bool,
+        sessions: &mut Vec<TakenGroup>,
+    ) -> Result<Option<(Arc<SessionGroups>, SessionHandover)>, StartError> {
+        let Some(old) = self.replaced_sessions.take().filter(|_| !has_taken) else { return Ok(None) };
+        let mut handover = old.pack().map_err(StartError::System)?;
+        *sessions = TakenGroup::unpack(std::mem::take(&mut handover.parcel)).map_err(StartError::System)?;
+        Ok(Some((old, handover)))
     }
 
     /// The listeners of each loop, and those of the running server.
@@ -471,13 +505,14 @@ impl Server {
         &mut self,
         taken: Option<Vec<OwnedFd>>,
         is_shared: bool,
+        sessions: &mut Vec<TakenGroup>,
     ) -> Result<(Vec<Vec<Socket>>, Vec<BesideSockets>), StartError> {
         let mut tries_left = if taken.is_some() || self.replaced.is_some() { 1 } else { PORT_TRIES };
         let mut taken = Some(taken);
         loop {
             let opened = self.open_listeners(taken.take().flatten())?;
             tries_left -= 1;
-            match self.open_beside(&opened, is_shared) {
+            match self.open_beside(&opened, is_shared, sessions) {
                 Ok(beside) => return Ok((opened, beside)),
                 Err(StartError::InUse(_)) if tries_left > 0 => {}
                 Err(error) => return Err(error),
@@ -485,14 +520,20 @@ impl Server {
         }
     }
 
-    fn open_beside(&self, opened: &[Vec<Socket>], is_shared: bool) -> Result<Vec<BesideSockets>, StartError> {
+    fn open_beside(
+        &self,
+        opened: &[Vec<Socket>],
+        is_shared: bool,
+        sessions: &mut Vec<TakenGroup>,
+    ) -> Result<Vec<BesideSockets>, StartError> {
+        let options = (self.loops, is_shared, self.own_group());
         let mut all = Vec::new();
         for (served, sockets) in self.listeners.iter().zip(opened) {
             let mut groups = BesideSockets::new();
             if let Some(beside) = &served.beside {
                 let addresses = RunningListener::new("", sockets)?;
                 for address in addresses.addresses().iter().filter(|address| address.ip().is_some()) {
-                    groups.push(beside.endpoint.listener.open_at(address, self.loops, is_shared)?);
+                    groups.push(datagram_sockets::open_beside(&beside.endpoint, address, options, sessions)?);
                 }
                 (beside.bound)(addresses.addresses());
             }
@@ -507,23 +548,51 @@ impl Server {
         beside: Vec<BesideSockets>,
         per_loop: &[Vec<LoopListener>],
         opened: &mut OpenedEndpoints,
-        running: &mut Vec<RunningListener>,
     ) -> Result<(), StartError> {
         for (number, (served, groups)) in self.listeners.iter().zip(beside).enumerate() {
             let Some(beside) = &served.beside else { continue };
+            let of_listener = |listeners: &Vec<LoopListener>| listeners.get(number)?.admission.clone();
+            let admission = per_loop.first().and_then(of_listener);
             for sockets in groups {
-                running.push(RunningListener::new(beside.endpoint.listener.name(), &sockets)?);
-                opened.steerings.extend(beside.endpoint.listener.steer(&sockets, self.own_group())?);
-                let steered = beside.endpoint.listener.steered(self.loops);
-                for (place, ((endpoints, listeners), socket)) in
-                    opened.per_loop.iter_mut().zip(per_loop).zip(sockets).enumerate()
-                {
-                    let admission = listeners.get(number).and_then(|listener| listener.admission.clone());
-                    let steered = steered.as_ref().map(|loops| loops.place(place));
-                    let (bind, successor) = (beside.endpoint.bind.clone(), None);
-                    endpoints.push(LoopEndpoint { bind, admission, steered, successor, socket });
+                self.add_endpoint(&beside.endpoint, sockets, admission.as_ref(), opened)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds the endpoints of the sockets at one address to the loops.
+    fn add_endpoint(
+        &self,
+        served: &ServedEndpoint,
+        OpenedSockets { sockets, group, predecessors }: OpenedSockets,
+        admission: Option<&Arc<AdmissionControl>>,
+        opened: &mut OpenedEndpoints,
+    ) -> Result<(), StartError> {
+        opened.steerings.extend(served.listener.steer(&sockets, group)?);
+        opened.running.push(RunningListener::new(served.listener.name(), &sockets)?);
+        let kept = datagram_sockets::keep(served, &sockets, &mut opened.room)?;
+        let (predecessors, number) = predecessors.unzip();
+        // The place of a socket in its group counts where a loop may have several.
+        let steered =
+            served.listener.steered(if served.has_sessions { sockets.len() } else { self.loops }, predecessors);
+        let descriptors = kept.iter().map(Arc::downgrade);
+        match steered.as_ref().filter(|endpoints| endpoints.generation().is_some()) {
+            Some(endpoints) => {
+                opened.waiting.0.extend(number.map(|number| (number, endpoints.clone())));
+                let sockets: Vec<_> = descriptors.collect();
+                if !sockets.is_empty() {
+                    opened.groups.push(SessionGroup { endpoints: endpoints.clone(), sockets });
                 }
             }
+            None => opened.kept.extend(descriptors),
+        }
+        for (place, socket) in sockets.into_iter().enumerate() {
+            let loop_number = place % self.loops;
+            let successor = kept.get(place).map(|kept| self.successor.keeping(kept.clone()));
+            let member = if served.has_sessions { place } else { loop_number };
+            let steered = steered.as_ref().map(|endpoints| endpoints.place(member));
+            let (bind, admission) = (served.bind.clone(), admission.cloned());
+            opened.per_loop[loop_number].push(LoopEndpoint { bind, place, admission, steered, successor, socket });
         }
         Ok(())
     }
@@ -545,35 +614,18 @@ impl Server {
         if self.has_predecessor { SocketGroup::Beside } else { SocketGroup::New }
     }
 
-    /// Opens the sockets of all endpoints: for each loop one of each, with the function that binds it. A successor gets at
-    /// most `room` of them.
+    /// Opens the sockets of all endpoints: for each loop one of each, with the function that binds it.
     fn open_endpoints(
         &self,
-        (is_shared, mut taken): (bool, Vec<OwnedFd>),
-        (beside, listeners): (Vec<BesideSockets>, &[Vec<LoopListener>]),
-        mut room: usize,
-        running: &mut Vec<RunningListener>,
-    ) -> Result<OpenedEndpoints, StartError> {
-        let per_loop = (0..self.loops).map(|_| Vec::new()).collect();
-        let mut opened = OpenedEndpoints { per_loop, kept: Vec::new(), steerings: Vec::new() };
+        (is_shared, mut taken, sessions): (bool, Vec<OwnedFd>, &mut Vec<TakenGroup>),
+        opened: &mut OpenedEndpoints,
+    ) -> Result<(), StartError> {
+        let options = (self.loops, is_shared, self.own_group());
         for served in &self.endpoints {
-            let (sockets, is_taken) =
-                datagram_sockets::open(served, &self.endpoints, (self.loops, is_shared), &mut taken)?;
-            let group = if is_taken { SocketGroup::Taken } else { self.own_group() };
-            opened.steerings.extend(served.listener.steer(&sockets, group)?);
-            running.push(RunningListener::new(served.listener.name(), &sockets)?);
-            let steered = served.listener.steered(self.loops);
-            let kept = datagram_sockets::keep(served, &sockets, &mut room)?;
-            opened.kept.extend(kept.iter().map(Arc::downgrade));
-            for (place, socket) in sockets.into_iter().enumerate() {
-                let (bind, number) = (served.bind.clone(), place % self.loops);
-                let successor = kept.get(place).map(|kept| self.successor.keeping(kept.clone()));
-                let steered = steered.as_ref().map(|loops| loops.place(number));
-                opened.per_loop[number].push(LoopEndpoint { bind, admission: None, steered, successor, socket });
-            }
+            let sockets = datagram_sockets::open(served, &self.endpoints, options, (&mut taken, &mut *sessions))?;
+            self.add_endpoint(served, sockets, None, opened)?;
         }
-        self.add_beside(beside, listeners, &mut opened, running)?;
-        Ok(opened)
+        Ok(())
     }
 
     /// The limits of all listeners.
@@ -603,14 +655,14 @@ impl Server {
     fn begin_takeover(&mut self) -> Result<TakeoverParts, StartError> {
         let Some(path) = self.takeover.take() else { return Ok((None, None)) };
         match Takeover::begin(&path) {
-            Ok((takeover, listeners)) => Ok((Some((path, takeover)), listeners)),
+            Ok((takeover, taken)) => Ok((Some((path, takeover)), taken)),
             Err(error) => Err(StartError::Takeover(path, error)),
         }
     }
 }
 
-/// A takeover that has begun, with its path, and the listeners of the server before.
-type TakeoverParts = (Option<(PathBuf, Takeover)>, Option<Vec<OwnedFd>>);
+/// A takeover that has begun, with its path, and the sockets of the server before.
+type TakeoverParts = (Option<(PathBuf, Takeover)>, Option<TakenSockets>);
 
 impl Default for Server {
     fn default() -> Self {
@@ -626,13 +678,30 @@ struct OpenedEndpoints {
     per_loop: Vec<Vec<LoopEndpoint>>,
     /// Those that a successor gets.
     kept: Vec<Weak<OwnedFd>>,
+    /// Those whose sessions outlast the server.
+    groups: Vec<SessionGroup>,
+    /// Those that receive once the predecessor has stopped.
+    waiting: WaitingEndpoints,
     /// For the time when the loops run.
     steerings: Vec<GroupSteering>,
+    running: Vec<RunningListener>,
+    /// A successor gets at most so many more sockets.
+    room: usize,
+}
+
+impl OpenedEndpoints {
+    fn new(loops: usize, room: usize, running: Vec<RunningListener>) -> Self {
+        let per_loop = (0..loops).map(|_| Vec::new()).collect();
+        let (kept, groups, steerings) = Default::default();
+        Self { per_loop, kept, groups, waiting: WaitingEndpoints(Vec::new()), steerings, running, room }
+    }
 }
 
 /// A datagram socket of a loop, and the function that binds it.
 struct LoopEndpoint {
     bind: Arc<Bind>,
+    /// Among the sockets at the address.
+    place: usize,
     admission: Option<Arc<AdmissionControl>>,
     steered: Option<SteeredPlace>,
     /// The server that gets the socket, if one may.
@@ -641,15 +710,15 @@ struct LoopEndpoint {
 }
 
 impl LoopEndpoint {
-    fn start(self, number: usize, event_loop: &mut EventLoop) -> io::Result<()> {
+    fn start(self, loop_number: usize, event_loop: &mut EventLoop) -> io::Result<()> {
         event_loop.admission(self.admission);
         event_loop.begin_endpoint(self.steered, self.successor);
-        (self.bind)(number, event_loop, self.socket)
+        (self.bind)(BindPlace { loop_number, place: self.place }, event_loop, self.socket)
     }
 }
 
-/// The datagram sockets beside a listener: for each of its addresses one for each loop.
-type BesideSockets = Vec<Vec<Socket>>;
+/// The datagram sockets beside a listener, for each of its addresses.
+type BesideSockets = Vec<OpenedSockets>;
 
 /// How many ports are tried for a listener with an endpoint beside it.
 const PORT_TRIES: u32 = 8;

@@ -4,7 +4,7 @@
 //! Both meet at the path of a Unix socket. The successor sends hello and receives the listeners. It starts its loops,
 //! puts its own socket at the path, and sends ready. Only then is the predecessor superseded. Until then the
 //! predecessor is unchanged, whether or not the successor survives. Both hold the same listeners, so no connection
-//! waits in the queue of a process that has exited.
+//! waits in the queue of a process that has exited. `session_groups.rs` describes how sessions of datagrams go on.
 //!
 //! One thread waits at the path. It reads from several clients at a time until one of them sends hello, so a silent
 //! client delays no successor; then it serves that one. `handover.rs` of `sys` describes how descriptors travel,
@@ -25,6 +25,7 @@ use crate::limits::{ACCEPT_LINE_PAUSE, ACCEPT_PAUSE};
 use crate::server::control_socket::ControlSocket;
 use crate::server::datagram_sockets::KeptSockets;
 use crate::server::handle::Superseded;
+use crate::server::session_groups::{SessionParcel, TakenGroup};
 use crate::unwind::catch_and_log;
 
 /// A takeover that has begun: listeners may have been received, and ready has not been sent.
@@ -46,32 +47,42 @@ struct Predecessor {
     listeners: usize,
 }
 
+/// The sockets of a predecessor.
+pub(crate) struct TakenSockets {
+    pub(super) listeners: Vec<OwnedFd>,
+    /// Those whose sessions go on.
+    pub(super) sessions: Vec<TakenGroup>,
+}
+
 impl Takeover {
-    /// Takes the listeners of the server at `path`, if there is one, and prepares to serve there.
-    pub(crate) fn begin(path: &Path) -> io::Result<(Self, Option<Vec<OwnedFd>>)> {
+    /// Takes the sockets of the server at `path`, if there is one, and prepares to serve there.
+    pub(crate) fn begin(path: &Path) -> io::Result<(Self, Option<TakenSockets>)> {
         ControlSocket::check(path)?;
-        let (found, listeners) = find(path)?;
-        Ok((Self { path: path.into(), found }, listeners))
+        let (found, taken) = find(path)?;
+        Ok((Self { path: path.into(), found }, taken))
     }
 
-    /// Our loops run: from here on successors find this server, and the predecessor may drain.
-    pub(crate) fn complete(self, listeners: KeptSockets, superseded: Superseded) -> io::Result<TakeoverListener> {
+    /// Our loops run: from here on successors find this server, and the predecessor may drain. Returns also which sessions of
+    /// the predecessor are being established.
+    pub(crate) fn complete(
+        self,
+        listeners: KeptSockets,
+        superseded: Superseded,
+    ) -> io::Result<(TakeoverListener, Vec<u8>)> {
         let (lock, predecessor) = match self.found {
             Lookup::Predecessor(predecessor) => (PathLock::acquire(&self.path, STEP_TIMEOUT)?, Some(predecessor)),
             Lookup::None(lock) => (lock, None),
         };
         let socket = ControlSocket::publish(&self.path, lock)?;
         let control = TakeoverListener::start(socket, listeners, superseded)?;
-        if let Some(predecessor) = predecessor {
-            predecessor.release()?;
-        }
-        Ok(control)
+        let establishing = predecessor.map(Predecessor::release).transpose()?;
+        Ok((control, establishing.unwrap_or_default()))
     }
 }
 
 /// Requests the listeners of the server at `path`. If no server runs there, the path is locked: another process that
 /// starts at the same time waits until this one serves, and then finds it.
-fn find(path: &Path) -> io::Result<(Lookup, Option<Vec<OwnedFd>>)> {
+fn find(path: &Path) -> io::Result<(Lookup, Option<TakenSockets>)> {
     let last = Instant::now() + READY_TIMEOUT + STEP_TIMEOUT;
     let mut deadline = Instant::now() + STEP_TIMEOUT;
     let mut lock = None;
@@ -86,8 +97,7 @@ fn find(path: &Path) -> io::Result<(Lookup, Option<Vec<OwnedFd>>)> {
                     // The server was ending, or was itself superseded: another server may be there by now.
                     Err(error) if has_hung_up(&error) && Instant::now() < deadline => std::thread::sleep(RETRY_PAUSE),
                     result => {
-                        return result
-                            .map(|(predecessor, listeners)| (Lookup::Predecessor(predecessor), Some(listeners)));
+                        return result.map(|(predecessor, taken)| (Lookup::Predecessor(predecessor), Some(taken)));
                     }
                 }
             }
@@ -102,7 +112,7 @@ fn find(path: &Path) -> io::Result<(Lookup, Option<Vec<OwnedFd>>)> {
     }
 }
 
-fn request_listeners(stream: UnixStream) -> io::Result<(Predecessor, Vec<OwnedFd>)> {
+fn request_listeners(stream: UnixStream) -> io::Result<(Predecessor, TakenSockets)> {
     let peer = handover::peer(&stream)?;
     if !peer.is_same_user {
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, "another user listens there"));
@@ -110,29 +120,35 @@ fn request_listeners(stream: UnixStream) -> io::Result<(Predecessor, Vec<OwnedFd
     let deadline = Instant::now() + STEP_TIMEOUT;
     handover::write_all(&stream, HELLO, deadline)?;
     let listeners = handover::receive(&stream, deadline)?;
-    Ok((Predecessor { stream, process: peer.process, listeners: listeners.len() }, listeners))
+    let bytes = handover::read_block(&stream, deadline)?;
+    let parcel = SessionParcel { bytes, descriptors: handover::receive_any(&stream, deadline)? };
+    let sessions = TakenGroup::unpack(parcel)?;
+    let count = listeners.len() + sessions.iter().map(|group| group.sockets.len()).sum::<usize>();
+    let predecessor = Predecessor { stream, process: peer.process, listeners: count };
+    Ok((predecessor, TakenSockets { listeners, sessions }))
 }
 
 impl Predecessor {
-    /// Releases the predecessor. An error if it has decided to stay.
-    fn release(self) -> io::Result<()> {
+    /// Releases the predecessor. Returns which of its sessions are being established. An error if it has decided to stay.
+    fn release(self) -> io::Result<Vec<u8>> {
         let Self { stream, process, listeners } = self;
         let deadline = Instant::now() + STEP_TIMEOUT;
         let mut answer = [0];
         let released = handover::write_all(&stream, &[READY], deadline)
-            .and_then(|()| handover::read_exact(&stream, &mut answer, deadline));
+            .and_then(|()| handover::read_exact(&stream, &mut answer, deadline))
+            .and_then(|()| if answer == [RELEASED] { handover::read_block(&stream, deadline) } else { Ok(Vec::new()) });
         match released {
-            Ok(()) if answer == [RELEASED] => {
+            Ok(establishing) if answer == [RELEASED] => {
                 catch_and_log(|| tracing::info!(subsystem = "takeover", process, listeners, "took over"));
-                Ok(())
+                Ok(establishing)
             }
-            Ok(()) => Err(io::Error::new(io::ErrorKind::TimedOut, "the running server did not wait for this one")),
+            Ok(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "the running server did not wait for this one")),
             // It has ended, or hangs. It may already have dropped the listeners, so this server has to stay.
             Err(error) => {
                 catch_and_log(
                     || tracing::warn!(subsystem = "takeover", process, listeners, %error, "took over; no answer"),
                 );
-                Ok(())
+                Ok(Vec::new())
             }
         }
     }
@@ -396,9 +412,17 @@ impl TakeoverThread {
         is_news
     }
 
-    /// Hands the listeners to a client that has sent hello. Returns once it is ready.
+    /// Hands the sockets to a client that has sent hello. Returns once it is ready, and this server receives no datagrams of
+    /// sessions but from it.
     fn hand_over(&self, stream: &UnixStream) -> io::Result<()> {
-        self.listeners.with(|listeners| handover::send(stream, listeners, Instant::now() + STEP_TIMEOUT))?;
+        let sessions = self.listeners.sessions();
+        let mut packed = sessions.pack()?;
+        let deadline = Instant::now() + STEP_TIMEOUT;
+        self.listeners.with(|listeners| handover::send(stream, listeners, deadline))?;
+        handover::write_block(stream, &packed.parcel.bytes, deadline)?;
+        handover::send(stream, &packed.parcel.descriptors(), deadline)?;
+        // The pipes end with the successor.
+        packed.parcel = SessionParcel::default();
         let mut ready = [0];
         if let Err(error) = handover::read_exact(stream, &mut ready, Instant::now() + READY_TIMEOUT) {
             if error.kind() == io::ErrorKind::TimedOut {
@@ -410,7 +434,14 @@ impl TakeoverThread {
         if ready != [READY] {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "it speaks another protocol"));
         }
-        handover::write_all(stream, &[RELEASED], Instant::now() + STEP_TIMEOUT)
+        let establishing = sessions.release(packed);
+        let deadline = Instant::now() + STEP_TIMEOUT;
+        let released = handover::write_all(stream, &[RELEASED], deadline)
+            .and_then(|()| handover::write_block(stream, &establishing, deadline));
+        if released.is_err() {
+            sessions.resume();
+        }
+        released
     }
 
     /// A successor that failed may already have replaced our socket with its own.
@@ -434,12 +465,12 @@ impl TakeoverThread {
 }
 
 /// The first message of a successor.
-const HELLO: &[u8; 20] = b"tidegate takeover 1\n";
+const HELLO: &[u8; 20] = b"tidegate takeover 2\n";
 
 /// A successor sends this when its loops run.
 const READY: u8 = b'R';
 
-/// The last message of a predecessor that was superseded.
+/// The last message of a predecessor that was superseded; the sessions that are being established follow.
 const RELEASED: u8 = b'G';
 
 /// The last message of a predecessor that stays, since its successor took too long.

@@ -1,5 +1,6 @@
 //! QUIC between a server and a client of ours: the same scenarios on epoll, on io_uring and in the simulated network, then
-//! faults by seed, hostile datagrams before the handshake and hostile frames after it, and the memory of idle connections.
+//! faults by seed, hostile datagrams before the handshake and hostile frames after it, and the memory of idle
+//! connections; restarts of servers.
 
 mod after_handshake;
 mod datagrams;
@@ -12,6 +13,7 @@ mod listing;
 mod memory;
 mod moves;
 mod raw_client;
+mod restarts;
 mod scenarios;
 mod stage;
 

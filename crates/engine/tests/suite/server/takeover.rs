@@ -305,7 +305,11 @@ fn predecessor(path: &SocketPath, answer: &'static [u8]) -> (SocketAddr, thread:
         let mut hello = [0; HELLO.len()];
         stream.read_exact(&mut hello).unwrap();
         assert_eq!(hello, *HELLO);
-        handover::send(&stream, &[listener.as_fd()], Instant::now() + PATIENCE).unwrap();
+        let deadline = Instant::now() + PATIENCE;
+        handover::send(&stream, &[listener.as_fd()], deadline).unwrap();
+        // No sessions.
+        handover::write_block(&stream, &[], deadline).unwrap();
+        handover::send(&stream, &[], deadline).unwrap();
         stream.read_exact(&mut [0]).unwrap();
         stream.write_all(answer).unwrap();
     };
@@ -464,4 +468,4 @@ fn a_descriptor_that_is_no_listener_is_refused() {
 const FOR_EVER: Duration = Duration::from_secs(100_000);
 
 /// The first message of a successor.
-const HELLO: &[u8; 20] = b"tidegate takeover 1\n";
+const HELLO: &[u8; 20] = b"tidegate takeover 2\n";

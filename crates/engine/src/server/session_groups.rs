@@ -1,0 +1,367 @@
+//! Endpoints whose sessions outlast their server: they hand the same sockets to a successor, which then receives alone, and get
+//! the datagrams of their sessions from it.
+//!
+//! The order of a handover leaves no datagram to two processes. The successor starts its loops, and does not receive. The
+//! predecessor stops receiving on all loops, and then says which sessions are being established. Then the successor begins.
+//! Datagrams wait in the kernel meanwhile.
+//!
+//! Each endpoint of the predecessor has a pipe (`message_pipe.rs` of `sys`), whose ends for sending go to the successor, and
+//! from there to its own one: so each generation sends to all earlier ones directly. One thread receives from the pipes of a
+//! superseded server. A pipe ends when no process has the other end, since the successor has no such endpoint, or has failed:
+//! then the endpoint receives from its socket again.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::mpsc::RecvTimeoutError;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use tidegate_codec::EndpointPlace;
+use tidegate_sys::handover::{self, LISTENERS_MAX};
+use tidegate_sys::message_pipe::{self, MESSAGE_BYTES_MAX, MessageReceiver, MessageSender};
+
+use crate::endpoint::{Predecessors, SteeredLoops};
+
+/// The endpoints of a server whose sessions outlast it, by the address of their sockets.
+#[derive(Debug, Default)]
+pub(crate) struct SessionGroups {
+    groups: Vec<SessionGroup>,
+    /// Receives from a successor.
+    thread: Mutex<Option<SuccessorThread>>,
+}
+
+/// The endpoints at one address.
+#[derive(Debug)]
+pub(super) struct SessionGroup {
+    pub(super) endpoints: Arc<SteeredLoops>,
+    /// Clones of their sockets, for as long as they have them.
+    pub(super) sockets: Vec<Weak<OwnedFd>>,
+}
+
+/// A handover that has begun.
+pub(crate) struct SessionHandover {
+    /// What a successor gets.
+    pub(super) parcel: SessionParcel,
+    /// The pipes of each group's endpoints, in the order of the parcel.
+    receivers: Vec<(Arc<SteeredLoops>, Vec<MessageReceiver>)>,
+}
+
+/// The sockets, pipes and secrets of sessions, as a successor gets them.
+#[derive(Debug, Default)]
+pub(crate) struct SessionParcel {
+    pub(super) bytes: Vec<u8>,
+    pub(super) descriptors: Vec<OwnedFd>,
+}
+
+impl SessionParcel {
+    pub(super) fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
+        self.descriptors.iter().map(AsFd::as_fd).collect()
+    }
+}
+
+impl SessionGroups {
+    pub(super) fn new(groups: Vec<SessionGroup>) -> Arc<Self> {
+        Arc::new(Self { groups, thread: Mutex::default() })
+    }
+
+    /// Packs everything that a successor needs. Nothing changes before [`release`](Self::release).
+    ///
+    /// # Errors
+    /// The process has no descriptors left.
+    pub(super) fn pack(&self) -> io::Result<SessionHandover> {
+        let mut handover = SessionHandover { parcel: SessionParcel::default(), receivers: Vec::new() };
+        for group in &self.groups {
+            let sockets: Vec<Arc<OwnedFd>> = group.sockets.iter().filter_map(Weak::upgrade).collect();
+            if sockets.len() == group.endpoints.places() {
+                group.pack(&sockets, &mut handover)?;
+            }
+        }
+        Ok(handover)
+    }
+
+    /// The successor runs: receives from the sockets no more, but from the successor. Returns which sessions are being
+    /// established.
+    pub(super) fn release(&self, handover: SessionHandover) -> Vec<u8> {
+        drop(handover.parcel);
+        let stopping: Vec<_> = handover.receivers.iter().map(|(group, _)| group.switch_receiving(false)).collect();
+        let deadline = Instant::now() + STOP_TIMEOUT;
+        for stopped in stopping {
+            // A loop that hangs reads nothing either. It may handle a batch that it has read.
+            if stopped.recv_timeout(deadline.saturating_duration_since(Instant::now()))
+                == Err(RecvTimeoutError::Timeout)
+            {
+                tracing::warn!(subsystem = "takeover", "a loop goes on receiving datagrams for now");
+            }
+        }
+        let mut establishing = Vec::new();
+        for (group, _) in &handover.receivers {
+            let of_group = group.generation().map_or_else(Vec::new, |(own, _)| own.supersede());
+            establishing.extend((of_group.len() as u32).to_le_bytes());
+            establishing.extend(of_group);
+        }
+        let started =
+            if handover.receivers.is_empty() { None } else { SuccessorThread::start(handover.receivers).ok() };
+        *self.thread.lock().unwrap_or_else(PoisonError::into_inner) = started;
+        establishing
+    }
+
+    /// The successor has failed after all.
+    pub(super) fn resume(&self) {
+        drop(self.thread.lock().unwrap_or_else(PoisonError::into_inner).take());
+        self.groups.iter().for_each(|group| resume(&group.endpoints));
+    }
+}
+
+impl SessionGroup {
+    /// Appends the sockets, the pipes of earlier generations, new ones to the endpoints of this one, and the state.
+    fn pack(&self, sockets: &[Arc<OwnedFd>], handover: &mut SessionHandover) -> io::Result<()> {
+        let Some((own, predecessors)) = self.endpoints.generation() else { return Ok(()) };
+        let mut pipes: Vec<(EndpointPlace, MessageSender)> = Vec::new();
+        for (place, sender) in predecessors.living() {
+            pipes.push((place, sender.try_clone()?));
+        }
+        let mut receivers = Vec::new();
+        for place in 0..sockets.len() {
+            let (sender, receiver) = message_pipe::open()?;
+            pipes.push((EndpointPlace { generation: own.number(), place: place as u8 }, sender));
+            receivers.push(receiver);
+        }
+        // The oldest ones are dropped for want of room.
+        let parcel = &mut handover.parcel;
+        let room = PIPES_MAX.min(LISTENERS_MAX.saturating_sub(parcel.descriptors.len() + sockets.len()));
+        if room < sockets.len() {
+            return Ok(());
+        }
+        pipes.drain(..pipes.len().saturating_sub(room));
+        let state = own.state();
+        for count in [sockets.len(), pipes.len(), state.len()] {
+            parcel.bytes.extend((count as u32).to_le_bytes());
+        }
+        parcel.bytes.extend(state);
+        parcel.bytes.extend(pipes.iter().flat_map(|(place, _)| [place.generation, place.place]));
+        for socket in sockets {
+            parcel.descriptors.push(socket.try_clone()?);
+        }
+        parcel.descriptors.extend(pipes.into_iter().map(|(_, sender)| OwnedFd::from(sender)));
+        handover.receivers.push((self.endpoints.clone(), receivers));
+        Ok(())
+    }
+}
+
+/// The endpoints receive from their sockets again.
+fn resume(endpoints: &SteeredLoops) {
+    if let Some((own, _)) = endpoints.generation() {
+        own.resume();
+    }
+    drop(endpoints.switch_receiving(true));
+}
+
+/// The sockets of a predecessor at one address, its pipes and its state.
+#[derive(Debug)]
+pub(crate) struct TakenGroup {
+    pub(super) address: SocketAddr,
+    pub(super) sockets: Vec<OwnedFd>,
+    pub(super) predecessors: Predecessors,
+    pub(super) state: Vec<u8>,
+    /// Its number in the parcel.
+    number: usize,
+}
+
+impl TakenGroup {
+    /// The groups of a parcel.
+    ///
+    /// # Errors
+    /// `InvalidData` if it is malformed.
+    pub(super) fn unpack(parcel: SessionParcel) -> io::Result<Vec<Self>> {
+        let malformed =
+            || io::Error::new(io::ErrorKind::InvalidData, "the sessions of the server before are malformed");
+        let (mut bytes, mut descriptors) = (&parcel.bytes[..], parcel.descriptors.into_iter());
+        let mut groups = Vec::new();
+        while !bytes.is_empty() {
+            let [sockets, pipes, state] = [take_count(&mut bytes), take_count(&mut bytes), take_count(&mut bytes)]
+                .map(|count| count.unwrap_or(usize::MAX));
+            let state = take(&mut bytes, state).ok_or_else(malformed)?.to_vec();
+            let places = take(&mut bytes, pipes.saturating_mul(2)).ok_or_else(malformed)?;
+            let sockets: Vec<OwnedFd> = descriptors.by_ref().take(sockets).collect();
+            let address = sockets.first().and_then(|socket| handover::datagram_address(socket.as_fd()));
+            let address = address.ok_or_else(malformed)?;
+            if sockets.iter().any(|socket| handover::datagram_address(socket.as_fd()) != Some(address)) {
+                return Err(malformed());
+            }
+            let mut senders = Vec::new();
+            for place in places.chunks_exact(2) {
+                let sender = MessageSender::adopt(descriptors.next().ok_or_else(malformed)?)?;
+                senders.push((EndpointPlace { generation: place[0], place: place[1] }, sender));
+            }
+            let predecessors = Predecessors::new(senders);
+            groups.push(Self { address, sockets, predecessors, state, number: groups.len() });
+        }
+        if descriptors.next().is_some() { Err(malformed()) } else { Ok(groups) }
+    }
+
+    pub(super) fn number(&self) -> usize {
+        self.number
+    }
+}
+
+/// Endpoints that wait until the predecessor has stopped receiving, with the number of their group in its parcel.
+pub(super) struct WaitingEndpoints(pub(super) Vec<(usize, Arc<SteeredLoops>)>);
+
+impl WaitingEndpoints {
+    /// The predecessor has stopped, and these sessions of it are being established.
+    pub(super) fn begin(self, establishing: &[u8]) {
+        let mut parts = Vec::new();
+        let mut rest = establishing;
+        while let Some(length) = take_count(&mut rest)
+            && let Some(part) = take(&mut rest, length)
+        {
+            parts.push(part);
+        }
+        for (number, endpoints) in self.0 {
+            if let (Some((own, _)), Some(part)) = (endpoints.generation(), parts.get(number)) {
+                own.inherit(part);
+            }
+            drop(endpoints.switch_receiving(true));
+        }
+    }
+}
+
+fn take_count(bytes: &mut &[u8]) -> Option<usize> {
+    let (count, rest) = bytes.split_first_chunk()?;
+    *bytes = rest;
+    Some(u32::from_le_bytes(*count) as usize)
+}
+
+fn take<'a>(bytes: &mut &'a [u8], count: usize) -> Option<&'a [u8]> {
+    let (taken, rest) = bytes.split_at_checked(count)?;
+    *bytes = rest;
+    Some(taken)
+}
+
+/// The thread that receives from a successor. Dropping it ends it.
+#[derive(Debug)]
+struct SuccessorThread {
+    /// Its end ends the thread.
+    ending: Option<MessageSender>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl SuccessorThread {
+    fn start(groups: Vec<(Arc<SteeredLoops>, Vec<MessageReceiver>)>) -> io::Result<Self> {
+        let (ending, end) = message_pipe::open()?;
+        let thread = std::thread::Builder::new().name("tidegate-sessions".into()).spawn(move || {
+            let failed = receive_all(groups, &end).err();
+            if let Some(error) = failed {
+                tracing::error!(subsystem = "takeover", %error, "no datagrams come from the successor any more");
+            }
+        })?;
+        Ok(Self { ending: Some(ending), thread: Some(thread) })
+    }
+}
+
+impl Drop for SuccessorThread {
+    fn drop(&mut self) {
+        self.ending = None;
+        if let Some(thread) = self.thread.take() {
+            // If it panicked, that is a bug of ours, and its thread has printed it.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// An endpoint and its pipe.
+struct Source {
+    endpoints: Arc<SteeredLoops>,
+    place: usize,
+    receiver: MessageReceiver,
+}
+
+/// Receives for all endpoints until `end` has come.
+fn receive_all(groups: Vec<(Arc<SteeredLoops>, Vec<MessageReceiver>)>, end: &MessageReceiver) -> io::Result<()> {
+    let source =
+        |endpoints: &Arc<SteeredLoops>, (place, receiver)| Source { endpoints: endpoints.clone(), place, receiver };
+    let of_group = |(endpoints, receivers): (Arc<SteeredLoops>, Vec<MessageReceiver>)| {
+        receivers.into_iter().enumerate().map(move |each| source(&endpoints, each)).collect::<Vec<_>>()
+    };
+    let mut sources: Vec<Source> = groups.into_iter().flat_map(of_group).collect();
+    let mut space = vec![0; MESSAGE_BYTES_MAX];
+    while !sources.is_empty() {
+        let all: Vec<&MessageReceiver> = sources.iter().map(|source| &source.receiver).chain([end]).collect();
+        let due = MessageReceiver::wait_any(&all, None)?;
+        if due.contains(&sources.len()) {
+            return Ok(());
+        }
+        // From behind, so that the places of the others stay.
+        for number in due.into_iter().rev() {
+            if !receive(&sources[number], &mut space)? {
+                let ended = sources.remove(number);
+                let is_last = sources.iter().all(|other| !Arc::ptr_eq(&other.endpoints, &ended.endpoints));
+                if is_last {
+                    resume(&ended.endpoints);
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Receives some messages. Returns whether more may come.
+fn receive(source: &Source, space: &mut [u8]) -> io::Result<bool> {
+    for _ in 0..MESSAGES_PER_TURN {
+        match source.receiver.receive(space)? {
+            None => return Ok(true),
+            Some(0) => return Ok(false),
+            Some(length) => {
+                let message = Bytes::copy_from_slice(space.get(..length).unwrap_or_default());
+                if !source.endpoints.deliver(source.place, &message) {
+                    return Ok(false);
+                }
+            }
+        }
+    }
+    Ok(true)
+}
+
+/// How long a successor waits at most until all loops have stopped receiving.
+const STOP_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Pipes of one group: those of some generations.
+const PIPES_MAX: usize = 512;
+
+/// Messages of one endpoint before another one has a turn.
+const MESSAGES_PER_TURN: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+
+    use super::*;
+
+    fn parcel(bytes: &[u8], descriptors: Vec<OwnedFd>) -> SessionParcel {
+        SessionParcel { bytes: bytes.to_vec(), descriptors }
+    }
+
+    #[test]
+    fn a_malformed_parcel_is_refused() {
+        let socket = || OwnedFd::from(UdpSocket::bind("127.0.0.1:0").expect("a socket"));
+        let pipe = || OwnedFd::from(message_pipe::open().expect("a pair").0);
+        let one = [1, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 7, 8, 3, 0];
+        let groups = TakenGroup::unpack(parcel(&one, vec![socket(), pipe()])).expect("it is sound");
+        assert_eq!((groups.len(), &groups[0].state[..]), (1, &[7, 8][..]));
+        assert_eq!(groups[0].predecessors.places(), [EndpointPlace { generation: 3, place: 0 }]);
+        let of_pipes = || vec![pipe(), pipe()];
+        for descriptors in
+            [vec![], vec![socket()], of_pipes(), vec![socket(), socket()], vec![socket(), pipe(), pipe()]]
+        {
+            assert!(TakenGroup::unpack(parcel(&one, descriptors)).is_err());
+        }
+        for cut in 1..one.len() {
+            assert!(TakenGroup::unpack(parcel(&one[..cut], vec![socket(), pipe()])).is_err(), "{cut}");
+        }
+        let two = [2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        assert!(TakenGroup::unpack(parcel(&two, vec![socket(), socket()])).is_err(), "they have two addresses");
+    }
+}
