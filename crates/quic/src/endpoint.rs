@@ -12,8 +12,8 @@ use bytes::{Bytes, BytesMut};
 use tidegate_buffer::{Datagram, DatagramError, DatagramErrorReason, LocalAddress, Payload, Transmit, Transmits};
 use tidegate_codec::mux::{OpenError, ResetCause};
 use tidegate_codec::{
-    DatagramRefused, Direction, Handshake, ReadEnd, SessionCounts, SessionEvent, SessionNumber, StreamEndpoint, StreamNumber,
-    WriteRefused,
+    DatagramRefused, Direction, Handshake, ReadEnd, SessionCounts, SessionEvent, SessionNumber, StreamEndpoint,
+    StreamNumber, WriteRefused,
 };
 use tidegate_engine::EndpointLimits;
 
