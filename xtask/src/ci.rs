@@ -131,7 +131,7 @@ fn examples(backend: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-const EXAMPLES: [&str; 42] = [
+const EXAMPLES: [&str; 43] = [
     "axum",
     "behind_proxy",
     "cache_server",
@@ -173,6 +173,7 @@ const EXAMPLES: [&str; 42] = [
     "tides",
     "two_protocols",
     "websocket",
+    "webtransport",
     "within_tokio",
 ];
 

@@ -193,6 +193,7 @@ const TABLE: &[Row] = &[
     row("interop/proxies.py", Of(&[HTTP])).long(&["large bodies behind"]),
     row("interop/proxy_protocol.py", Of(&[PROXY_PROTOCOL])),
     row("interop/quic.py", Of(&[])).long(&["QUIC by aioquic"]),
+    row("interop/webtransport.py", Of(&[])).long(&["WebTransport"]),
     row("interop/redis.py", Of(&[])).long(&["Redis clients"]),
     row("interop/partition.py", Of(&[])).long(&["rooms of two nodes"]),
     row("interop/redis_peers", Of(&[])).long(&["Redis clients"]),

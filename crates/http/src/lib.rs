@@ -16,6 +16,7 @@
 //! | send events to a browser | [`Sse`] |
 //! | leave HTTP on a connection, for another protocol or a tunnel | [`Upgrade`] |
 //! | open a WebSocket, by the feature `websocket` | `WebSocketUpgrade` |
+//! | open a session of WebTransport, by the feature `webtransport` | `WebTransportUpgrade` |
 //! | list all routes | [`Router::routes`] |
 //! | wait before a function, or after it | [`Router::wrap`], [`Next`] |
 //! | give one route limits of its own | [`route`] |
@@ -75,6 +76,8 @@
 //! | `serving/` | from the events of a connection to functions, and from their responses back |
 //! | `codec.rs` | `HttpCodec`: the interface of the pipeline below the layer |
 //! | `websocket.rs` | `WebSocketUpgrade`, a request that opens a WebSocket |
+//! | `webtransport/` | `WebTransportUpgrade`, a request that opens a session of WebTransport; the session (`session.rs`), the task that serves it (`serve.rs`), a client (`client.rs`) |
+//! | `same_site.rs` | whether a page's origin is that of the host |
 //! | `with_middleware.rs` | a function with middleware of its own |
 
 #![forbid(unsafe_code)]
@@ -118,6 +121,8 @@ mod route;
 mod route_function;
 mod route_limits;
 mod router;
+#[cfg(any(feature = "websocket", feature = "webtransport"))]
+mod same_site;
 mod server;
 mod serving;
 mod slashes;
@@ -127,6 +132,8 @@ mod template;
 mod tls_info;
 #[cfg(feature = "websocket")]
 mod websocket;
+#[cfg(feature = "webtransport")]
+mod webtransport;
 mod with_middleware;
 
 pub use app::Reload;
@@ -193,4 +200,8 @@ pub use tidegate_http1::{ContentType, Fields, InvalidField, Trailers};
 pub use tls_info::TlsInfo;
 #[cfg(feature = "websocket")]
 pub use websocket::WebSocketUpgrade;
+#[cfg(feature = "webtransport")]
+pub use webtransport::{
+    WebTransportClient, WebTransportClose, WebTransportError, WebTransportSession, WebTransportUpgrade,
+};
 pub use with_middleware::{InMiddleware, WithMiddleware, with_middleware};

@@ -158,6 +158,16 @@ impl Server {
         Ok(self)
     }
 
+    /// Serves HTTP/3 with sessions of WebTransport, as [`Config::webtransport`].
+    ///
+    /// # Errors
+    /// As [`Config::http3`].
+    #[cfg(feature = "webtransport")]
+    pub fn webtransport(mut self, limits: http3::webtransport::WebTransportLimits) -> Result<Self, quic::ConfigError> {
+        self.config = self.config.webtransport(limits)?;
+        Ok(self)
+    }
+
     /// Encrypts connections with the certificate in two PEM files: a chain, the certificate of the server first, and its
     /// private key. [`tls`](Self::tls) has more: several certificates, reloads, client certificates.
     ///
@@ -339,6 +349,8 @@ pub struct Config {
     tls: Option<ServerConfig>,
     #[cfg(feature = "http3")]
     http3: Option<Http3Listener>,
+    #[cfg(feature = "http3")]
+    webtransport: Option<http3::webtransport::WebTransportLimits>,
     proxy: Option<Arc<Policy>>,
     server_name: Option<String>,
     strict_targets: bool,
@@ -413,6 +425,23 @@ impl Config {
         }
         self.http3 = Some(Http3Listener::new(tls, limits)?);
         Ok(self)
+    }
+
+    /// Serves HTTP/3 as [`http3`](Self::http3) does, and permits sessions of WebTransport within these limits: functions with
+    /// a [`WebTransportUpgrade`](crate::WebTransportUpgrade) accept them. QUIC gets room for their datagrams and streams.
+    ///
+    /// # Errors
+    /// As [`http3`](Self::http3).
+    #[cfg(feature = "webtransport")]
+    pub fn webtransport(mut self, limits: http3::webtransport::WebTransportLimits) -> Result<Self, quic::ConfigError> {
+        let transport = self.limits.quic();
+        let transport = quic::TransportLimits {
+            unidirectional_max: transport.unidirectional_max.saturating_add(limits.unidirectional_max),
+            datagram_receive_bytes: Some(limits.datagram_bytes_max),
+            ..transport
+        };
+        self.webtransport = Some(limits);
+        self.http3_with(transport)
     }
 
     /// Connections begin with a header of the PROXY protocol, as far as the policy goes; before a TLS handshake.
@@ -597,6 +626,9 @@ impl Config {
         }
         if let Some(metrics) = &self.metrics {
             config = config.count_refusals(metrics.refusals());
+        }
+        if let Some(limits) = &self.webtransport {
+            config = config.webtransport(limits.clone());
         }
         Arc::new(config)
     }

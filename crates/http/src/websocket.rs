@@ -18,6 +18,7 @@ use tidegate_websocket::{Config, WebSocket};
 use crate::extract::FromRequest;
 use crate::request::Request;
 use crate::response::{IntoResponse, Response};
+use crate::same_site::is_same_site;
 
 /// A request that opens a WebSocket, as an argument of a function; other requests are refused. The function returns the
 /// response that accepts it, and a handler or a task takes over the connection.
@@ -215,12 +216,6 @@ fn refused(error: HandshakeError) -> Response {
         _ => Ok(response),
     };
     with_fields.into_response()
-}
-
-/// Whether an origin is that of the host for which the request is.
-fn is_same_site(origin: &[u8], host: &str) -> bool {
-    let authority = [&b"http://"[..], b"https://"].into_iter().find_map(|scheme| origin.strip_prefix(scheme));
-    authority.is_some_and(|authority| authority.eq_ignore_ascii_case(host.as_bytes()))
 }
 
 /// Messages of a client that are dropped before other tasks have their turn.

@@ -144,6 +144,7 @@ impl Connection {
             field_section_bytes_max: Some(config.limits().head_bytes_max.into()),
             extended_connect: role == ConnectionRole::Server && config.stream().extends_connect(),
             datagrams: config.accepts_datagrams(),
+            webtransport_sessions_max: config.webtransport_limits().map_or(0, |limits| limits.sessions_max.into()),
             ..Settings::default()
         };
         settings.write(config.grease_seed(), &mut output);
@@ -260,6 +261,11 @@ impl Connection {
         let waiting = self.waiting_priorities.iter().position(|(number, _)| *number == stream);
         let priority = waiting.and_then(|place| self.waiting_priorities.remove(place));
         Ok(Admission::Accepted(priority.map(|(_, priority)| priority)))
+    }
+
+    /// Whether the request of a stream may still come: it has a higher number than all that were accepted.
+    pub(crate) fn may_come(&self, stream: u64) -> bool {
+        self.role == ConnectionRole::Server && stream >= self.next_request
     }
 
     /// Counts abuse: a request whose stream the peer makes this side reset or refuse.

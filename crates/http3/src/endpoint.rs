@@ -34,20 +34,25 @@ use crate::error::{Error, ErrorCode, Violation};
 use crate::lifetime::{Lifetime, LifetimeStep};
 use crate::limits::Config;
 use crate::settings::Settings;
+use crate::webtransport::WebTransport;
 
 /// HTTP/3 for the sessions of a QUIC endpoint `E`, free of I/O. It is a [`StreamEndpoint`] as `E` is, and its bidirectional
 /// streams are requests: their codec is [`server_stream`](crate::server_stream) or [`client_stream`](crate::client_stream).
 ///
 /// QUIC has to send the numbers of HTTP/3 (RFC 9114 §8.1) for the causes of resets.
 pub struct Endpoint<E> {
-    quic: E,
-    config: Arc<Config>,
-    role: ConnectionRole,
-    sessions: HashMap<SessionNumber, Box<Session>>,
+    pub(crate) quic: E,
+    pub(crate) config: Arc<Config>,
+    pub(crate) role: ConnectionRole,
+    pub(crate) sessions: HashMap<SessionNumber, Box<Session>>,
     /// When a server looks at its connections next, for those that are idle.
     timers: BTreeSet<(Instant, SessionNumber)>,
+    /// When streams of connections are reset that wait for their first bytes, or for their session of WebTransport.
+    pub(crate) stream_timers: BTreeSet<(Instant, SessionNumber)>,
     /// Events for the caller.
-    events: VecDeque<SessionEvent>,
+    pub(crate) events: VecDeque<SessionEvent>,
+    /// Datagrams that were dropped here.
+    pub(crate) datagrams_dropped: u64,
     drain: Drain,
     early: EarlyRequests,
     /// The time of the last call that had one.
@@ -55,14 +60,16 @@ pub struct Endpoint<E> {
 }
 
 /// A connection, and its control stream.
-struct Session {
-    connection: Connection,
+pub(crate) struct Session {
+    pub(crate) connection: Connection,
     control: StreamNumber,
     /// Bytes of the control stream that QUIC does not take yet.
     unsent: Vec<u8>,
     /// The requests whose streams are open: when they came, or were opened, and `None` once the response is complete. A tunnel
     /// that this side has finished with may go on.
-    requests: HashMap<u64, Option<Instant>>,
+    pub(crate) requests: HashMap<u64, Option<Instant>>,
+    /// If the configuration permits WebTransport.
+    pub(crate) webtransport: Option<Box<WebTransport>>,
     /// Tasks that wait for settings, GOAWAY, or the end of the connection.
     wakers: Vec<Waker>,
     lifetime: Lifetime,
@@ -125,8 +132,9 @@ impl<E: StreamEndpoint> Endpoint<E> {
 
     fn new(role: ConnectionRole, config: Arc<Config>, quic: E) -> Self {
         let (sessions, events) = <(HashMap<_, _>, VecDeque<_>)>::default();
-        let (timers, early) = Default::default();
-        Self { quic, config, role, sessions, timers, events, drain: Drain::None, early, now: None }
+        let (timers, stream_timers) = <(BTreeSet<_>, BTreeSet<_>)>::default();
+        let (datagrams_dropped, drain, early, now) = (0, Drain::None, EarlyRequests::default(), None);
+        Self { quic, config, role, sessions, timers, stream_timers, events, datagrams_dropped, drain, early, now }
     }
 
     /// QUIC.
@@ -164,6 +172,13 @@ impl<E: StreamEndpoint> Endpoint<E> {
 
     /// An event of QUIC. Returns the event that the caller gets.
     fn on_event(&mut self, event: SessionEvent, now: Instant) -> Option<SessionEvent> {
+        if self.is_held_early(&event, now) {
+            return None;
+        }
+        let event = match self.on_stream_event(event, now) {
+            Ok(passed) => return passed,
+            Err(event) => event,
+        };
         match event {
             SessionEvent::Established { session, .. } => {
                 self.begin(session, now);
@@ -186,16 +201,7 @@ impl<E: StreamEndpoint> Endpoint<E> {
                 self.check(stream.session, stopped, now);
                 None
             }
-            SessionEvent::Opened { stream, .. } if self.is_early(stream) => {
-                self.early.add(stream);
-                self.on_early(stream, now);
-                None
-            }
             SessionEvent::Opened { stream, .. } => self.on_request(stream, now).then_some(event),
-            SessionEvent::Readable(stream) if self.early.holds(stream) => {
-                self.on_early(stream, now);
-                None
-            }
             SessionEvent::Confirmed(session) => {
                 for stream in self.early.release(session) {
                     self.accept(stream, now);
@@ -203,6 +209,10 @@ impl<E: StreamEndpoint> Endpoint<E> {
                 None
             }
             SessionEvent::Stopped { stream, code, is_unneeded } => self.on_stopped(stream, (code, is_unneeded), now),
+            SessionEvent::Datagrams(session) => {
+                self.on_datagrams(session, now);
+                None
+            }
             SessionEvent::Ended { session, .. } => {
                 self.remove(session);
                 Some(event)
@@ -255,7 +265,8 @@ impl<E: StreamEndpoint> Endpoint<E> {
         let (unsent, requests, wakers) = Default::default();
         let lifetime = Lifetime::new(session, self.config.limits(), now);
         let first = lifetime.first(self.config.limits());
-        let added = Session { connection, control, unsent, requests, wakers, lifetime, timer: None };
+        let webtransport = self.config.webtransport_limits().map(|_| Box::default());
+        let added = Session { connection, control, unsent, requests, webtransport, wakers, lifetime, timer: None };
         self.sessions.insert(session, Box::new(added));
         if self.role == ConnectionRole::Server {
             self.set_timer(session, first);
@@ -306,8 +317,26 @@ impl<E: StreamEndpoint> Endpoint<E> {
         self.role == ConnectionRole::Server && !self.quic.is_confirmed(stream.session) && self.quic.is_early(stream)
     }
 
+    /// Whether an event is about a request that may be a copy, and was not served yet.
+    fn is_held_early(&mut self, event: &SessionEvent, now: Instant) -> bool {
+        let stream = match *event {
+            SessionEvent::Opened { stream, direction: Direction::Bidirectional } if self.is_early(stream) => {
+                self.early.add(stream);
+                stream
+            }
+            SessionEvent::Readable(stream) if self.early.holds(stream) => stream,
+            _ => return false,
+        };
+        self.on_early(stream, now);
+        true
+    }
+
     /// Bytes of an early request have come.
     fn on_early(&mut self, stream: StreamNumber, now: Instant) {
+        // It may be a stream of a session of WebTransport, whose request waits as well.
+        if self.webtransport(stream.session).is_some() {
+            return;
+        }
         match self.early.decide(stream, &mut self.quic) {
             EarlyDecision::Serve => self.accept(stream, now),
             EarlyDecision::Hold => {}
@@ -318,15 +347,19 @@ impl<E: StreamEndpoint> Endpoint<E> {
     /// An early request is served from now on.
     fn accept(&mut self, stream: StreamNumber, now: Instant) {
         let before = self.events.len();
-        if self.on_request(stream, now) {
-            // In front of its priority.
-            let opened = SessionEvent::Opened { stream, direction: Direction::Bidirectional };
-            self.events.insert(before.min(self.events.len()), opened);
+        let opened = SessionEvent::Opened { stream, direction: Direction::Bidirectional };
+        match self.on_stream_event(opened, now) {
+            Ok(passed) => self.events.extend(passed),
+            Err(opened) if self.on_request(stream, now) => {
+                // In front of its priority.
+                self.events.insert(before.min(self.events.len()), opened);
+            }
+            Err(_) => {}
         }
     }
 
     /// The peer has opened a request stream. Returns whether it is accepted.
-    fn on_request(&mut self, stream: StreamNumber, now: Instant) -> bool {
+    pub(crate) fn on_request(&mut self, stream: StreamNumber, now: Instant) -> bool {
         let Some(session) = self.sessions.get_mut(&stream.session) else { return false };
         match session.connection.handle_request(stream.stream, now) {
             Ok(Admission::Accepted(priority)) => {
@@ -345,6 +378,14 @@ impl<E: StreamEndpoint> Endpoint<E> {
                 self.fail(stream.session, error, now);
                 false
             }
+        }
+    }
+
+    /// Reads a unidirectional stream of the peer whose first bytes were read.
+    pub(crate) fn read_uni_after(&mut self, stream: StreamNumber, read: &[u8], now: Instant) {
+        let handled = self.connection(stream.session).map(|connection| connection.handle_uni(stream.stream, read, now));
+        if self.check(stream.session, handled, now) {
+            self.read_uni(stream, now);
         }
     }
 
@@ -429,7 +470,7 @@ impl<E: StreamEndpoint> Endpoint<E> {
         }
     }
 
-    fn count_abuse(&mut self, session: SessionNumber, now: Instant) {
+    pub(crate) fn count_abuse(&mut self, session: SessionNumber, now: Instant) {
         if self.role == ConnectionRole::Server {
             let counted = self.connection(session).map(|connection| connection.count_abuse(now));
             self.check(session, counted, now);
@@ -446,7 +487,7 @@ impl<E: StreamEndpoint> Endpoint<E> {
     }
 
     #[cold]
-    fn fail(&mut self, session: SessionNumber, error: Error, now: Instant) {
+    pub(crate) fn fail(&mut self, session: SessionNumber, error: Error, now: Instant) {
         self.lose(session, error.code(), Box::new(error), now);
     }
 
@@ -494,13 +535,15 @@ impl<E: StreamEndpoint> tidegate_codec::Endpoint for Endpoint<E> {
             Drain::None | Drain::Ending => None,
         };
         let idle = self.timers.first().map(|(at, _)| *at);
-        [self.quic.poll_timeout(), second, idle].into_iter().flatten().min()
+        let of_streams = self.stream_timers.first().map(|(at, _)| *at);
+        [self.quic.poll_timeout(), second, idle, of_streams].into_iter().flatten().min()
     }
 
     fn handle_timeout(&mut self, now: Instant) {
         self.now = Some(now);
         self.quic.handle_timeout(now);
         self.end_due(now);
+        self.end_overdue_streams(now);
         match self.drain {
             Drain::Announced(at) if at <= now => {
                 self.drain = Drain::Named(now + self.grace());
@@ -547,7 +590,7 @@ impl<E: StreamEndpoint> StreamEndpoint for Endpoint<E> {
         if let Some(count) = self.early.read(stream, space) {
             return (count, ReadEnd::More);
         }
-        let read = self.quic.read(stream, space);
+        let read = self.read_beside(stream, space).unwrap_or_else(|| self.quic.read(stream, space));
         if let (ReadEnd::Reset(_), Some(now)) = (read.1, self.now) {
             self.on_reset(stream, now);
         }
@@ -569,6 +612,9 @@ impl<E: StreamEndpoint> StreamEndpoint for Endpoint<E> {
     }
 
     fn close(&mut self, stream: StreamNumber, cause: Option<ResetCause>, resets: bool) {
+        if self.close_of_session(stream, cause, resets) {
+            return;
+        }
         let Some(now) = self.now else { return self.quic.close(stream, cause, resets) };
         if let Some(ResetCause::Session(code)) = cause {
             let code = ErrorCode(code);
@@ -576,6 +622,7 @@ impl<E: StreamEndpoint> StreamEndpoint for Endpoint<E> {
         }
         self.early.remove(stream);
         self.quic.close(stream, cause, resets);
+        self.end_webtransport(stream);
         if let Some(session) = self.sessions.get_mut(&stream.session) {
             let was_open = session.end_request(stream.stream, Some(now)).is_some();
             if was_open && cause == Some(ResetCause::Unneeded) && self.role == ConnectionRole::Client {
@@ -624,7 +671,9 @@ impl<E: StreamEndpoint> StreamEndpoint for Endpoint<E> {
     }
 
     fn counts(&self) -> SessionCounts {
-        self.quic.counts()
+        let mut counts = self.quic.counts();
+        counts.datagrams_dropped += self.datagrams_dropped;
+        counts
     }
 
     fn session_protocols(&self) -> &'static [&'static str] {

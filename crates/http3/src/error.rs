@@ -34,6 +34,8 @@ impl ErrorCode {
     pub const QPACK_DECOMPRESSION_FAILED: Self = Self(0x200);
     pub const QPACK_ENCODER_STREAM_ERROR: Self = Self(0x201);
     pub const QPACK_DECODER_STREAM_ERROR: Self = Self(0x202);
+    pub const WEBTRANSPORT_SESSION_GONE: Self = Self(0x170d_7b68);
+    pub const WEBTRANSPORT_BUFFERED_STREAM_REJECTED: Self = Self(0x3994_bd84);
 }
 
 impl ErrorCode {
@@ -62,6 +64,8 @@ impl ErrorCode {
             Self::QPACK_DECOMPRESSION_FAILED => "QPACK_DECOMPRESSION_FAILED",
             Self::QPACK_ENCODER_STREAM_ERROR => "QPACK_ENCODER_STREAM_ERROR",
             Self::QPACK_DECODER_STREAM_ERROR => "QPACK_DECODER_STREAM_ERROR",
+            Self::WEBTRANSPORT_SESSION_GONE => "WEBTRANSPORT_SESSION_GONE",
+            Self::WEBTRANSPORT_BUFFERED_STREAM_REJECTED => "WEBTRANSPORT_BUFFERED_STREAM_REJECTED",
             _ => return None,
         })
     }

@@ -28,7 +28,8 @@
 //! | `qpack.rs` | QPACK without tables; in `qpack/` the decoder (`decoder.rs`), the encoder (`encoder.rs`), the static table (`static_table.rs`), and the instructions that are left (`instructions.rs`) |
 //! | `lifetime.rs` | when a server ends a connection |
 //! | `settings.rs` | SETTINGS |
-//! | `datagram.rs` | HTTP datagrams (RFC 9297) |
+//! | `datagram.rs`, `capsule.rs` | HTTP datagrams, and the capsule protocol (RFC 9297) |
+//! | `webtransport/` | sessions of WebTransport, their streams and datagrams |
 //! | `frame.rs` | heads and types of frames, reserved values |
 //! | `varint.rs` | variable-length integers |
 //! | `limits.rs` | limits, and the configuration that connections share |
@@ -36,6 +37,7 @@
 
 #![forbid(unsafe_code)]
 
+mod capsule;
 mod connection;
 mod control_stream;
 pub mod datagram;
@@ -51,7 +53,9 @@ mod section;
 mod settings;
 mod streams;
 pub mod varint;
+pub mod webtransport;
 
+pub use capsule::{Capsule, CapsuleCodec, CapsuleError};
 pub use connection::{Admission, Connection, Event};
 pub use endpoint::Endpoint;
 pub use error::{Error, ErrorCode, Exceeded, StreamError, Violation};

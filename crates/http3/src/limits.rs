@@ -8,6 +8,8 @@ use std::time::Duration;
 use tidegate_http_stream::{HEAD_BYTES_CEILING, StreamConfig, StreamLimits, Version};
 use tidegate_http1 as http1;
 
+use crate::webtransport::WebTransportLimits;
+
 /// Limits on a side's peer. Every default protects; the text names the attack that a limit stops.
 ///
 /// Windows, the number of request streams and the time-outs of the connection are limits of the QUIC connection.
@@ -141,6 +143,7 @@ pub struct Config {
     stream: Arc<StreamConfig>,
     grease: Option<u64>,
     datagrams: bool,
+    webtransport: Option<WebTransportLimits>,
 }
 
 impl Config {
@@ -152,7 +155,7 @@ impl Config {
     pub fn new(limits: Limits) -> Self {
         limits.check();
         let stream = Arc::new(StreamConfig::new(limits.stream(), Version::Http3));
-        Self { limits, stream, grease: Some(RandomState::new().hash_one(0)), datagrams: false }
+        Self { limits, stream, grease: Some(RandomState::new().hash_one(0)), datagrams: false, webtransport: None }
     }
 
     fn map(self, to: impl FnOnce(StreamConfig) -> StreamConfig) -> Self {
@@ -201,6 +204,14 @@ impl Config {
         Self { datagrams: are_accepted, ..self }
     }
 
+    /// Permits sessions of WebTransport within these limits, on extended CONNECT and with HTTP datagrams, which it permits as
+    /// well: SETTINGS announce all of that with the numbers that browsers need. QUIC has to accept DATAGRAM frames and so many
+    /// more unidirectional streams.
+    #[must_use]
+    pub fn webtransport(self, limits: WebTransportLimits) -> Self {
+        Self { webtransport: Some(limits), ..self.datagrams(true).extended_connect(true) }
+    }
+
     /// The seed of the reserved setting and the reserved frame that each connection sends, so that peers keep ignoring
     /// unknown ones (RFC 9114 §7.2.8). It is random unless set; `None` sends none.
     #[must_use]
@@ -222,6 +233,10 @@ impl Config {
 
     pub(crate) fn grease_seed(&self) -> Option<u64> {
         self.grease
+    }
+
+    pub(crate) fn webtransport_limits(&self) -> Option<&WebTransportLimits> {
+        self.webtransport.as_ref()
     }
 
     pub(crate) fn accepts_datagrams(&self) -> bool {

@@ -18,6 +18,9 @@ pub struct Settings {
     pub extended_connect: bool,
     /// SETTINGS_H3_DATAGRAM: the side accepts HTTP datagrams.
     pub datagrams: bool,
+    /// SETTINGS_WEBTRANSPORT_MAX_SESSIONS: how many sessions of WebTransport a side accepts at a time; 0 is none. Browsers know
+    /// it by the numbers of several drafts, and it is sent with all of them.
+    pub webtransport_sessions_max: u64,
 }
 
 impl Default for Settings {
@@ -29,6 +32,7 @@ impl Default for Settings {
             blocked_streams_max: 0,
             extended_connect: false,
             datagrams: false,
+            webtransport_sessions_max: 0,
         }
     }
 }
@@ -68,9 +72,15 @@ impl Settings {
             QPACK_BLOCKED_STREAMS => self.blocked_streams_max = value,
             ENABLE_CONNECT_PROTOCOL => self.extended_connect = switch(value)?,
             H3_DATAGRAM => self.datagrams = switch(value)?,
+            ENABLE_WEBTRANSPORT => self.accept_sessions(value.min(1)),
+            WEBTRANSPORT_MAX_SESSIONS | WT_MAX_SESSIONS => self.accept_sessions(value),
             _ => {}
         }
         Ok(())
+    }
+
+    fn accept_sessions(&mut self, number: u64) {
+        self.webtransport_sessions_max = self.webtransport_sessions_max.max(number);
     }
 
     /// Appends the SETTINGS frame. With a `grease` it has a reserved setting, which every peer ignores.
@@ -94,6 +104,12 @@ impl Settings {
         if self.datagrams {
             put(H3_DATAGRAM, 1);
         }
+        if self.webtransport_sessions_max > 0 {
+            put(ENABLE_WEBTRANSPORT, 1);
+            put(WEBTRANSPORT_MAX_SESSIONS, self.webtransport_sessions_max);
+            put(WT_MAX_SESSIONS, self.webtransport_sessions_max);
+            WT_CREDITS.into_iter().for_each(|number| put(number, CREDIT));
+        }
         if let Some(number) = grease {
             put(reserved(number), number % 64);
         }
@@ -116,6 +132,17 @@ const QPACK_BLOCKED_STREAMS: u64 = 7;
 const ENABLE_CONNECT_PROTOCOL: u64 = 8;
 const H3_DATAGRAM: u64 = 0x33;
 
+/// SETTINGS_ENABLE_WEBTRANSPORT of draft 2, which Chrome and aioquic know.
+const ENABLE_WEBTRANSPORT: u64 = 0x2b60_3742;
+/// SETTINGS_WEBTRANSPORT_MAX_SESSIONS of draft 7, which Chrome knows.
+const WEBTRANSPORT_MAX_SESSIONS: u64 = 0xc671_706a;
+/// SETTINGS_WT_MAX_SESSIONS of drafts 13 and 14, without which Safari opens no session.
+const WT_MAX_SESSIONS: u64 = 0x14e9_cd29;
+/// SETTINGS_WT_INITIAL_MAX_DATA, _STREAMS_UNI and _STREAMS_BIDI of the same drafts: Safari sends nothing without credit for a
+/// session. The windows and limits of QUIC are those that count, so the credit is never used up.
+const WT_CREDITS: [u64; 3] = [0x2b61, 0x2b64, 0x2b65];
+const CREDIT: u64 = 1 << 60;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -137,13 +164,14 @@ mod tests {
             blocked_streams_max: 16,
             extended_connect: true,
             datagrams: true,
+            webtransport_sessions_max: 16,
         };
         for (settings, grease) in [(settings, Some(7)), (settings, None), (Settings::default(), Some(u64::MAX))] {
             let mut wire = Vec::new();
             settings.write(grease, &mut wire);
             let (head, length) = FrameHead::read(&wire).expect("a frame");
             assert_eq!((head.kind, head.length as usize), (kind::SETTINGS, wire.len() - length));
-            assert_eq!(Settings::parse(&wire[length..], 8), Ok(settings));
+            assert_eq!(Settings::parse(&wire[length..], 16), Ok(settings));
         }
     }
 

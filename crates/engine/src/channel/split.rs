@@ -73,6 +73,11 @@ impl<C: Pipeline> ReadHalf<C> {
         self.handle.reset(CloseReason::Aborted);
     }
 
+    /// As [`Channel::reset`]: it ends the other half as well.
+    pub fn reset(self, code: u64) {
+        self.handle.reset(CloseReason::StreamReset { code, by_peer: false });
+    }
+
     /// As [`Channel::is_draining`].
     #[must_use]
     pub fn is_draining(&self) -> bool {
@@ -174,6 +179,11 @@ impl<C: Pipeline> WriteHalf<C> {
     /// [`CloseReason::Aborted`](crate::CloseReason::Aborted).
     pub fn abort(self) {
         self.handle.reset(CloseReason::Aborted);
+    }
+
+    /// As [`Channel::reset`]: it ends the other half as well.
+    pub fn reset(self, code: u64) {
+        self.handle.reset(CloseReason::StreamReset { code, by_peer: false });
     }
 
     /// As [`Channel::is_writable`].

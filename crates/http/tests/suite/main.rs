@@ -41,6 +41,7 @@ mod tasks;
 mod telemetry;
 mod upgrade;
 mod websocket;
+mod webtransport;
 mod wrap;
 
 use tidegate_testkit::allocations::CountingAllocator;

@@ -15,10 +15,7 @@ pub struct WebTransportLimits {
     /// Bytes of a session's datagrams that were received and not read, 32 more for each; above that the oldest is dropped.
     /// 64 KiB. It bounds the memory for datagrams that the application does not read.
     pub datagram_bytes_max: u32,
-    /// Bytes of a capsule on the stream of a session; beyond it the session ends with H3_EXCESSIVE_LOAD. 16 KiB. It bounds the
-    /// memory for capsules in pieces.
-    pub capsule_bytes_max: u32,
-    /// Unidirectional streams that the peer may have open at a time, over all sessions; 100. QUIC stops the peer there. The limit
+    /// Unidirectional streams that the peer may have open at a time, over all sessions; 64. QUIC stops the peer there. The limit
     /// of bidirectional ones is that of requests.
     pub unidirectional_max: u32,
 }
@@ -30,8 +27,7 @@ impl Default for WebTransportLimits {
             waiting_streams_max: 16,
             waiting_timeout: Duration::from_secs(10),
             datagram_bytes_max: 64 * 1024,
-            capsule_bytes_max: 16 * 1024,
-            unidirectional_max: 100,
+            unidirectional_max: 64,
         }
     }
 }

@@ -19,6 +19,5 @@ mod preamble;
 mod sessions;
 
 pub use self::codes::{from_http3, to_http3};
-pub(crate) use self::endpoint::map_cause;
 pub use self::limits::WebTransportLimits;
 pub(crate) use self::sessions::WebTransport;

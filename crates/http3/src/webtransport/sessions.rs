@@ -84,7 +84,7 @@ impl WebTransport {
         self.sessions.insert(session, OpenSession::default());
         let (waiting, others) = std::mem::take(&mut self.waiting).into_iter().partition(|(_, of)| *of == session);
         self.waiting = others;
-        let waiting: Vec<(u64, u64)> = waiting;
+        let waiting: VecDeque<(u64, u64)> = waiting;
         for (stream, _) in waiting {
             self.add_stream(stream, session);
         }
@@ -109,22 +109,24 @@ impl WebTransport {
     /// A session is over. Returns its streams that no application has, and those that one has.
     pub(super) fn end(&mut self, session: u64) -> (Vec<u64>, Vec<u64>) {
         let mut unaccepted: Vec<u64> = Vec::new();
-        if let Some(mut open) = self.sessions.remove(&session) {
+        let open = self.sessions.remove(&session);
+        let was_open = open.is_some();
+        if let Some(mut open) = open {
             unaccepted.extend(open.bidirectional.iter().chain(&open.unidirectional));
             open.wake();
         }
         let waiting = self.waiting.iter().filter(|(_, of)| *of == session).map(|(stream, _)| *stream);
         unaccepted.extend(waiting);
         self.waiting.retain(|(_, of)| *of != session);
-        unaccepted.iter().for_each(|stream| drop(self.streams.remove(stream)));
+        self.streams.retain(|stream, _| !unaccepted.contains(stream));
         let mut accepted = Vec::new();
-        for (stream, owner) in &mut self.streams {
-            if *owner == Owner::Session(session) {
+        if was_open {
+            for (stream, owner) in self.streams.iter_mut().filter(|(_, owner)| **owner == Owner::Session(session)) {
                 *owner = Owner::Gone;
                 accepted.push(*stream);
             }
+            accepted.sort_unstable();
         }
-        accepted.sort_unstable();
         (unaccepted, accepted)
     }
 
@@ -135,6 +137,10 @@ impl WebTransport {
             self.waiting.push_back((stream, session));
         }
         has_room
+    }
+
+    pub(super) fn is_waiting(&self, stream: u64) -> bool {
+        self.waiting.iter().any(|(waiting, _)| *waiting == stream)
     }
 
     pub(super) fn set_deadline(&mut self, at: Instant, stream: u64) {

@@ -64,6 +64,7 @@ proptest! {
             blocked_streams_max: value / 2,
             extended_connect: flags[0],
             datagrams: flags[1],
+            webtransport_sessions_max: value % 100,
         };
         wire.clear();
         settings.write(grease, &mut wire);

@@ -211,28 +211,50 @@ impl Stage {
         quic::ServerConfig::new(&self.tls.0, limits).expect("limits").codes(Codes::HTTP3)
     }
 
+    /// The same with the services of the streams that the server opens, beside its control stream.
+    pub(crate) fn connect_with(
+        &mut self,
+        server: SocketAddr,
+        limits: quic::TransportLimits,
+        services: impl Fn() -> SessionStreams + 'static,
+    ) -> Peer {
+        let peer = self.connect_raw(server, limits, services);
+        let sender = peer.clone();
+        let own = self.task(async move { sender.open_uni(&[CONTROL, &frame(SETTINGS, b"")].concat()) });
+        Peer { _own: Some(Rc::new(own)), ..peer }
+    }
+
     /// The same without a control stream.
     pub(crate) fn connect_silently(&mut self, server: SocketAddr) -> Peer {
         self.connect_silently_within(server, quic::TransportLimits::default())
     }
 
     fn connect_silently_within(&mut self, server: SocketAddr, limits: quic::TransportLimits) -> Peer {
-        let config = quic::ClientConfig::new(&self.tls.1, limits).expect("limits");
-        let (socket, options) = (self.socket(1), DatagramOptions::default());
         let opened = Rc::<RefCell<Vec<u8>>>::default();
         let control = opened.clone();
-        let services = move |_| {
+        let peer = self.connect_raw(server, limits, move || {
             let control = control.clone();
             let unidirectional = Streams::handle(move || (Raw, Collect(control.clone())));
             SessionStreams { unidirectional: Some(unidirectional), bidirectional: None }
-        };
-        let endpoint = config.endpoint();
+        });
+        Peer { control: opened, ..peer }
+    }
+
+    fn connect_raw(
+        &mut self,
+        server: SocketAddr,
+        limits: quic::TransportLimits,
+        services: impl Fn() -> SessionStreams + 'static,
+    ) -> Peer {
+        let config = quic::ClientConfig::new(&self.tls.1, limits).expect("limits");
+        let (socket, options) = (self.socket(1), DatagramOptions::default());
+        let (endpoint, services) = (config.endpoint(), move |_| services());
         let opened_endpoint = self.with(1, |event_loop| {
             event_loop.open_sessions(socket, &options, SessionLimits::default(), endpoint, services)
         });
         let client = quic::Connector::new(opened_endpoint.expect("a socket"), &config);
         let connection = self.task(async move { client.connect(server, NAME).await.expect("a connection") });
-        Peer { connection: Rc::new(connection), control: opened, _own: None }
+        Peer { connection: Rc::new(connection), control: Rc::default(), _own: None }
     }
 
     /// Runs until `is_so`.
