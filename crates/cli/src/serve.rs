@@ -9,7 +9,7 @@ use tidegate::admin::{Admin, BackplaneFigures};
 use tidegate::backplane::Backplane;
 use tidegate::http::Http3Listener;
 use tidegate::metrics::{HttpMetrics, Kind};
-use tidegate::{Server, ServerHandle, StartError, quic};
+use tidegate::{Server, ServerHandle, Shaping, StartError, quic};
 use tidegate_site::{ByteLogs, Chat, ChatOptions, SiteConfig};
 
 use crate::acme;
@@ -128,6 +128,9 @@ fn start(
 fn http3(options: &ServeOptions, tls: Option<&Tls>) -> Result<Option<Http3Listener>, quic::ConfigError> {
     let Some(tls) = tls.filter(|tls| tls.http3) else { return Ok(None) };
     let process = &options.server.process;
+    if process.limits().shaping != Shaping::default() {
+        return Err(quic::ConfigError::Shaping);
+    }
     let limits = quic::TransportLimits {
         idle_timeout: Some(process.limits_of_http1().idle_timeout),
         early_data: tls.early_data,

@@ -101,7 +101,8 @@ impl fmt::Display for ConfigError {
             Self::Tls => f.write_str("QUIC needs TLS 1.3 with TLS_AES_128_GCM_SHA256"),
             Self::Certificates(error) => error.fmt(f),
             Self::Shaping => f.write_str(
-                "rates of connections hold over TCP alone: leave `shaping` unset, or serve HTTP/3 by a listener without it",
+                "rates of connections and of loops hold over TCP alone: leave them unset, or serve HTTP/3 by a listener of \
+                 its own",
             ),
             Self::Limit(name) => write!(f, "the limit {name} is out of its range"),
         }

@@ -9,7 +9,7 @@ use tidegate::http::Http3Listener;
 use tidegate::http1::Config;
 use tidegate::metrics::HttpMetrics;
 use tidegate::proxy_protocol::{Policy, ProxyHeaderFilter, ReceivesHeader};
-use tidegate::{Address, Over, Server, ServerHandle, StartError, http1, http2, http3, tls};
+use tidegate::{Address, Deadlines, Over, Server, ServerHandle, StartError, http1, http2, http3, tls};
 
 use crate::byte_log::ByteLogs;
 use crate::chat::Chat;
@@ -46,8 +46,8 @@ impl SiteConfig {
     /// [`StartError`], with a remedy.
     pub fn start(self, server: Server) -> Result<ServerHandle, StartError> {
         let http3 = self.http3.clone().map(|(listener, streams)| {
-            let limits = SessionLimits { streams, ..SessionLimits::default() };
-            Http3 { listener, limits, config: self.config_of_http3() }
+            let config = self.config_of_http3(streams.deadlines);
+            Http3 { listener, limits: SessionLimits { streams, ..SessionLimits::default() }, config }
         });
         let Self { limits, tls, byte_logs, metrics, chat, .. } = self;
         let limits_of_http2 = http2::Limits {
@@ -97,13 +97,15 @@ impl SiteConfig {
 }
 
 impl SiteConfig {
-    fn config_of_http3(&self) -> Arc<http3::Config> {
+    fn config_of_http3(&self, deadlines: Deadlines) -> Arc<http3::Config> {
         let limits = http3::Limits {
             body_bytes_max: self.limits.body_bytes_max,
             head_timeout: self.limits.head_timeout,
             body_timeout: self.limits.body_timeout,
             body_rate_min: self.limits.body_rate_min,
             idle_timeout: self.limits.idle_timeout,
+            age_max: deadlines.age_max,
+            age_grace: deadlines.age_grace,
             ..http3::Limits::default()
         };
         let config = http3::Config::new(limits).extended_connect(self.extended_connect);

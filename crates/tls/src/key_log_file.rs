@@ -1,6 +1,6 @@
 //! `KeyLogFile`: the secrets of connections in a file, for tools that decrypt captures.
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -27,14 +27,8 @@ impl KeyLogFile {
 
 impl KeyLog for KeyLogFile {
     fn log(&self, label: &str, client_random: &[u8], secret: &[u8]) {
-        let mut line = format!("{label} ");
-        let mut hex = |bytes: &[u8], end: char| {
-            // Writing to a string succeeds.
-            bytes.iter().for_each(|byte| drop(write!(line, "{byte:02x}")));
-            line.push(end);
-        };
-        hex(client_random, ' ');
-        hex(secret, '\n');
+        let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        let line = format!("{label} {} {}\n", hex(client_random), hex(secret));
         // One write is one whole line, whichever threads write. A full disk loses lines and no connection.
         let _ = (&self.0).write_all(line.as_bytes());
     }

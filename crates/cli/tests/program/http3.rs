@@ -172,3 +172,48 @@ fn http3_needs_a_certificate() {
     assert!(!output.status.success());
     assert!(String::from_utf8_lossy(&output.stderr).contains("--http3 needs"), "{output:?}");
 }
+
+#[test]
+fn secrets_go_to_the_file_of_the_flag_and_not_to_that_of_the_environment() {
+    let directory = Directory::new();
+    let [of_flag, of_environment, of_load] = ["flag", "environment", "load"].map(|name| directory.path(name));
+    let flags = ["serve", "--listen", "127.0.0.1:0", "--tls-self-signed", "--http3", "--loops", "1"];
+    let mut command = tidegate(&[&flags[..], &["--tls-key-log", &of_flag]].concat());
+    command.env("SSLKEYLOGFILE", &of_environment);
+    let program = Program::start(command).expect("it starts");
+    let url = format!("https://{}/plaintext", program.ip());
+    for version in ["--http3", "--http2"] {
+        let arguments = ["load", "-n", "1", "-c", "1", "--insecure", "--tls-key-log", &of_load, version, &url];
+        let output = tidegate(&arguments).env("SSLKEYLOGFILE", &of_environment).output().expect("it runs");
+        assert!(output.status.success(), "{output:?}");
+    }
+    for path in [of_flag, of_load] {
+        let text = fs::read_to_string(&path).expect("a file");
+        // Each connection has several secrets, over QUIC and over TCP.
+        let secrets = text.lines().filter(|line| line.starts_with("CLIENT_TRAFFIC_SECRET_0 ")).count();
+        assert_eq!(secrets, 2, "{path}: {text}");
+    }
+    assert!(!fs::exists(of_environment).expect("a folder"), "the environment chooses no file");
+}
+
+#[test]
+fn early_data_needs_http3() {
+    let arguments = ["serve", "--listen", "127.0.0.1:0", "--tls-self-signed", "--http3-early-data"];
+    let output = tidegate(&arguments).output().expect("it starts");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("--http3"), "{output:?}");
+    assert!(!output.status.success());
+    let program = Program::serve(&["--tls-self-signed", "--http3", "--http3-early-data", "--loops", "1"]);
+    assert_eq!(get(program.ip(), "/plaintext").expect("a response").0, 200);
+}
+
+#[test]
+fn rates_of_connections_are_refused_with_http3() {
+    for flag in ["--rate-per-connection", "--rate-per-loop"] {
+        for command in [&["serve"][..], &["proxy", "--upstream", "127.0.0.1:1"]] {
+            let flags = ["--listen", "127.0.0.1:0", "--tls-self-signed", "--http3", flag, "1M"];
+            let output = tidegate(&[command, &flags[..]].concat()).output().expect("it starts");
+            let error = String::from_utf8_lossy(&output.stderr);
+            assert!(!output.status.success() && error.contains("hold over TCP alone"), "{command:?}: {error}");
+        }
+    }
+}

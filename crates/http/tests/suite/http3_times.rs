@@ -141,8 +141,9 @@ fn an_old_connection_ends_behind_its_requests_or_after_the_grace() {
     let age = |limits: &mut Limits, grace| {
         limits.deadlines.age_max = Some(100 * SECOND);
         (limits.deadlines.age_grace, limits.request_timeout) = (grace, 300 * SECOND);
+        limits.idle_timeout = 300 * SECOND;
     };
-    // Requests keep it from being idle, and none makes it younger.
+    // No request makes it younger.
     with_limits(
         |limits| age(limits, 30 * SECOND),
         |stage, peer| {
@@ -176,7 +177,8 @@ fn an_old_connection_ends_behind_its_requests_or_after_the_grace() {
 #[test]
 fn rates_of_connections_are_refused_where_they_would_not_hold() {
     let shaping = Shaping { send: Some(Rate::per_second(1_000_000)), ..Shaping::default() };
-    let limits = Limits { shaping, ..Limits::default() };
+    let mut limits = Limits::default();
+    limits.shaping = shaping;
     let with_tls = Config::new().tls(Stage::server_tls());
     let refused = with_tls.clone().limits(limits).http3();
     assert!(matches!(refused, Err(quic::ConfigError::Shaping)), "{refused:?}");

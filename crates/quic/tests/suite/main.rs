@@ -9,6 +9,7 @@ mod ends;
 mod faults;
 mod handshakes;
 mod hostile;
+mod hostile_server;
 mod listing;
 mod memory;
 mod moves;
