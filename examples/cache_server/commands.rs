@@ -217,6 +217,7 @@ fn execute(what: CacheCommand, command: &Command, keyspace: &mut Keyspace, now: 
         CacheCommand::Pttl => time_left(key, keyspace, now, |left| left),
         CacheCommand::Dbsize => number(keyspace.len()),
         CacheCommand::Flushall => flush_all(command, keyspace),
+        CacheCommand::Keys if key.len() > PATTERN_BYTES_MAX => error_for_pattern(),
         CacheCommand::Keys => {
             let found: Vec<_> = keyspace.keys(now).filter(|name| matches(key, name)).map(bulk).collect();
             OutgoingReply::array(found)
@@ -367,6 +368,13 @@ fn flush_all(command: &Command, keyspace: &mut Keyspace) -> OutgoingReply {
     OutgoingReply::ok()
 }
 
+/// All keys are compared with a pattern while other connections wait: a long one would take long.
+fn error_for_pattern() -> OutgoingReply {
+    OutgoingReply::error(format!("ERR a pattern has more than {PATTERN_BYTES_MAX} bytes"))
+}
+
+const PATTERN_BYTES_MAX: usize = 1_024;
+
 /// SCAN cursor [MATCH pattern] [COUNT count] [TYPE type]
 fn scan(command: &Command, keyspace: &Keyspace, now: u64) -> Result<OutgoingReply, OutgoingReply> {
     let mut arguments = command.arguments();
@@ -376,6 +384,7 @@ fn scan(command: &Command, keyspace: &Keyspace, now: u64) -> Result<OutgoingRepl
     while let Some(option) = arguments.next() {
         let value = arguments.next().ok_or_else(syntax_error)?;
         match option.to_ascii_uppercase().as_slice() {
+            b"MATCH" if value.len() > PATTERN_BYTES_MAX => return Err(error_for_pattern()),
             b"MATCH" => pattern = value,
             b"COUNT" => {
                 let number = integer(value)?;

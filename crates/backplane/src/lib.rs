@@ -41,6 +41,7 @@ mod counts;
 mod driver;
 mod envelope;
 mod feed;
+mod gaps;
 mod handle;
 mod limits;
 mod memory;

@@ -32,6 +32,7 @@ use tidegate_nats::{Client, ClientBuilder, Message, Subscriber, SubscriberEvent}
 use self::names::{Names, token_of};
 use self::streams::{RememberedKick, Streams};
 use crate::broker::{Broker, BrokerEvent, BrokerRequest, RoomName};
+use crate::gaps::ConnectionGaps;
 
 /// A node's connection to NATS.
 pub(crate) struct NatsBroker {
@@ -44,8 +45,9 @@ pub(crate) struct NatsBroker {
     events: Rc<RefCell<EventQueue>>,
     /// Lost connections so far: a confirmation of an earlier connection counts no more.
     downs: Rc<Cell<u64>>,
-    /// The event that was read behind a gap.
-    next: Option<SubscriberEvent>,
+    gaps: ConnectionGaps,
+    /// The event that was behind a gap.
+    held: Option<BrokerEvent>,
 }
 
 /// Events of requests.
@@ -78,7 +80,8 @@ impl NatsBroker {
             rooms: HashMap::new(),
             events: Rc::default(),
             downs: Rc::default(),
-            next: None,
+            gaps: ConnectionGaps::default(),
+            held: None,
         }
     }
 
@@ -179,6 +182,9 @@ impl Broker for NatsBroker {
     }
 
     fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Option<BrokerEvent>> {
+        if let Some(event) = self.held.take() {
+            return Poll::Ready(Some(event));
+        }
         let mut events = self.events.borrow_mut();
         if let Some(event) = events.events.pop_front() {
             return Poll::Ready(Some(event));
@@ -186,24 +192,25 @@ impl Broker for NatsBroker {
         events.waker = Some(cx.waker().clone());
         drop(events);
         loop {
-            let event = match self.next.take() {
-                Some(event) => event,
-                None => match self.subscriber.poll_recv(cx) {
-                    Poll::Ready(Some(event)) => event,
-                    Poll::Ready(None) => return Poll::Ready(None),
-                    Poll::Pending => return Poll::Pending,
-                },
+            let event = match self.subscriber.poll_recv(cx) {
+                Poll::Ready(Some(event)) => event,
+                Poll::Ready(None) => return Poll::Ready(None),
+                Poll::Pending if self.gaps.other() => return Poll::Ready(Some(BrokerEvent::Overflow)),
+                Poll::Pending => return Poll::Pending,
             };
-            if event == SubscriberEvent::Gap {
-                self.next = self.subscriber.try_recv();
-                // The gap of a lost connection comes before `Up`, which makes each room read its history.
-                if self.next != Some(SubscriberEvent::Up) {
-                    return Poll::Ready(Some(BrokerEvent::Overflow));
-                }
-                continue;
+            let has_overflowed = match &event {
+                SubscriberEvent::Gap => self.gaps.gap(),
+                SubscriberEvent::Up => self.gaps.up(),
+                SubscriberEvent::Down => self.gaps.down(),
+                _ => self.gaps.other(),
+            };
+            let event = self.event(event);
+            if has_overflowed {
+                self.held = event;
+                return Poll::Ready(Some(BrokerEvent::Overflow));
             }
-            if let Some(event) = self.event(event) {
-                return Poll::Ready(Some(event));
+            if event.is_some() {
+                return Poll::Ready(event);
             }
         }
     }

@@ -20,6 +20,7 @@ use crate::broker::{
     Broker, BrokerEvent, BrokerRequest, History, HistoryBounds, HistoryEntry, Lease, OutgoingMessage, PresenceUpdate,
     RoomName, read_at,
 };
+use crate::gaps::ConnectionGaps;
 
 /// A node's connections to Redis.
 pub(crate) struct RedisBroker {
@@ -28,9 +29,7 @@ pub(crate) struct RedisBroker {
     prefix: Rc<str>,
     /// Events of requests.
     replies: Rc<RefCell<Replies>>,
-    is_up: bool,
-    /// A gap has come: it belongs to a new connection if `Up` follows.
-    has_gap: bool,
+    gaps: ConnectionGaps,
     /// The event that was behind a gap.
     held: Option<BrokerEvent>,
 }
@@ -51,8 +50,7 @@ impl RedisBroker {
             subscriber,
             prefix: prefix.into(),
             replies: Rc::default(),
-            is_up: false,
-            has_gap: false,
+            gaps: ConnectionGaps::default(),
             held: None,
         }
     }
@@ -85,14 +83,8 @@ impl RedisBroker {
                 Some(BrokerEvent::Message { room, position, previous: None, bytes })
             }
             SubscriberEvent::Subscribed(channel) => Some(BrokerEvent::Subscribed(self.room(&channel)?)),
-            SubscriberEvent::Up => {
-                self.is_up = true;
-                Some(BrokerEvent::Up)
-            }
-            SubscriberEvent::Down => {
-                self.is_up = false;
-                Some(BrokerEvent::Down)
-            }
+            SubscriberEvent::Up => Some(BrokerEvent::Up),
+            SubscriberEvent::Down => Some(BrokerEvent::Down),
             _ => None,
         }
     }
@@ -183,7 +175,8 @@ impl RedisBroker {
                 arguments.extend([flag(update.message.is_some()), update.message.unwrap_or_default()]);
             }
             let sent_at = task::now();
-            let reply = PRESENCE.run(&client, keys, arguments).await;
+            // A list must not replace a later one.
+            let reply = PRESENCE.run_in_order(&client, keys, arguments).await;
             presence_events(ticket, &names, reply, reads, read_at(sent_at, task::now()))
         });
     }
@@ -216,18 +209,19 @@ impl Broker for RedisBroker {
         drop(replies);
         loop {
             let event = match self.subscriber.poll_recv(cx) {
-                Poll::Ready(Some(SubscriberEvent::Gap)) => {
-                    self.has_gap = true;
-                    continue;
-                }
                 Poll::Ready(Some(event)) => event,
                 Poll::Ready(None) => return Poll::Ready(None),
-                Poll::Pending if std::mem::take(&mut self.has_gap) => return Poll::Ready(Some(BrokerEvent::Overflow)),
+                Poll::Pending if self.gaps.other() => return Poll::Ready(Some(BrokerEvent::Overflow)),
                 Poll::Pending => return Poll::Pending,
             };
-            let belongs_to_connection = event == SubscriberEvent::Up;
+            let has_overflowed = match &event {
+                SubscriberEvent::Gap => self.gaps.gap(),
+                SubscriberEvent::Up => self.gaps.up(),
+                SubscriberEvent::Down => self.gaps.down(),
+                _ => self.gaps.other(),
+            };
             let event = self.event(event);
-            if std::mem::take(&mut self.has_gap) && !belongs_to_connection {
+            if has_overflowed {
                 self.held = event;
                 return Poll::Ready(Some(BrokerEvent::Overflow));
             }

@@ -40,6 +40,14 @@ pub(crate) struct ConnectionEnd {
     pub(crate) waker: Option<Waker>,
 }
 
+/// A PONG that the server owes.
+#[derive(Debug)]
+struct DuePong {
+    purpose: PongPurpose,
+    /// So many messages were sent before its PING: the PONG confirms them.
+    published: u64,
+}
+
 /// The purpose of a PING.
 #[derive(Debug)]
 enum PongPurpose {
@@ -47,7 +55,8 @@ enum PongPurpose {
     Connected,
     /// The server has these subscribers' subscriptions.
     Up(Vec<Arc<SubscriberQueue>>),
-    Flush(u64),
+    /// The result of a flush, and the end of the subscriptions whose UNSUB was sent before.
+    Flush(u64, Vec<u64>),
     Probe,
 }
 
@@ -65,7 +74,7 @@ pub(crate) struct ConnectionHandler {
     shared: Arc<Shared>,
     server: ServerAddress,
     phase: Phase,
-    pongs: VecDeque<PongPurpose>,
+    pongs: VecDeque<DuePong>,
     /// When the first PONG is late, or the startup.
     due: Option<Instant>,
     heard_at: Option<Instant>,
@@ -75,7 +84,7 @@ pub(crate) struct ConnectionHandler {
     starting: Option<Vec<Arc<SubscriberQueue>>>,
     /// The subscriptions that the server has.
     subscriptions: HashMap<u64, Arc<Subscription>>,
-    /// Those that end with the next PONG.
+    /// Those that end with the PONG of the next flush. Messages that the server has sent before still come.
     draining: Vec<u64>,
     is_up: bool,
     /// Why this side has dropped the connection.
@@ -122,12 +131,12 @@ impl ConnectionHandler {
         Outcome::Abort
     }
 
-    fn ping<P: OperationPipeline>(&mut self, purpose: PongPurpose, cx: &mut ClientContext<'_, P>) -> bool {
-        self.pongs.push_back(purpose);
+    fn ping<P: OperationPipeline>(&mut self, purpose: PongPurpose, cx: &mut ClientContext<'_, P>) -> Sent {
+        self.pongs.push_back(DuePong { purpose, published: self.shared.published() });
         if self.due.is_none() {
             self.due = cx.now().checked_add(self.config.timeout);
         }
-        cx.send(ClientOperation::Ping).is_ok()
+        send(ClientOperation::Ping, cx)
     }
 
     fn info<P: OperationPipeline>(&mut self, json: &[u8], cx: &mut ClientContext<'_, P>) -> Outcome<P> {
@@ -142,13 +151,13 @@ impl ConnectionHandler {
         if self.phase != Phase::AwaitsInfo {
             return self.lame_duck(&info, cx);
         }
-        let has_filter = has_filter(cx.codec());
-        if info.tls_required && !has_filter {
+        let has_tls = has_tls(cx.codec());
+        if info.tls_required && !has_tls {
             return self.fail("the server demands TLS: start the client with StartTls over its codec");
         }
         let mut connect = ConnectInfo {
             verbose: false,
-            tls_required: has_filter && (info.tls_required || info.tls_available),
+            tls_required: has_tls && (info.tls_required || info.tls_available),
             name: self.config.name.clone(),
             lang: "rust".to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -163,7 +172,7 @@ impl ConnectionHandler {
         }
         self.phase = Phase::AwaitsPong;
         let is_sent = cx.send(ClientOperation::Connect(connect.to_json().into())).is_ok();
-        if !is_sent || !self.ping(PongPurpose::Connected, cx) {
+        if !is_sent || self.ping(PongPurpose::Connected, cx).is_err() {
             return self.fail("CONNECT cannot be sent");
         }
         self.arm(cx);
@@ -208,8 +217,7 @@ impl ConnectionHandler {
             let sent = if let Some(subscription) = self.left.pop_front() {
                 self.send_subscription(subscription, cx)
             } else if let Some(subscribers) = self.starting.take() {
-                self.pongs.push_back(PongPurpose::Up(subscribers));
-                send(ClientOperation::Ping, cx)
+                self.ping(PongPurpose::Up(subscribers), cx)
             } else if let Some(operation) = self.shared.pop() {
                 self.send_operation(operation, cx)
             } else {
@@ -221,7 +229,7 @@ impl ConnectionHandler {
             }
         }
         self.arm(cx);
-        self.outcome()
+        self.outcome(cx)
     }
 
     fn send_subscription<P: OperationPipeline>(
@@ -272,23 +280,26 @@ impl ConnectionHandler {
                 send(ClientOperation::Unsubscribe { sid, max_messages: (!is_over).then_some(max) }, cx)
             }
             QueuedOperation::Flush(token) => {
-                self.pongs.push_back(PongPurpose::Flush(token));
-                send(ClientOperation::Ping, cx)
+                let ended = std::mem::take(&mut self.draining);
+                self.ping(PongPurpose::Flush(token, ended), cx)
             }
             QueuedOperation::SubscriberUp(queue) => {
-                self.pongs.push_back(PongPurpose::Up(vec![queue]));
-                send(ClientOperation::Ping, cx)
+                self.ping(PongPurpose::Up(vec![queue]), cx)
             }
         }
     }
 
     /// Whether the connection goes on.
-    fn outcome<P: OperationPipeline>(&self) -> Outcome<P> {
-        if self.shared.is_over() && !self.shared.has_waiting() { Outcome::Close } else { Outcome::Continue }
+    fn outcome<P: OperationPipeline>(&self, cx: &ClientContext<'_, P>) -> Outcome<P> {
+        let is_over = self.shared.is_over() && !self.shared.has_waiting();
+        if is_over || cx.is_draining() && self.shared.is_idle() { Outcome::Close } else { Outcome::Continue }
     }
 
     fn pong<P: OperationPipeline>(&mut self, cx: &mut ClientContext<'_, P>) -> Outcome<P> {
-        let Some(purpose) = self.pongs.pop_front() else { return self.fail("the server sent PONG without PING") };
+        let Some(DuePong { purpose, published }) = self.pongs.pop_front() else {
+            return self.fail("the server sent PONG without PING");
+        };
+        self.shared.confirm(published);
         self.due = if self.pongs.is_empty() { None } else { cx.now().checked_add(self.config.timeout) };
         match purpose {
             PongPurpose::Connected => return self.ready(cx),
@@ -298,8 +309,8 @@ impl ConnectionHandler {
                     self.shared.event(ClientEvent::Up(self.server.to_string()));
                 }
             }
-            PongPurpose::Flush(token) => {
-                for sid in self.draining.drain(..) {
+            PongPurpose::Flush(token, ended) => {
+                for sid in ended {
                     self.subscriptions.remove(&sid);
                 }
                 self.shared.result(token, Ok(None));
@@ -307,7 +318,7 @@ impl ConnectionHandler {
             PongPurpose::Probe => {}
         }
         self.arm(cx);
-        self.outcome()
+        self.outcome(cx)
     }
 
     /// Gives a message to its subscription. Returns the ID of one that has had its last message.
@@ -365,7 +376,7 @@ impl ConnectionHandler {
         }
         let silent_since = self.heard_at.and_then(|at| at.checked_add(self.config.ping_after));
         let is_silent = self.phase == Phase::Ready && silent_since.is_some_and(|at| at <= now);
-        if is_silent && self.pongs.is_empty() && !self.ping(PongPurpose::Probe, cx) {
+        if is_silent && self.pongs.is_empty() && self.ping(PongPurpose::Probe, cx).is_err() {
             return self.fail("PING cannot be sent");
         }
         self.send_waiting(cx)
@@ -417,7 +428,11 @@ impl<P: OperationPipeline> Handler<P> for ConnectionHandler {
                 let is_sent = self
                     .deliver(&view)
                     .is_none_or(|sid| cx.send(ClientOperation::Unsubscribe { sid, max_messages: None }).is_ok());
-                if is_sent { Outcome::Continue } else { self.fail("UNSUB cannot be sent") }
+                if !is_sent {
+                    return self.fail("UNSUB cannot be sent");
+                }
+                // It may have been the last reply that was awaited.
+                if cx.is_draining() { self.outcome(cx) } else { Outcome::Continue }
             }
             IncomingServerOperation::Info(json) => self.info(&json, cx),
             IncomingServerOperation::Ping => {
@@ -438,7 +453,7 @@ impl<P: OperationPipeline> Handler<P> for ConnectionHandler {
             Event::Posted(WakeUp) | Event::Writable | Event::Flushed => self.send_waiting(cx),
             Event::Deadline => self.deadline_came(cx),
             Event::ReadClosed => self.fail("the server closed the connection"),
-            Event::Drain if self.shared.is_idle() => Outcome::Close,
+            Event::Drain => self.outcome(cx),
             _ => Outcome::Continue,
         }
     }
@@ -448,11 +463,11 @@ impl<P: OperationPipeline> Handler<P> for ConnectionHandler {
     }
 }
 
-/// Whether the codec stands over a filter, which is TLS then.
-fn has_filter(pipeline: &impl Pipeline) -> bool {
-    let mut stages = 0;
-    pipeline.protocols(&mut |_| stages += 1);
-    stages > 1
+/// Whether the codec stands over TLS.
+fn has_tls(pipeline: &impl Pipeline) -> bool {
+    let mut has_tls = false;
+    pipeline.protocols(&mut |name| has_tls |= name == "TLS");
+    has_tls
 }
 
 /// Bytes that wait for the kernel; further operations stay in the queue of the client.

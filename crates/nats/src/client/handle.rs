@@ -107,7 +107,9 @@ impl Client {
     /// Waits until the server has processed all that was published, subscribed and unsubscribed before.
     ///
     /// # Errors
-    /// [`ClientError::NotSent`] and [`ClientError::MaybeProcessed`]: some of it may be lost.
+    /// [`ClientError::NotSent`] and [`ClientError::MaybeProcessed`]: some of it may be lost. Messages that were sent over a
+    /// connection that broke before a later flush had its answer make one flush fail, the first one behind them: clones of a
+    /// client share that.
     pub async fn flush(&self) -> Result<(), ClientError> {
         self.future(|slot| self.shared().flush(slot, self.handle.timeout)).result().await.map(drop)
     }

@@ -84,6 +84,13 @@ struct ClientState {
     last_sid: u64,
     inbox: Option<Arc<Subscription>>,
     results: Results,
+    /// Messages that were sent, requests not counted; and how many of them a PONG has confirmed.
+    published: u64,
+    confirmed: u64,
+    /// How many of them were sent before the last flush.
+    flushed: u64,
+    /// Messages were sent over a connection that is lost, and no flush has failed for it.
+    has_lost: bool,
     events: EventQueue,
     info: Option<Arc<ServerInfo>>,
     last_failure: Option<String>,
@@ -137,6 +144,19 @@ impl ClientState {
         let accepted = self.info.as_ref().map_or(0, |info| info.max_payload);
         let own = limits.payload_bytes_max as u64;
         if accepted == 0 { own } else { accepted.min(own) }
+    }
+
+    /// The connection is lost: the flushes that wait behind messages without a confirmation fail with those that were sent.
+    fn fail_flushes(&mut self) {
+        if std::mem::replace(&mut self.confirmed, self.published) == self.published {
+            return;
+        }
+        self.has_lost = self.flushed < self.published;
+        for operation in &self.waiting {
+            let QueuedOperation::Flush(token) = operation else { continue };
+            self.has_lost &= !self.results.contains(*token);
+            self.results.set_sent(*token, true);
+        }
     }
 
     fn remove(&mut self, sid: u64) -> Option<Arc<Subscription>> {
@@ -205,6 +225,9 @@ impl Shared {
         let mut state = lock(&self.state);
         if let Some(failure) = state.ended {
             return Err(ClientError::NotSent(failure));
+        }
+        if std::mem::take(&mut state.has_lost) {
+            return Err(ClientError::MaybeProcessed(Failure::ConnectionLost));
         }
         if state.results.len() >= self.limits.requests_max {
             return Err(ClientError::NotSent(Failure::QueueFull));
@@ -363,6 +386,7 @@ impl Shared {
         state.link = None;
         state.is_woken = false;
         state.info = None;
+        state.fail_flushes();
         let failed = state.results.fail(Failure::ConnectionLost, true);
         state.counts.failed_requests += failed.len() as u64;
         let mut wakers = Vec::new();
@@ -399,9 +423,13 @@ impl Shared {
                 }
                 QueuedOperation::Publish(_, token) => {
                     state.counts.published += 1;
+                    state.published += u64::from(token.is_none());
                     token.iter().for_each(|token| state.results.set_sent(*token, true));
                 }
-                QueuedOperation::Flush(token) => state.results.set_sent(*token, true),
+                QueuedOperation::Flush(token) => {
+                    state.flushed = state.published;
+                    state.results.set_sent(*token, true);
+                }
                 _ => {}
             }
             break Some(operation);
@@ -418,14 +446,28 @@ impl Shared {
     /// Returns an operation that the connection did not take.
     pub(crate) fn put_back(&self, operation: QueuedOperation) {
         let mut state = lock(&self.state);
+        if state.ended.is_some() {
+            return;
+        }
         if let QueuedOperation::Publish(_, Some(token)) | QueuedOperation::Flush(token) = &operation {
             state.results.set_sent(*token, false);
         }
-        if matches!(operation, QueuedOperation::Publish(..)) {
+        if let QueuedOperation::Publish(_, token) = &operation {
             state.counts.published -= 1;
+            state.published -= u64::from(token.is_none());
         }
         state.bytes += charge_of(&operation);
         state.waiting.push_front(operation);
+    }
+
+    /// How many messages were sent.
+    pub(crate) fn published(&self) -> u64 {
+        lock(&self.state).published
+    }
+
+    /// The server has processed so many of them.
+    pub(crate) fn confirm(&self, published: u64) {
+        lock(&self.state).confirmed = published;
     }
 
     /// A message was taken and cannot be sent.
@@ -463,6 +505,8 @@ impl Shared {
     /// Fails the requests whose time has come, and returns the time of the next one.
     pub(crate) fn expire(&self, now: Instant) -> Option<Instant> {
         let mut state = lock(&self.state);
+        // A request that comes later has its deadline from the next call.
+        state.is_woken = false;
         let (expired, next) = state.results.expire(now);
         state.counts.failed_requests += expired.len() as u64;
         drop(state);
@@ -612,3 +656,35 @@ fn is_without_responders(message: &Message) -> bool {
 
 /// The status of a reply that no service has sent.
 const NO_RESPONDERS: u16 = 503;
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// The result of a flush that is called behind a message; the connection ends before it is sent, or before the call.
+    fn flushed(is_sent: bool) -> Option<Result<Option<Message>, ClientError>> {
+        let shared = Shared::new(ClientLimits::default(), ProtocolLimits::default());
+        let flush = || {
+            let slot = SharedSlot::default();
+            shared.flush(&slot, Duration::from_secs(5)).map(|_| slot)
+        };
+        shared.publish(OutgoingMessage::new("a", "ebb")).expect("there is room");
+        if is_sent {
+            assert!(matches!(shared.pop(), Some(QueuedOperation::Publish(..))));
+        }
+        let slot = flush().expect("there is room");
+        shared.unlink(true, "the server closed the connection");
+        // One failure is enough.
+        assert!(flush().is_ok());
+        let result = lock(&slot).result.take();
+        result
+    }
+
+    #[test]
+    fn a_flush_behind_a_message_that_was_sent_fails_with_the_connection() {
+        assert_eq!(flushed(true), Some(Err(ClientError::MaybeProcessed(Failure::ConnectionLost))));
+        assert_eq!(flushed(false), None);
+    }
+}

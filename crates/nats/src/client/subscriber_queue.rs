@@ -146,7 +146,8 @@ impl QueueState {
         let is_lost = is_message && is_full && !self.events.is_empty();
         self.counts.lost += u64::from(is_lost);
         let event = if is_lost { SubscriberEvent::Gap } else { event };
-        if event == SubscriberEvent::Gap && self.events.back() == Some(&event) {
+        // The gap of a connection stays beside that of lost messages: an application may have to tell them apart.
+        if is_lost && self.events.back() == Some(&event) {
             return None;
         }
         self.counts.gaps += u64::from(event == SubscriberEvent::Gap);

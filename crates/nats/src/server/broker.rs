@@ -266,11 +266,13 @@ impl BrokerShared {
                 None => receivers.push(receiver),
             }
         });
+        let mut count = receivers.iter().filter(|(key, receiver)| self.deliver(message, &key.1, receiver)).count();
         for mut members in groups.into_values() {
             let turn = self.turn.fetch_add(1, Ordering::Relaxed) % members.len() as u64;
-            receivers.push(members.swap_remove(turn as usize));
+            members.rotate_left(turn as usize);
+            // Those in turn may have had all their messages, or be about to leave.
+            count += usize::from(members.iter().any(|(key, member)| self.deliver(message, &key.1, member)));
         }
-        let count = receivers.iter().filter(|(key, receiver)| self.deliver(message, &key.1, receiver)).count();
         self.delivered.fetch_add(count as u64, Ordering::Relaxed);
         count
     }
@@ -290,11 +292,17 @@ impl BrokerShared {
         }
     }
 
-    /// Puts a message into the outbox of a subscription, unless it has had all that it may have.
+    /// Puts a message into the outbox of a subscription, unless it has had all that it may have, or its connection ends.
     fn deliver(&self, message: &RoutedMessage<'_>, sid: &[u8], to: &BrokerSubscription) -> bool {
+        if !to.outbox.is_open() {
+            return false;
+        }
         let (delivered, max) = (to.delivered.fetch_add(1, Ordering::Relaxed) + 1, to.max.load(Ordering::Relaxed));
         if max > 0 && delivered > max {
             return false;
+        }
+        if delivered == max {
+            to.outbox.subscription_ended();
         }
         let has_headers = message.headers > 0 && to.knows_headers;
         let body = if has_headers { message.body.clone() } else { message.body.slice(message.headers..) };

@@ -192,6 +192,9 @@ impl Handler {
                 return Outcome::Abort;
             }
         }
+        if self.outbox.take_ended() {
+            self.remove_ended();
+        }
         Outcome::Continue
     }
 

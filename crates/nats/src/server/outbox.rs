@@ -32,6 +32,8 @@ struct OutboxState {
     /// The client reads too slowly.
     is_cut: bool,
     is_closed: bool,
+    /// A subscription has had all its messages.
+    has_ended: bool,
 }
 
 impl Outbox {
@@ -70,6 +72,22 @@ impl Outbox {
         let message = state.waiting.pop_front()?;
         state.bytes -= cost(&message);
         Some(message)
+    }
+
+    /// Whether a message would reach the client.
+    pub(super) fn is_open(&self) -> bool {
+        let state = self.state();
+        !state.is_closed && !state.is_cut
+    }
+
+    /// The message that follows is the last one of its subscription.
+    pub(super) fn subscription_ended(&self) {
+        self.state().has_ended = true;
+    }
+
+    /// Whether a subscription has ended since the last call.
+    pub(super) fn take_ended(&self) -> bool {
+        std::mem::take(&mut self.state().has_ended)
     }
 
     pub(super) fn is_cut(&self) -> bool {

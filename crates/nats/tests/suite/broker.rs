@@ -160,3 +160,24 @@ fn a_client_that_must_authenticate_itself_may_do_nothing_before() {
     assert_eq!((broker.counts().refused, broker.counts().subscriptions), (5, 0));
     server.drain(Duration::ZERO);
 }
+
+#[test]
+fn a_member_of_a_queue_group_that_may_have_no_more_messages_loses_none() {
+    let broker = Broker::default();
+    let server = serve(&broker);
+    let (mut limited, mut other) = (Peer::to(&server), Peer::to(&server));
+    for (peer, subscribe) in [(&mut limited, "SUB w g 1\r\nUNSUB 1 1\r\nPING\r\n"), (&mut other, "SUB w g 1\r\nPING\r\n")] {
+        peer.line();
+        peer.send(subscribe);
+        assert_eq!(peer.line(), "PONG");
+    }
+    let reached: Vec<_> = (0..10).map(|number| broker.publish("w", number.to_string())).collect();
+    assert_eq!(reached, [1; 10]);
+    limited.send("PING\r\n");
+    other.send("PING\r\n");
+    let count = |peer: &mut Peer| (0..).take_while(|_| peer.line() != "PONG").count() / 2;
+    assert_eq!((count(&mut limited), count(&mut other)), (1, 9));
+    // The connection that has had its message has removed its subscription, without a further word of its client.
+    assert_eq!(broker.counts().subscriptions, 1);
+    server.drain(Duration::ZERO);
+}

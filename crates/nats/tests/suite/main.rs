@@ -8,4 +8,5 @@ mod faults;
 mod nats_py;
 mod nats_server;
 mod operations;
+mod scripted;
 mod support;

@@ -361,6 +361,8 @@ impl ConnectionHandler {
             self.arm(next, cx);
             return Outcome::Continue;
         }
+        // A reader may have found the mailbox of the loop full.
+        self.resume(cx);
         let expires = self.queue.expire(now);
         let idle_since = self.heard_at.unwrap_or(now);
         let mut ping_at = idle_since.checked_add(self.ping_after());
@@ -373,7 +375,8 @@ impl ConnectionHandler {
             ping_at = now.checked_add(self.ping_after());
         }
         let sent = self.in_flight.iter().filter_map(|sent| sent.deadline).min();
-        self.arm(earlier(earlier(sent, expires), ping_at), cx);
+        let resume_at = if self.long.is_paused() { now.checked_add(RESUME_AFTER) } else { None };
+        self.arm(earlier(earlier(sent, expires), earlier(ping_at, resume_at)), cx);
         self.send_waiting(cx)
     }
 }
@@ -444,5 +447,7 @@ fn result_of(value: Value<'_>) -> Result<OwnedValue, ClientError> {
 
 /// Bytes that wait for the kernel; further commands stay in the queue of the client.
 const QUEUED_BYTES: u64 = 256 << 10;
+/// How often a connection that waits for a slow reader looks by itself whether the reader has room.
+pub(super) const RESUME_AFTER: Duration = Duration::from_millis(100);
 /// How long a connection without commands is silent before it is probed.
 const PING_AFTER: Duration = Duration::from_secs(15);

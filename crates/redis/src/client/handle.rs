@@ -90,6 +90,22 @@ impl ClientHandle {
         }
     }
 
+    /// Ready once the servers that can be reached take another command each. If none can, one that takes a command will do:
+    /// the command waits there.
+    fn poll_room(&self, cx: &Context<'_>) -> Poll<()> {
+        let queues = self.queues();
+        // The first one has the commands that have no server, which stop nothing as long as others have one.
+        let mut reachable = queues.iter().skip(1).filter(|queue| queue.is_reachable()).peekable();
+        let is_ready = |queue: &Arc<CommandQueue>| queue.poll_room(cx).is_ready();
+        let has_room = if reachable.peek().is_some() {
+            // Each notes the task.
+            reachable.map(is_ready).fold(true, |all, one| all & one)
+        } else {
+            queues.iter().map(is_ready).fold(false, |any, one| any | one)
+        };
+        if has_room { Poll::Ready(()) } else { Poll::Pending }
+    }
+
     /// The queues of all servers.
     fn queues(&self) -> Vec<Arc<CommandQueue>> {
         self.router.as_ref().map_or_else(|| vec![self.queue.clone()], |router| router.queues())
@@ -109,10 +125,11 @@ impl Client {
     }
 
     /// Waits until the queue takes another command. A caller that has an endless supply of them waits before each.
+    ///
+    /// A client of several servers waits for all that it reaches. A server that is away stops only its own commands: those
+    /// beyond its queue fail.
     pub async fn ready(&self) {
-        for queue in self.handle.queues() {
-            poll_fn(|cx| queue.poll_room(cx)).await;
-        }
+        poll_fn(|cx| self.handle.poll_room(cx)).await;
     }
 
     /// Whether a connection takes commands at present.

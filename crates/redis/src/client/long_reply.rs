@@ -4,7 +4,7 @@
 
 use tidegate_engine::Outcome;
 
-use crate::client::connection::{ConnectionHandler, Cx, InFlight, InFlightKind, ReplyPipeline};
+use crate::client::connection::{ConnectionHandler, Cx, InFlight, InFlightKind, RESUME_AFTER, ReplyPipeline};
 use crate::client::reply_sink::{ResultSlot, StreamSink};
 use crate::client_codec::ReplyPiece;
 use crate::owned::OwnedValue;
@@ -89,8 +89,8 @@ impl ConnectionHandler {
         // Pieces that the reader has cannot be taken back.
         (command.is_idempotent, command.wire) = (false, None);
         *deadline = if is_paused { None } else { cx.now().checked_add(command.timeout) };
-        let deadline = *deadline;
-        self.arm(deadline, cx);
+        let next = if is_paused { cx.now().checked_add(RESUME_AFTER) } else { *deadline };
+        self.arm(next, cx);
     }
 
     /// The reply that its reader has in pieces is complete.

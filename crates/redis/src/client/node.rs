@@ -39,11 +39,11 @@ impl NodeContext {
             // A transaction was not executed if EXEC has an error. The cause may be that of a command before it.
             Ok(OwnedValue::Aggregate(_, replies)) if command.group.is_some() => {
                 let (OwnedValue::Error(last), before) = replies.split_last()? else { return None };
-                let texts = before
+                let mut texts = before
                     .iter()
                     .filter_map(|reply| if let OwnedValue::Error(text) = reply { Some(text) } else { None });
-                let text =
-                    if last.starts_with(b"EXECABORT") { { texts }.find(|text| read(text).is_some())? } else { last };
+                let is_aborted = last.starts_with(b"EXECABORT");
+                let text = if is_aborted { texts.find(|text| read(text).is_some())? } else { last };
                 Some((read(text)?, ErrorReply::new(text.clone())))
             }
             _ => None,

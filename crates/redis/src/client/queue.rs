@@ -152,6 +152,7 @@ impl CommandQueue {
         if state.ended.is_some() || state.has_room(&self.limits, 0) {
             return Poll::Ready(());
         }
+        state.room_wakers.retain(|waker| !waker.will_wake(cx.waker()));
         state.room_wakers.push(cx.waker().clone());
         Poll::Pending
     }
@@ -277,6 +278,10 @@ impl CommandQueue {
         if state.link.is_none() {
             state.wake_loop();
         }
+        // Those of a client with several servers look again which of them can be reached.
+        let wakers = std::mem::take(&mut state.room_wakers);
+        drop(state);
+        wakers.into_iter().for_each(Waker::wake);
     }
 
     /// The supervisor waits to be woken.
@@ -350,8 +355,18 @@ impl CommandQueue {
         counts
     }
 
+    /// Whether the last attempt to connect has not failed.
+    pub(crate) fn is_reachable(&self) -> bool {
+        let state = lock(&self.state);
+        state.link.is_some() || state.last_failure.is_none()
+    }
+
     pub(crate) fn set_last_failure(&self, text: impl Into<Box<str>>) {
-        lock(&self.state).last_failure = Some(text.into());
+        let mut state = lock(&self.state);
+        state.last_failure = Some(text.into());
+        let wakers = std::mem::take(&mut state.room_wakers);
+        drop(state);
+        wakers.into_iter().for_each(Waker::wake);
     }
 
     pub(crate) fn last_failure(&self) -> Option<String> {
@@ -364,5 +379,37 @@ pub(crate) fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<In
     match (one, other) {
         (Some(one), Some(other)) => Some(one.min(other)),
         (one, other) => one.or(other),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::client::slot::reply_slot;
+    use crate::outgoing_command::CommandBuffer;
+
+    #[test]
+    fn a_task_that_waits_for_room_is_noted_once_however_often_it_is_polled() {
+        let queue = CommandQueue::new(ClientLimits { commands_max: 1, ..ClientLimits::default() });
+        let (slot, _waiting) = reply_slot();
+        queue.push(PendingCommand {
+            wire: Some(CommandBuffer::new("PING")),
+            charge: 1,
+            timeout: Duration::from_secs(5),
+            deadline: None,
+            is_idempotent: false,
+            is_detached: false,
+            slot: Some(slot.into()),
+            is_sent: false,
+            cache_key: None,
+            group: None,
+            is_counted: false,
+            route: None,
+        });
+        let cx = Context::from_waker(Waker::noop());
+        (0..1_000).for_each(|_| assert!(queue.poll_room(&cx).is_pending()));
+        assert_eq!(lock(&queue.state).room_wakers.len(), 1);
     }
 }

@@ -56,12 +56,14 @@ pub(crate) enum ResultSlot {
 }
 
 impl StreamState {
-    /// Wakes the connection that waits for room. A mailbox that is full is tried again with the next piece.
+    /// Wakes the connection that waits for room. If the mailbox is full, the connection finds the room by itself after a while.
     pub(super) fn resume_if_roomy(&mut self) {
-        if self.bytes <= WAITING_BYTES_MAX / 2
-            && let Some(link) = self.paused.take_if(|link| link.post(WakeUp).is_ok())
-        {
-            drop(link);
+        if self.bytes > WAITING_BYTES_MAX / 2 {
+            return;
+        }
+        let is_woken = self.paused.as_ref().is_some_and(|link| link.post(WakeUp).is_ok());
+        if is_woken {
+            self.paused = None;
         }
     }
 

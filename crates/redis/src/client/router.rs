@@ -200,12 +200,12 @@ impl Router {
         };
         if route.may_use_replica {
             let count = shard.replicas.len();
-            let in_turn = (0..count).filter_map(|place| shard.replicas.get((turn.wrapping_add(place)) % count));
+            let mut in_turn = (0..count).filter_map(|place| shard.replicas.get((turn.wrapping_add(place)) % count));
             let is_usable = |address: &str| {
                 let node = NodeAddress { address: address.into(), is_replica: true };
                 state.nodes.get(&node).is_none_or(|queue| queue.is_connected() || queue.last_failure().is_none())
             };
-            let replica = { in_turn }.find(|address| is_usable(address)).cloned();
+            let replica = in_turn.find(|address| is_usable(address)).cloned();
             if let Some(address) = replica {
                 return Some(self.queue_of(state, address, true));
             }
@@ -235,18 +235,12 @@ impl Router {
     /// The queues of all masters.
     pub(crate) fn master_queues(&self) -> Vec<Arc<CommandQueue>> {
         let mut state = lock(&self.state);
-        self.masters_in(&state).into_iter().map(|address| self.queue_of(&mut state, address, false)).collect()
+        state.masters().into_iter().map(|address| self.queue_of(&mut state, address, false)).collect()
     }
 
     /// The addresses of all masters.
     pub(crate) fn masters(&self) -> Vec<Box<str>> {
-        self.masters_in(&lock(&self.state))
-    }
-
-    #[expect(clippy::unused_self, reason = "beside the methods that it serves")]
-    fn masters_in(&self, state: &RouterState) -> Vec<Box<str>> {
-        let shards = state.slots.iter().flat_map(|slots| &slots.shards);
-        shards.map(|shard| shard.master.clone()).collect()
+        lock(&self.state).masters()
     }
 
     /// The address of the master of a slot, or of any; and the version of the map. Wakes the task when there is another map.
@@ -321,6 +315,10 @@ impl Router {
 }
 
 impl RouterState {
+    fn masters(&self) -> Vec<Box<str>> {
+        self.slots.iter().flat_map(|slots| &slots.shards).map(|shard| shard.master.clone()).collect()
+    }
+
     fn request_refresh(&mut self) {
         self.needs_refresh = true;
         if let Some(finder) = self.finder.take() {

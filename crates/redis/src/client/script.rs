@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use bytes::Bytes;
 
 use crate::client::error::ClientError;
-use crate::client::handle::Client;
+use crate::client::handle::{Client, ReplyFuture};
 use crate::owned::OwnedValue;
 
 /// A script in Lua. The first call loads it, and later ones send its hash alone. A server that has forgotten it gets the
@@ -38,6 +38,10 @@ impl Script {
 
     /// Calls the script with these keys and arguments.
     ///
+    /// Calls that are under way at the same time may be executed in another order, if the server has forgotten the script and
+    /// another client loads it: the first of them is sent again, behind the others. Where the order counts, await a call before
+    /// the next, or use [`run_in_order`](Self::run_in_order).
+    ///
     /// # Errors
     /// [`ClientError`].
     pub async fn run(
@@ -55,14 +59,35 @@ impl Script {
             let hash = load.fetch::<Bytes>().await?;
             self.hash.get_or_init(|| hash).clone()
         };
-        let call = |name: &str, script: &Bytes| {
-            let call = client.cmd(name).shared_arg(script.clone()).arg(keys.len().to_string());
-            call.args(&keys).args(&arguments).send()
-        };
-        match call("EVALSHA", &hash).await {
+        match call(client, "EVALSHA", &hash, &keys, &arguments).await {
             // The server has not executed anything, so this is no second execution.
-            Err(ClientError::Reply(error)) if error.code() == b"NOSCRIPT" => call("EVAL", &self.source).await,
+            Err(ClientError::Reply(error)) if error.code() == b"NOSCRIPT" => {
+                call(client, "EVAL", &self.source, &keys, &arguments).await
+            }
             result => result,
         }
     }
+
+    /// As [`run`](Self::run), with the source in each call: the server executes the calls of one connection in their order,
+    /// whatever it has forgotten. The call is sent at once, and the future yields its reply.
+    pub fn run_in_order(
+        &self,
+        client: &Client,
+        keys: impl IntoIterator<Item: AsRef<[u8]>>,
+        arguments: impl IntoIterator<Item: AsRef<[u8]>>,
+    ) -> ReplyFuture {
+        let keys: Vec<_> = keys.into_iter().collect();
+        call(client, "EVAL", &self.source, &keys, arguments)
+    }
+}
+
+fn call(
+    client: &Client,
+    name: &str,
+    script: &Bytes,
+    keys: &[impl AsRef<[u8]>],
+    arguments: impl IntoIterator<Item: AsRef<[u8]>>,
+) -> ReplyFuture {
+    let call = client.cmd(name).shared_arg(script.clone()).arg(keys.len().to_string());
+    call.args(keys).args(arguments).send()
 }

@@ -164,11 +164,11 @@ impl SubscriberQueue {
     }
 
     /// The server has ended the subscription of a channel by itself: its slot has moved. Returns whether the channel is looked
-    /// for elsewhere.
+    /// for elsewhere, or not wanted.
     pub(crate) fn ended_by_server(&self, channel: &[u8]) -> bool {
-        let Some(parent) = &self.parent else { return false };
         let name = SubscriptionName { kind: SubscriptionKind::Sharded, name: Bytes::copy_from_slice(channel) };
         let mut state = lock(&self.state);
+        let Some(parent) = &self.parent else { return !state.wanted.contains(&name) };
         if state.wanted.remove(&name) {
             state.ended.push(name.name);
         }
@@ -318,11 +318,13 @@ impl SubscriberState {
         let is_acknowledgement = matches!(event, SubscriberEvent::Subscribed(_));
         let others = self.events.len() - self.acknowledgements;
         let is_full = others >= EVENTS_MAX || self.event_bytes.saturating_add(bytes) > EVENT_BYTES_MAX;
-        let event = if is_message && is_full && !self.events.is_empty() { SubscriberEvent::Gap } else { event };
+        let is_lost = is_message && is_full && !self.events.is_empty();
+        let event = if is_lost { SubscriberEvent::Gap } else { event };
         if self.has_no_reader {
             return;
         }
-        if event == SubscriberEvent::Gap && self.events.back() == Some(&event) {
+        // The gap of a connection stays beside that of lost messages: an application may have to tell them apart.
+        if is_lost && self.events.back() == Some(&event) {
             return;
         }
         self.counts.gaps += u64::from(event == SubscriberEvent::Gap);
@@ -361,3 +363,25 @@ const EVENTS_MAX: usize = 65_536;
 const EVENT_BYTES_MAX: usize = 64 << 20;
 /// States of the connection that wait behind them.
 const STATES_MAX: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_that_are_lost_before_a_new_connection_is_up_have_a_gap_of_their_own() {
+        let queue = SubscriberQueue::default();
+        let message = || ChannelMessage { channel: "a".into(), pattern: None, payload: Bytes::new() };
+        queue.up();
+        (0..EVENTS_MAX).for_each(|_| queue.message(message()));
+        queue.down(true);
+        (0..2).for_each(|_| queue.message(message()));
+        queue.up();
+        let events = &lock(&queue.state).events;
+        let states: Vec<_> =
+            events.iter().filter(|event| !matches!(event, SubscriberEvent::Message(_))).cloned().collect();
+        // The last message of the first connection had no room either.
+        let (gap, up, down) = (SubscriberEvent::Gap, SubscriberEvent::Up, SubscriberEvent::Down);
+        assert_eq!(states, [up.clone(), gap.clone(), down, gap.clone(), gap, up]);
+    }
+}

@@ -4,7 +4,7 @@
 //! acknowledgements as pushes, RESP2 as arrays; both have the same elements.
 
 use std::cell::RefCell;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -34,8 +34,8 @@ pub(crate) struct SubscriptionHandler {
     /// Names of this connection's beginning that were not asked for yet.
     left: VecDeque<SubscriptionName>,
     acknowledgements_due: usize,
-    /// They are for names that are not wanted any more.
-    is_ending: bool,
+    /// The sharded channels among their names that are not wanted any more. The server may end others by itself meanwhile.
+    ending: BTreeSet<Bytes>,
     /// When the startup, the acknowledgements or the probe are late.
     due: Option<Instant>,
     is_probing: bool,
@@ -56,7 +56,7 @@ impl SubscriptionHandler {
             is_up: false,
             left: VecDeque::new(),
             acknowledgements_due: 0,
-            is_ending: false,
+            ending: BTreeSet::new(),
             due: None,
             is_probing: false,
             heard_at: None,
@@ -156,7 +156,8 @@ impl SubscriptionHandler {
         cx: &mut Cx<'_, P>,
     ) -> Outcome<P> {
         self.acknowledgements_due = names.len();
-        self.is_ending = !is_wanted;
+        let is_end_of_sharded = !is_wanted && kind == SubscriptionKind::Sharded;
+        self.ending = names.iter().filter(|_| is_end_of_sharded).cloned().collect();
         let name = kind.command(is_wanted);
         let command = names.into_iter().fold(CommandBuffer::new(name), CommandBuffer::arg);
         self.send(command, cx)
@@ -175,7 +176,7 @@ impl SubscriptionHandler {
                 self.deliver(Some(pattern), channel, payload);
             }
             // The slot of the channel moves to another server.
-            (Some(b"sunsubscribe"), Some(channel), ..) if self.acknowledgements_due == 0 || !self.is_ending => {
+            (Some(b"sunsubscribe"), Some(channel), ..) if !self.ending.remove(channel) => {
                 let is_found_again = self.queue.ended_by_server(channel);
                 return if is_found_again { Outcome::Continue } else { self.fail("the slot of a channel has moved") };
             }

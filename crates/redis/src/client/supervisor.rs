@@ -229,13 +229,14 @@ pub(crate) async fn with_expiry<T>(
     let mut future = pin!(future);
     let mut timer: Option<(Instant, Pin<Box<task::Sleep>>)> = None;
     poll_fn(|cx| {
+        // First of all: a handle on another thread may come in between.
+        queue.set_supervisor(cx.waker());
         if queue.has_no_handle() {
             return Poll::Ready(None);
         }
         if let Poll::Ready(value) = future.as_mut().poll(cx) {
             return Poll::Ready(Some(value));
         }
-        queue.set_supervisor(cx.waker());
         queue.take_requests().into_iter().for_each(start);
         while !queue.is_connected() {
             let Some(next) = queue.expire(task::now()) else { break };
@@ -273,3 +274,42 @@ impl Drop for SubscriberGuard {
 
 /// The shortest pause between two connections.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::task::{Context, Wake, Waker};
+
+    use tidegate_engine::{Backend, EventLoop};
+
+    use super::*;
+    use crate::client::config::ClientLimits;
+
+    struct Woken(AtomicBool);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn a_handle_that_goes_while_the_supervisor_is_polled_wakes_it() {
+        let mut event_loop = EventLoop::on(Backend::Auto).expect("a loop");
+        let outcome = event_loop.block_on(async {
+            let queue = CommandQueue::new(ClientLimits::default());
+            // The last handle goes after the supervisor has looked for it.
+            let inner = poll_fn(|_| {
+                queue.end_handles();
+                Poll::<()>::Pending
+            });
+            let woken = Arc::new(Woken(AtomicBool::new(false)));
+            let waker = Waker::from(woken.clone());
+            let mut cx = Context::from_waker(&waker);
+            let mut supervising = pin!(with_expiry(&queue, &|_| {}, inner));
+            let first = supervising.as_mut().poll(&mut cx);
+            (first, woken.0.load(Ordering::Relaxed), supervising.as_mut().poll(&mut cx))
+        });
+        assert_eq!(outcome.expect("the loop runs"), (Poll::Pending, true, Poll::Ready(None)));
+    }
+}

@@ -11,7 +11,7 @@ use tidegate_engine::{CloseReason, Context, Event, Outcome, SendError};
 
 use crate::command::Command;
 use crate::outgoing_reply::{OutgoingReply, Version};
-use crate::server::channels::{ChannelPost, Channels};
+use crate::server::channels::{ChannelPost, Channels, TopicKind};
 use crate::server::connection_commands::{self, ConnectionCommand};
 use crate::server::queue::QueuedReply;
 use crate::server::service::{Answer, Service, error_for_unknown};
@@ -37,6 +37,15 @@ pub struct HandlerConfig {
     pub transaction_bytes_max: usize,
     /// Channels and patterns of one connection; 65,536 unless set. It stops a client from filling memory with names.
     pub subscriptions_max: usize,
+    /// Bytes of those names; 4 MiB unless set. It stops a client from filling memory with a few long names.
+    pub subscription_bytes_max: usize,
+    /// Patterns among them; 1,024 unless set. Each published message is compared with all patterns of all connections, while
+    /// other loops wait: it stops a client that makes that slow.
+    pub patterns_max: usize,
+    /// Bytes of a pattern; 1,024 unless set. It stops a pattern that takes long to compare.
+    pub pattern_bytes_max: usize,
+    /// Bytes of a channel's name; 4,096 unless set. It stops a name that takes long to compare with patterns.
+    pub channel_bytes_max: usize,
 }
 
 impl Default for HandlerConfig {
@@ -48,7 +57,23 @@ impl Default for HandlerConfig {
             queued_bytes_max: 16 << 20,
             transaction_bytes_max: 64 << 20,
             subscriptions_max: 65_536,
+            subscription_bytes_max: 4 << 20,
+            patterns_max: 1_024,
+            pattern_bytes_max: 1_024,
+            channel_bytes_max: 4_096,
         }
+    }
+}
+
+impl HandlerConfig {
+    /// The error for a name that is too long.
+    pub(super) fn check_name(&self, kind: TopicKind, name: &[u8]) -> Result<(), OutgoingReply> {
+        let (word, max) = match kind {
+            TopicKind::Channel => ("the name of a channel", self.channel_bytes_max),
+            TopicKind::Pattern => ("a pattern", self.pattern_bytes_max),
+        };
+        let error = || OutgoingReply::error(format!("ERR {word} has more than {max} bytes"));
+        if name.len() <= max { Ok(()) } else { Err(error()) }
     }
 }
 
@@ -322,9 +347,9 @@ impl<S: Service, C: Broadcast<In = IncomingCommand, Out = OutgoingReply>> Handle
         command: &Command,
         cx: &mut Context<'_, C, ChannelPost>,
     ) -> Outcome<C> {
-        let (subscriber, max) = (self.session.subscriber(), self.session.config.subscriptions_max);
+        let (subscriber, config) = (self.session.subscriber(), &self.session.config);
         let more = self.session.more.get_or_insert_default();
-        let all = more.subscriptions.execute(what, command, subscriber, max, &self.session.channels, cx);
+        let all = more.subscriptions.execute(what, command, subscriber, config, &self.session.channels, cx);
         sent(cx, OutgoingReply::All(all))
     }
 

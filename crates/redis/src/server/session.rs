@@ -130,6 +130,12 @@ impl<C: Broadcast> Session<C> {
                 subcommands::client(command, name, &context)
             }
             ConnectionCommand::Hello => self.hello(command, cx),
+            ConnectionCommand::Publish | ConnectionCommand::Pubsub => {
+                match subcommands::check_names(what, command, &self.config) {
+                    Ok(()) => connection_commands::reply(what, command, &self.identity(), &self.channels),
+                    Err(error) => error,
+                }
+            }
             what => connection_commands::reply(what, command, &self.identity(), &self.channels),
         }
     }

@@ -5,9 +5,10 @@ use tidegate_codec::Broadcast;
 
 use crate::command::Command;
 use crate::outgoing_reply::OutgoingReply;
-use crate::server::channels::Channels;
-use crate::server::connection_commands::Identity;
+use crate::server::channels::{Channels, TopicKind};
+use crate::server::connection_commands::{ConnectionCommand, Identity};
 use crate::server::glob::matches;
+use crate::server::handler::HandlerConfig;
 use crate::server::service::{CallContext, on_one_line};
 use crate::token::AggregateKind;
 
@@ -62,6 +63,23 @@ pub(super) fn command(command: &Command) -> OutgoingReply {
             OutgoingReply::array(command.iter().skip(2).map(|_| OutgoingReply::NullArray))
         }
         what => what.error("COUNT"),
+    }
+}
+
+/// The error for a name or a pattern that is too long to compare, of PUBLISH and PUBSUB CHANNELS.
+pub(super) fn check_names(
+    what: ConnectionCommand,
+    command: &Command,
+    config: &HandlerConfig,
+) -> Result<(), OutgoingReply> {
+    match what {
+        ConnectionCommand::Publish => {
+            config.check_name(TopicKind::Channel, command.argument(1).unwrap_or_default())
+        }
+        _ if Subcommand::of(command).is("CHANNELS", 3, 3) => {
+            config.check_name(TopicKind::Pattern, command.argument(2).unwrap_or_default())
+        }
+        _ => Ok(()),
     }
 }
 

@@ -3,11 +3,12 @@
 use std::collections::BTreeSet;
 
 use tidegate_codec::Broadcast;
-use tidegate_engine::{Context, Outcome};
+use tidegate_engine::{ConnectionCharge, Context, Outcome};
 
 use crate::command::Command;
 use crate::outgoing_reply::OutgoingReply;
 use crate::server::channels::{ChannelPost, Channels, SubscriberInfo, TopicKind, TopicName};
+use crate::server::handler::HandlerConfig;
 use crate::server_codec::IncomingCommand;
 use crate::token::AggregateKind;
 
@@ -16,6 +17,10 @@ use crate::token::AggregateKind;
 pub(super) struct Subscriptions {
     channels: BTreeSet<TopicName>,
     patterns: BTreeSet<TopicName>,
+    /// Bytes of their names.
+    name_bytes: usize,
+    /// The memory of all of them, unless it is little.
+    charge: Option<Box<ConnectionCharge>>,
 }
 
 /// SUBSCRIBE, UNSUBSCRIBE, PSUBSCRIBE or PUNSUBSCRIBE.
@@ -82,7 +87,7 @@ impl Subscriptions {
         what: SubscriptionCommand,
         command: &Command,
         subscriber: SubscriberInfo,
-        max: usize,
+        config: &HandlerConfig,
         channels: &Channels<C>,
         cx: &mut Context<'_, C, ChannelPost>,
     ) -> Vec<OutgoingReply> {
@@ -93,8 +98,10 @@ impl Subscriptions {
         }
         let mut all = Vec::new();
         for name in names {
-            if what.subscribes && self.len() >= max && !self.of(what.kind).contains(name) {
-                all.push(OutgoingReply::error("ERR too many subscriptions"));
+            if what.subscribes
+                && let Err(error) = self.check(what.kind, name, config)
+            {
+                all.push(error);
                 continue;
             }
             if what.subscribes {
@@ -104,7 +111,30 @@ impl Subscriptions {
             }
             all.extend(acknowledgement(what, OutgoingReply::bulk(name.to_vec()), self.len()));
         }
+        self.charge(cx);
         all
+    }
+
+    /// The error for a name beyond a bound.
+    fn check(&mut self, kind: TopicKind, name: &[u8], config: &HandlerConfig) -> Result<(), OutgoingReply> {
+        config.check_name(kind, name)?;
+        let is_beyond = self.len() >= config.subscriptions_max
+            || self.name_bytes + name.len() > config.subscription_bytes_max
+            || kind == TopicKind::Pattern && self.patterns.len() >= config.patterns_max;
+        if is_beyond && !self.of(kind).contains(name) {
+            return Err(OutgoingReply::error("ERR too many subscriptions"));
+        }
+        Ok(())
+    }
+
+    /// Counts the memory as that of the connection.
+    fn charge<C: Broadcast>(&mut self, cx: &Context<'_, C, ChannelPost>) {
+        let bytes = self.name_bytes + self.len() * SUBSCRIPTION_BYTES;
+        if bytes < CHARGED_BYTES_MIN {
+            self.charge = None;
+            return;
+        }
+        self.charge.get_or_insert_with(|| Box::new(cx.account().charge(0))).resize(bytes);
     }
 
     fn add<C: Broadcast>(
@@ -117,6 +147,7 @@ impl Subscriptions {
     ) {
         if !self.of(kind).contains(name) {
             let (name, group) = channels.subscribe(kind, name, subscriber, || cx.remote());
+            self.name_bytes += name.len();
             self.of(kind).insert(name);
             if let Some(group) = group {
                 cx.join(&group);
@@ -133,6 +164,7 @@ impl Subscriptions {
         cx: &mut Context<'_, C, ChannelPost>,
     ) {
         if self.of(kind).remove(name) {
+            self.name_bytes -= name.len();
             channels.unsubscribe(kind, name, client_id).iter().flatten().for_each(|group| cx.leave(group));
         }
     }
@@ -144,6 +176,7 @@ impl Subscriptions {
         channels: &Channels<C>,
         cx: &mut Context<'_, C, ChannelPost>,
     ) {
+        self.name_bytes = 0;
         for kind in [TopicKind::Channel, TopicKind::Pattern] {
             for name in std::mem::take(self.of(kind)) {
                 channels
@@ -163,6 +196,7 @@ impl Subscriptions {
         channels: &Channels<C>,
         cx: &mut Context<'_, C, ChannelPost>,
     ) {
+        self.name_bytes = 0;
         for kind in [TopicKind::Channel, TopicKind::Pattern] {
             for name in std::mem::take(self.of(kind)) {
                 channels.unsubscribe(kind, &name, client_id).iter().flatten().for_each(|group| cx.leave(group));
@@ -184,6 +218,11 @@ fn acknowledgement(what: SubscriptionCommand, name: OutgoingReply, count: usize)
     let count = OutgoingReply::Integer(count as i64);
     vec![OutgoingReply::Aggregate(AggregateKind::Push, 3), OutgoingReply::bulk(what.word()), name, count]
 }
+
+/// The memory of a subscription beside its name, in the connection, in the table and in the loop.
+const SUBSCRIPTION_BYTES: usize = 100;
+/// Less memory is not counted: the charge itself takes some.
+const CHARGED_BYTES_MIN: usize = 4 << 10;
 
 /// The outcome of sending.
 pub(super) fn sent<C: Broadcast<Out = OutgoingReply>>(

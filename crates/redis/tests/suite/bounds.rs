@@ -1,5 +1,6 @@
 //! Clients that try to fill the memory of a server: through real sockets, and before they are authenticated.
 
+use std::fmt::Write as _;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
@@ -168,5 +169,73 @@ fn one_subscriber_of_a_thousand_that_never_reads_is_disconnected_and_the_others_
         }
         assert_eq!(subscribers, 999);
         drop(silent);
+    });
+}
+
+#[test]
+fn names_of_channels_and_patterns_have_bounds() {
+    let config = HandlerConfig {
+        subscription_bytes_max: 20,
+        patterns_max: 1,
+        pattern_bytes_max: 8,
+        channel_bytes_max: 12,
+        ..HandlerConfig::default()
+    };
+    let mut pipe = with_config(config);
+    pipe.receive(b"HELLO 3\r\n");
+    drop(pipe.take_written());
+    let acknowledged = |word: &str, name: &str, count: usize| {
+        format!(">3\r\n${}\r\n{word}\r\n${}\r\n{name}\r\n:{count}\r\n", word.len(), name.len())
+    };
+    let long_name = "-ERR the name of a channel has more than 12 bytes\r\n";
+    let long_pattern = "-ERR a pattern has more than 8 bytes\r\n";
+    let too_many = "-ERR too many subscriptions\r\n";
+    for (command, reply) in [
+        ("SUBSCRIBE channel.56789", long_name.to_owned()),
+        ("PUBLISH channel.56789 ebb", long_name.to_owned()),
+        ("PSUBSCRIBE pattern.*", long_pattern.to_owned()),
+        ("PUBSUB CHANNELS pattern.*", long_pattern.to_owned()),
+        ("PSUBSCRIBE a*", acknowledged("psubscribe", "a*", 1)),
+        ("PSUBSCRIBE b*", too_many.to_owned()),
+        ("SUBSCRIBE channel.5678", acknowledged("subscribe", "channel.5678", 2)),
+        ("SUBSCRIBE channel", too_many.to_owned()),
+        ("SUBSCRIBE channel.5678", acknowledged("subscribe", "channel.5678", 2)),
+        ("UNSUBSCRIBE channel.5678", acknowledged("unsubscribe", "channel.5678", 1)),
+        ("SUBSCRIBE channel", acknowledged("subscribe", "channel", 2)),
+        ("PUBLISH channel.5678 ebb", ":0\r\n".to_owned()),
+        ("PUBSUB CHANNELS *", "*1\r\n$7\r\nchannel\r\n".to_owned()),
+    ] {
+        pipe.receive(format!("{command}\r\n").as_bytes());
+        assert_eq!(String::from_utf8_lossy(&pipe.take_written()), reply, "{command}");
+    }
+}
+
+#[test]
+fn the_names_of_a_connection_are_memory_of_the_connection() {
+    on_each_backend(&Limits::default(), |server, _| {
+        let used = || server.counts().iter().map(|counts| counts.memory_bytes).sum::<u64>();
+        let names: Vec<_> = (0..1_000).map(|number| format!("{number:04000}")).collect();
+        let mut stream = connect(server);
+        ping(&mut stream);
+        let before = used();
+        stream.write_all(b"HELLO 3\r\n").expect("it is sent");
+        for batch in names.chunks(100) {
+            let mut command = format!("*{}\r\n$9\r\nSUBSCRIBE\r\n", 1 + batch.len());
+            batch.iter().for_each(|name| write!(command, "${}\r\n{name}\r\n", name.len()).expect("a string"));
+            stream.write_all(command.as_bytes()).expect("it is sent");
+            let mut acknowledgements = vec![0; 100 * 4_000];
+            stream.read_exact(&mut acknowledgements).expect("acknowledgements");
+        }
+        while used() < before + 4_000_000 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        stream.write_all(b"UNSUBSCRIBE\r\n").expect("it is sent");
+        let mut reader = stream.try_clone().expect("a copy");
+        let reading = std::thread::spawn(move || drop(std::io::copy(&mut reader, &mut std::io::sink())));
+        while used() > before + 1_000_000 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        stream.shutdown(std::net::Shutdown::Both).expect("it is open");
+        reading.join().expect("no panic");
     });
 }

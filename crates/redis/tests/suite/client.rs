@@ -379,3 +379,17 @@ fn a_panic_of_the_codec_costs_one_connection() {
         })
     });
 }
+
+#[test]
+fn scripts_in_order_leave_at_once_with_their_source() {
+    let eval = |argument: &str| wire(&format!("EVAL return 1 a {argument}"));
+    let steps = greeted([Step::Expect([eval("x"), eval("y")].concat()), send(":1\r\n:2\r\n"), Step::Hang]);
+    on_each_network(&[steps], |builder| {
+        Box::pin(async move {
+            let client = started(builder);
+            let script = tidegate_redis::Script::new("return");
+            let [x, y] = ["x", "y"].map(|argument| script.run_in_order(&client, ["a"], [argument]));
+            assert_eq!((x.await, y.await), (Ok(OwnedValue::Integer(1)), Ok(OwnedValue::Integer(2))));
+        })
+    });
+}

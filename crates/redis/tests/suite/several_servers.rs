@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tidegate_engine::{Limits, task};
+use tidegate_engine::{Channel, Limits, task};
 use tidegate_redis::{
-    AggregateKind, Answer, CallContext, Client, ClientBuilder, ClientError, Command, ErrorKind, Failure, Handler,
-    OutgoingReply, ServerCodec, Service, slot_of,
+    AggregateKind, Answer, CallContext, Client, ClientBuilder, ClientError, ClientLimits, Command, ErrorKind, Failure,
+    Handler, IncomingCommand, OutgoingReply, ServerCodec, Service, SubscriberEvent, slot_of,
 };
 use tidegate_testkit::network::Network;
 
@@ -421,4 +421,78 @@ fn names_change_from_another_task_and_a_sharded_channel_needs_no_cluster() {
             assert_eq!((subscriber.counts().connections, subscriber.last_failure()), (1, None));
         },
     );
+}
+
+/// A key of the first half of the slots, or of the second.
+fn key_in(is_first: bool) -> String {
+    let is_there = |key: &String| (slot_of(key.as_bytes()) < 8192) == is_first;
+    (0..).map(|number| format!("key{number}")).find(is_there).expect("there are such keys")
+}
+
+#[test]
+fn a_master_that_is_away_does_not_stop_a_producer_for_the_others() {
+    run(
+        1,
+        |_, command, _| match command {
+            // Nothing is at the second address.
+            "CLUSTER SLOTS" => map(&[(0, 8191, 0), (8192, 16_383, 8)]),
+            _ => OutgoingReply::Integer(1),
+        },
+        || async {
+            let limits = ClientLimits { commands_max: 4, ..ClientLimits::default() };
+            let client = cluster().limits(limits).timeout(Duration::from_secs(3600)).start();
+            let (live, away) = (key_in(true), key_in(false));
+            assert_eq!(client.incr(&live).await, Ok(1));
+            let waiting: Vec<_> = (0..4).map(|_| client.incr(&away).send()).collect();
+            for _ in 0..20 {
+                client.ready().await;
+                assert_eq!(client.incr(&live).await, Ok(1));
+            }
+            assert_eq!(client.incr(&away).await, Err(ClientError::NotSent(Failure::QueueFull)));
+            drop(waiting);
+        },
+    );
+}
+
+/// A server that ends the subscription of `{x}a` by itself, in front of the acknowledgements of SUNSUBSCRIBE.
+async fn serve_shard(mut channel: Channel<ServerCodec>) -> Result<(), Box<dyn std::error::Error>> {
+    while let Some(message) = channel.recv().await? {
+        let IncomingCommand::Whole(command) = message else { continue };
+        let push = |kind: &str, name: &str| array([bulk(kind), bulk(name), OutgoingReply::Integer(1)]);
+        let words = words_of(&command);
+        let (name, arguments) = words.split_once(' ').unwrap_or((&words, ""));
+        match name {
+            "CLUSTER" => drop(channel.send(map(&[(0, 16_383, 0)]))?),
+            "SSUBSCRIBE" => {
+                for name in arguments.split(' ') {
+                    channel.send(push("ssubscribe", name))?;
+                }
+                channel.send(array(["smessage", "{x}a", "ebb"].map(bulk)))?;
+            }
+            "SUNSUBSCRIBE" => {
+                for name in ["{x}a"].into_iter().chain(arguments.split(' ')) {
+                    channel.send(push("sunsubscribe", name))?;
+                }
+            }
+            _ => drop(channel.send(OutgoingReply::ok())?),
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_sharded_channel_that_moves_while_others_are_unsubscribed_has_a_gap_and_comes_back() {
+    let network = Network::new(7);
+    let serving = network.host("10.0.0.1").node();
+    serving.serve(6379, Limits::default(), ServerCodec::default, serve_shard).expect("the port is free");
+    let testing = network.host("10.0.0.100").node().spawn(async {
+        let mut subscriber = cluster().resp2().subscriber();
+        ["{x}a", "{x}b", "{x}c"].into_iter().for_each(|name| subscriber.ssubscribe(name));
+        let is_message = |event: &SubscriberEvent| matches!(event, SubscriberEvent::Message(_));
+        while !is_message(&subscriber.recv().await.expect("it goes on")) {}
+        ["{x}b", "{x}c"].into_iter().for_each(|name| subscriber.sunsubscribe(name));
+        while subscriber.recv().await.expect("it goes on") != SubscriberEvent::Gap {}
+        while !is_message(&subscriber.recv().await.expect("it goes on")) {}
+    });
+    network.run_task(Duration::from_secs(600), testing);
 }
