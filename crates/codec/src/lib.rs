@@ -66,7 +66,7 @@ pub use stream_endpoint::{
     WriteRefused,
 };
 pub use tidegate_buffer::{
-    Charge, Datagram, DatagramError, DatagramErrorReason, Ecn, FileRegion, Input, LocalAddress, Outbound, Payload,
+    Ancillary, AncillaryFull, Charge, ControlMessage, Credentials, Datagram, DatagramError, DatagramErrorReason, Ecn, FileRegion, Input, LocalAddress, Outbound, Payload,
     Pool, ReceiveHint, Slice, Transmit, Transmits, WritePosition,
 };
 /// An enum of errors as a [`Fault`](trait@Fault), with its texts.

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
-use tidegate_buffer::{Datagram, Ecn, LocalAddress, Pool};
+use tidegate_buffer::{Ancillary, Datagram, Ecn, LocalAddress, Pool};
 use tidegate_sys::{Steering, Token};
 
 use crate::mailbox::{LoopMessage, Mailbox};
@@ -75,6 +75,7 @@ struct ForwardedDatagram {
     ttl: Option<u8>,
     segment_size: Option<NonZeroU16>,
     truncated: bool,
+    ancillary: Option<Box<Ancillary>>,
 }
 
 impl SteeredLoops {
@@ -133,6 +134,7 @@ impl Outgoing {
             ttl: datagram.ttl,
             segment_size: datagram.segment_size,
             truncated: datagram.truncated,
+            ancillary: datagram.ancillary.clone(),
         });
     }
 
@@ -164,6 +166,7 @@ impl Forwarded {
             ttl: sent.ttl,
             segment_size: sent.segment_size,
             truncated: sent.truncated,
+            ancillary: sent.ancillary,
             ..Datagram::new(pool.copy(&sent.payload), sent.source)
         })
     }
