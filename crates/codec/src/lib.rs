@@ -72,7 +72,7 @@ pub use stream_endpoint::{
     StreamNumber, WriteRefused,
 };
 pub use tidegate_buffer::{
-    Charge, Datagram, DatagramError, DatagramErrorReason, Ecn, FileRegion, Input, LocalAddress, Outbound, Payload,
+    Ancillary, AncillaryFull, Charge, ControlMessage, Credentials, Datagram, DatagramError, DatagramErrorReason, Ecn, FileRegion, Input, LocalAddress, Outbound, Payload,
     Pool, ReceiveHint, Slice, Transmit, Transmits, WritePosition,
 };
 /// An enum of errors as a [`Fault`](trait@Fault), with its texts.

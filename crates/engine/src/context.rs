@@ -5,7 +5,7 @@ use std::future::Future;
 use std::marker::PhantomData;
 use std::time::{Duration, Instant};
 
-use tidegate_buffer::WritePosition;
+use tidegate_buffer::{Credentials, WritePosition};
 use tidegate_codec::{Broadcast, Output, Pipeline, Time};
 use tidegate_sys::{Address, Side, Token};
 
@@ -321,6 +321,17 @@ impl<'a, C: Pipeline, P: Send + 'static> Context<'a, C, P> {
     pub fn local(&self) -> std::io::Result<Address> {
         let socket = self.link.stream().and_then(|stream| self.core.sessions.of(stream)).map(|(token, _)| token);
         self.core.driver.address(socket.unwrap_or(self.token), Side::Local)
+    }
+
+    /// The process at the other end of a Unix stream, at the time when it connected or began to listen (SO_PEERCRED).
+    ///
+    /// # Errors
+    /// `Unsupported` for another socket, and for a stream of a session.
+    pub fn peer_credentials(&self) -> std::io::Result<Credentials> {
+        match self.link.stream() {
+            Some(_) => Err(std::io::ErrorKind::Unsupported.into()),
+            None => self.core.driver.credentials(self.token),
+        }
     }
 
     /// A handle to this connection for other threads.

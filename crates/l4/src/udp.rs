@@ -265,6 +265,7 @@ impl Flows {
                 local: LocalAddress::default(),
                 ecn: datagram.ecn,
                 segment_size: None,
+                ancillary: None,
             };
             flow.channel.borrow_mut().as_mut().is_some_and(|channel| channel.send(transmit).is_ok())
         });

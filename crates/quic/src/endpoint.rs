@@ -756,6 +756,7 @@ fn transmit(sent: &Sent, mut buffer: Vec<u8>) -> Transmit {
         local: LocalAddress { address: sent.src_ip, interface: 0 },
         ecn: quinn::ecn(sent.ecn),
         segment_size: sent.segment_size.and_then(|size| NonZeroU16::new(u16::try_from(size).ok()?)),
+        ancillary: None,
     }
 }
 

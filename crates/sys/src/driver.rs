@@ -7,9 +7,8 @@
 use std::io;
 use std::time::{Duration, Instant, SystemTime};
 
-use tidegate_buffer::{Datagram, DatagramError, Outbound, ReceiveHint, Slice, Transmits};
+use tidegate_buffer::{Address, Credentials, Datagram, DatagramError, Outbound, ReceiveHint, Slice, Transmits};
 
-use crate::address::Address;
 use crate::datagram::DatagramOptions;
 use crate::options::SocketOptions;
 use crate::ready::Class;
@@ -236,6 +235,14 @@ pub trait Driver {
     /// # Errors
     /// Those of the system: the peer's address is unavailable once the connection broke.
     fn address(&self, token: Token, side: Side) -> io::Result<Address>;
+
+    /// The process at the other end of a Unix stream, at the time when it connected or began to listen (SO_PEERCRED).
+    ///
+    /// # Errors
+    /// Those of the system; `Unsupported` for a socket of another family, and in a simulation.
+    fn credentials(&self, _token: Token) -> io::Result<Credentials> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
 }
 
 const _: () = assert!(size_of::<Option<(Token, Completion)>>() <= 64);

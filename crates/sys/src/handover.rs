@@ -11,7 +11,7 @@
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
@@ -23,6 +23,8 @@ use rustix::net::{
     SendFlags,
 };
 use socket2::{Domain, SockAddr, SockRef, Type};
+
+use crate::socket;
 
 /// Sends listeners, or other descriptors; [`receive`] or [`receive_any`] is the other end.
 ///
@@ -272,25 +274,9 @@ pub struct Peer {
 /// # Errors
 /// Those of the system.
 pub fn peer(stream: &UnixStream) -> io::Result<Peer> {
-    let mut credentials = libc::ucred { pid: 0, uid: 0, gid: 0 };
-    let mut length = size_of::<libc::ucred>() as libc::socklen_t;
-    // Not through rustix, which assumes that a process always has a number.
-    // SAFETY: the option is a `ucred`, as the pointer and the length state, and any bytes are a valid one; the
-    // descriptor is open while the stream is borrowed.
-    let failed = unsafe {
-        libc::getsockopt(
-            stream.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_PEERCRED,
-            (&raw mut credentials).cast(),
-            &raw mut length,
-        )
-    };
-    if failed != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    let is_same_user = credentials.uid == rustix::process::geteuid().as_raw();
-    Ok(Peer { process: credentials.pid, is_same_user })
+    let credentials = socket::peer_credentials(stream.as_fd())?;
+    let is_same_user = credentials.user == rustix::process::geteuid().as_raw();
+    Ok(Peer { process: credentials.process, is_same_user })
 }
 
 /// Ends a listener's wait for connections, in any thread.

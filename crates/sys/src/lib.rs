@@ -25,7 +25,7 @@
 //! | `ready.rs` | which socket reports next: `Load`, `Class`, `ReadyQueue` |
 //! | `socket.rs` | listeners and streams before a driver has them |
 //! | `options.rs` | socket options by name |
-//! | `address.rs` | `Address`, TCP or Unix |
+//! | `socket_address.rs` | an `Address` as the system's, and back |
 //! | `path_lock.rs` | `PathLock`: one process at a time changes the file at a path |
 //! | `handover.rs` | listeners passed from one process to the next over a Unix socket |
 //! | `inherited.rs` | listeners that were open at process start: `LISTEN_FDS` |
@@ -33,7 +33,6 @@
 //! | `memory.rs` | the machine's memory, the process's; returning memory to the system |
 //! | `allocations.rs` | `CountingAllocator`: the allocations of a thread, for tests |
 
-mod address;
 #[doc(hidden)]
 pub mod allocations;
 mod datagram;
@@ -52,13 +51,14 @@ mod receive_space;
 mod recv_sizer;
 mod slots;
 mod socket;
+mod socket_address;
 pub mod uring;
 mod wake;
 
-pub use address::{Address, BadAddress, parse_zoned};
-pub use datagram::{DatagramOptions, Steering};
+pub use datagram::{DatagramOptions, SourceGroup, Steering};
 pub use driver::{Accepted, Completion, Driver, Operation, Side, Token, Transmission};
 pub use options::{ListenOptions, SocketOptions};
 pub use ready::{Class, Load, ReadyQueue};
 pub use socket::Socket;
+pub use tidegate_buffer::{Address, BadAddress, parse_zoned};
 pub use wake::{Wake, Waker};

@@ -11,8 +11,9 @@ use rustix::io::Errno;
 use rustix::net::SocketFlags;
 use socket2::{Domain, SockRef, Type};
 
-use crate::address::Address;
+use tidegate_buffer::{Address, Credentials};
 use crate::driver::{Accepted, Side};
+use crate::socket_address;
 use crate::options::{ListenOptions, SocketOptions, take_urgent_bytes_inline};
 
 /// An owned stream or listener that no driver has taken over yet. It may be moved to another thread.
@@ -31,7 +32,7 @@ impl Socket {
     /// Those of the system, most often `AddrInUse`.
     pub fn listen(address: &Address, options: &ListenOptions) -> io::Result<Self> {
         if let Address::Unix(path) = address {
-            remove_stale(path)?;
+            remove_stale(path, Type::STREAM)?;
         }
         let socket = bound(address, options)?;
         socket.listen(i32::try_from(options.backlog).unwrap_or(i32::MAX))?;
@@ -117,7 +118,7 @@ fn bound(address: &Address, options: &ListenOptions) -> io::Result<socket2::Sock
         rustix::fs::fchmod(&socket, Mode::from_raw_mode(mode))?;
     }
     options.stream.apply(&SockRef::from(&socket), address.ip().is_some())?;
-    socket.bind(&address.to_socket2()?)?;
+    socket.bind(&socket_address::to_system(address)?)?;
     Ok(socket)
 }
 
@@ -129,7 +130,7 @@ pub(crate) fn accept(listener: impl AsFd) -> io::Result<Option<Accepted>> {
             Err(Errno::AGAIN) => return Ok(None),
             Err(errno) => return Err(errno.into()),
             Ok((descriptor, peer)) => {
-                let peer = Address::from_rustix(peer);
+                let peer = socket_address::of_peer(peer);
                 return Ok(Some(Accepted { socket: Socket::Descriptor(descriptor), peer }));
             }
         }
@@ -147,7 +148,7 @@ pub(crate) fn connect(
     if let Some(local) = local {
         bind_local(&socket, local)?;
     }
-    let pending = match socket.connect(&address.to_socket2()?) {
+    let pending = match socket.connect(&socket_address::to_system(address)?) {
         Ok(()) => false,
         Err(error) if error.raw_os_error() == Some(Errno::INPROGRESS.raw_os_error()) => true,
         Err(error) => return Err(error),
@@ -173,7 +174,7 @@ fn bind_local(socket: &socket2::Socket, local: &Address) -> io::Result<()> {
             );
         }
     }
-    socket.bind(&local.to_socket2()?)
+    socket.bind(&socket_address::to_system(local)?)
 }
 
 pub(crate) fn address_of(descriptor: BorrowedFd<'_>, side: Side) -> io::Result<Address> {
@@ -182,7 +183,35 @@ pub(crate) fn address_of(descriptor: BorrowedFd<'_>, side: Side) -> io::Result<A
         Side::Local => socket.local_addr()?,
         Side::Peer => socket.peer_addr()?,
     };
-    Ok(Address::from_socket2(&address))
+    Ok(socket_address::from_system(&address))
+}
+
+/// The process at the other end of a Unix stream, at the time when it connected or began to listen.
+///
+/// # Errors
+/// Those of the system; `Unsupported` for a socket of another family.
+pub(crate) fn peer_credentials(descriptor: BorrowedFd<'_>) -> io::Result<Credentials> {
+    if !SockRef::from(&descriptor).local_addr()?.is_unix() {
+        return Err(io::ErrorKind::Unsupported.into());
+    }
+    let mut credentials = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut length = size_of::<libc::ucred>() as libc::socklen_t;
+    // Not through rustix, which assumes that a process always has a number.
+    // SAFETY: the option is a `ucred`, as the pointer and the length state, and any bytes are a valid one; the
+    // descriptor is open while it is borrowed.
+    let failed = unsafe {
+        libc::getsockopt(
+            descriptor.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut credentials).cast(),
+            &raw mut length,
+        )
+    };
+    if failed != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(Credentials { process: credentials.pid, user: credentials.uid, group: credentials.gid })
 }
 
 /// The number of bytes in the kernel's send buffer that the peer has not acknowledged.
@@ -209,6 +238,12 @@ pub(crate) fn is_over(socket: &OwnedFd) -> bool {
     poll(&mut polled, Some(&Timespec::default())).is_ok() && polled[0].revents().contains(PollFlags::HUP)
 }
 
+/// Whether a connect has succeeded or failed.
+pub(crate) fn is_connect_decided(socket: &OwnedFd) -> bool {
+    let mut polled = [PollFd::new(socket, PollFlags::OUT)];
+    poll(&mut polled, Some(&Timespec::default())).is_err() || !polled[0].revents().is_empty()
+}
+
 /// Whether the peer has ended its side; bytes of it may be unread.
 pub(crate) fn has_peer_ended(socket: &OwnedFd) -> bool {
     let mut polled = [PollFd::new(socket, PollFlags::RDHUP)];
@@ -227,19 +262,21 @@ fn new_stream(address: &Address) -> io::Result<socket2::Socket> {
     let domain = match address {
         Address::Ip(ip) => Domain::for_address(*ip),
         Address::Unix(_) | Address::Abstract(_) => Domain::UNIX,
+        Address::Vsock { .. } => Domain::VSOCK,
     };
     socket2::Socket::new(domain, Type::STREAM.nonblocking().cloexec(), None)
 }
 
-/// Removes a socket file at which no process listens, such as that of a process that died.
-fn remove_stale(path: &Path) -> io::Result<()> {
+/// Removes the file of a socket of a kind which no process has open, such as that of a process that died.
+pub(crate) fn remove_stale(path: &Path, kind: Type) -> io::Result<()> {
     let is_socket = std::fs::symlink_metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket());
     if !is_socket {
         return Ok(());
     }
     // The socket is non-blocking: a blocking connect would wait while the backlog of a live listener is full.
     let address = Address::Unix(path.to_path_buf());
-    match new_stream(&address)?.connect(&address.to_socket2()?) {
+    let probe = socket2::Socket::new(Domain::UNIX, kind.nonblocking().cloexec(), None)?;
+    match probe.connect(&socket_address::to_system(&address)?) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => std::fs::remove_file(path),
         _ => Ok(()),
     }

@@ -10,7 +10,7 @@ use std::io;
 use std::rc::Rc;
 use std::time::{Duration, Instant, SystemTime};
 
-use tidegate_buffer::{Datagram, Outbound, ReceiveHint, Slice};
+use tidegate_buffer::{Credentials, Datagram, Outbound, ReceiveHint, Slice};
 use tidegate_sys::{Accepted, Address, Class, Completion, Driver, Operation, Side, Socket, Token, Waker};
 
 /// The kinds of system calls that a driver makes.
@@ -435,6 +435,10 @@ impl Driver for Shim {
 
     fn address(&self, token: Token, side: Side) -> io::Result<Address> {
         self.inner.address(token, side)
+    }
+
+    fn credentials(&self, token: Token) -> io::Result<Credentials> {
+        self.inner.credentials(token)
     }
 }
 

@@ -1,8 +1,9 @@
 //! Datagrams: a received one, with the facts that the kernel reports beside it, and one to send.
 //!
 //! The types are here because drivers and protocols both use them, and neither imports the other. They contain no
-//! socket. `transmits.rs` has the list of datagrams that wait to be sent.
+//! socket. `transmits.rs` has the list of datagrams that wait to be sent, `ancillary.rs` the data beside a payload.
 
+mod ancillary;
 mod transmits;
 
 use std::io;
@@ -12,7 +13,9 @@ use std::ops::Deref;
 
 use bytes::Bytes;
 
+pub use self::ancillary::{Ancillary, AncillaryFull, ControlMessage, Credentials};
 pub use self::transmits::{TRANSMIT_ENTRY_BYTES, Transmits};
+use crate::address::Address;
 use crate::slice::Slice;
 
 /// A received datagram, or a run of datagrams of one flow that the kernel joined (GRO).
@@ -33,7 +36,8 @@ pub struct Datagram {
     /// The bytes. A handler that keeps them beyond its event calls [`Slice::detach`]: the slice keeps the memory of a
     /// whole batch.
     pub payload: Slice,
-    /// The address that the peer sent from. It is not verified: any sender can forge it.
+    /// The address that the peer sent from. It is not verified: any sender can forge it. For a Unix socket it is
+    /// [`NO_SOURCE`](Self::NO_SOURCE), and [`Ancillary::peer`] has the name.
     pub source: SocketAddr,
     /// The address and the interface that the datagram arrived at, as far as they are known.
     pub local: LocalAddress,
@@ -45,9 +49,14 @@ pub struct Datagram {
     pub segment_size: Option<NonZeroU16>,
     /// The datagram was longer than the memory that it was received into: the rest is lost.
     pub truncated: bool,
+    /// Data beside the payload: always of a Unix socket, otherwise if the socket asks for control messages as bytes.
+    pub ancillary: Option<Box<Ancillary>>,
 }
 
 impl Datagram {
+    /// The source of a datagram of a Unix socket: no address of IP.
+    pub const NO_SOURCE: SocketAddr = SocketAddr::new(IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), 0);
+
     /// A single datagram, of which nothing else is known.
     #[must_use]
     pub fn new(payload: Slice, source: SocketAddr) -> Self {
@@ -59,6 +68,7 @@ impl Datagram {
             ttl: None,
             segment_size: None,
             truncated: false,
+            ancillary: None,
         }
     }
 
@@ -68,8 +78,15 @@ impl Datagram {
         self.segment_size.map_or(1, |size| self.payload.len().div_ceil(usize::from(size.get())).max(1))
     }
 
+    /// The address that the peer sent from, of any family. A Unix socket without a name has an empty path.
+    #[must_use]
+    pub fn peer(&self) -> Address {
+        let peer = self.ancillary.as_ref().and_then(|ancillary| ancillary.peer.clone());
+        peer.unwrap_or(Address::Ip(self.source))
+    }
+
     /// The datagrams of a run, one after the other; a single datagram yields itself. Only the last one of a run can be
-    /// truncated. No bytes are copied.
+    /// truncated. No bytes are copied. Ancillary data goes to each of them.
     ///
     /// ```
     /// use std::num::NonZeroU16;
@@ -100,7 +117,8 @@ impl Iterator for Singles {
             run.segment_size = None;
             return Some(run);
         }
-        let first = Datagram { payload: run.payload.slice(..size), segment_size: None, truncated: false, ..run };
+        let (payload, ancillary) = (run.payload.slice(..size), run.ancillary.clone());
+        let first = Datagram { payload, segment_size: None, truncated: false, ancillary, ..run };
         run.payload.advance(size);
         self.0 = Some(run);
         Some(first)
@@ -129,6 +147,8 @@ pub struct Transmit {
     /// The length of each datagram of a run, in bytes; the last one may be shorter. `None` for a single datagram. The
     /// driver sends the datagrams one by one where the system cannot split a run.
     pub segment_size: Option<NonZeroU16>,
+    /// Data beside the payload: a Unix socket as the destination, descriptors, control messages as bytes.
+    pub ancillary: Option<Box<Ancillary>>,
 }
 
 impl Transmit {
@@ -141,7 +161,22 @@ impl Transmit {
             local: LocalAddress::default(),
             ecn: Ecn::NotCapable,
             segment_size: None,
+            ancillary: None,
         }
+    }
+
+    /// A single datagram to the Unix socket that `ancillary` names, or to the peer of a connected socket.
+    ///
+    /// ```
+    /// use tidegate::codec::{Ancillary, Transmit};
+    ///
+    /// let transmit = Transmit::with_ancillary(b"ready".to_vec(), Ancillary::of("unix:/run/notify".parse()?));
+    /// assert_eq!(transmit.destination, None);
+    /// # Ok::<(), tidegate::BadAddress>(())
+    /// ```
+    #[must_use]
+    pub fn with_ancillary(payload: impl Into<Payload>, ancillary: Ancillary) -> Self {
+        Self { destination: None, ancillary: Some(Box::new(ancillary)), ..Self::new(payload, Datagram::NO_SOURCE) }
     }
 
     /// A response to a datagram: back to its source, from the address and the interface that it arrived at, without
@@ -162,7 +197,11 @@ impl Transmit {
             Some(address) if is_group(address) => LocalAddress { address: None, ..datagram.local },
             _ => datagram.local,
         };
-        Self { local, ..Self::new(payload, datagram.source) }
+        match datagram.ancillary.as_ref().and_then(|ancillary| ancillary.peer.clone()) {
+            // A sender without a name gets no response; the driver reports the datagram as refused.
+            Some(peer) => Self::with_ancillary(payload, Ancillary::of(peer)),
+            None => Self { local, ..Self::new(payload, datagram.source) },
+        }
     }
 
     /// The number of datagrams in it: one, unless it is a run.
@@ -347,7 +386,7 @@ impl std::fmt::Display for DatagramError {
 impl std::error::Error for DatagramError {}
 
 const _: () = assert!(size_of::<Datagram>() <= 96);
-const _: () = assert!(size_of::<Transmit>() <= 104);
+const _: () = assert!(size_of::<Transmit>() <= 112);
 
 #[cfg(test)]
 mod tests {

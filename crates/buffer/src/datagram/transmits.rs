@@ -196,7 +196,8 @@ impl Transmits {
 
 /// The memory that a waiting datagram is charged for.
 fn cost(transmit: &Transmit) -> usize {
-    TRANSMIT_ENTRY_BYTES + transmit.payload.outside_bytes()
+    let ancillary = transmit.ancillary.as_ref().map_or(0, |ancillary| ancillary.memory_bytes());
+    TRANSMIT_ENTRY_BYTES + transmit.payload.outside_bytes() + ancillary
 }
 
 /// The ledger's charge for a waiting datagram, beside its payload.

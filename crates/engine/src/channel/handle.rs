@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use tidegate_buffer::WritePosition;
+use tidegate_buffer::{Credentials, WritePosition};
 use tidegate_codec::{Broadcast, Pipeline};
 use tidegate_sys::{Address, Side, Token};
 
@@ -247,6 +247,13 @@ impl<C: Pipeline> Handle<C> {
     pub(crate) fn address(&self, side: Side) -> std::io::Result<Address> {
         match self.local().core.try_borrow_mut() {
             Ok(mut core) => core.address(self.token, side),
+            Err(_) => Err(std::io::ErrorKind::ResourceBusy.into()),
+        }
+    }
+
+    pub(crate) fn peer_credentials(&self) -> std::io::Result<Credentials> {
+        match self.local().core.try_borrow_mut() {
+            Ok(core) => core.driver.credentials(self.token),
             Err(_) => Err(std::io::ErrorKind::ResourceBusy.into()),
         }
     }

@@ -25,7 +25,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use tidegate_buffer::WritePosition;
+use tidegate_buffer::{Credentials, WritePosition};
 use tidegate_codec::{Broadcast, Pipeline};
 use tidegate_sys::{Address, Side, Token};
 
@@ -463,6 +463,14 @@ impl<C: Pipeline> Channel<C> {
     /// [`ChannelError::Busy`] from within a handler.
     pub fn peer(&self) -> Result<Address, ChannelError> {
         self.handle.with(|connection, core, _| connection.link().peer(&core.sessions))
+    }
+
+    /// The process at the other end of a Unix stream, at the time when it connected or began to listen (SO_PEERCRED).
+    ///
+    /// # Errors
+    /// `Unsupported` for another socket; [`ResourceBusy`](std::io::ErrorKind::ResourceBusy) from within a handler.
+    pub fn peer_credentials(&self) -> std::io::Result<Credentials> {
+        self.handle.peer_credentials()
     }
 
     /// The address of the local end.

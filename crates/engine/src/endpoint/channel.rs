@@ -14,7 +14,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
-use tidegate_buffer::{Datagram, DatagramError, Payload, Transmit, Transmits};
+use tidegate_buffer::{Ancillary, Datagram, DatagramError, Payload, Transmit, Transmits};
 use tidegate_codec::Endpoint;
 use tidegate_sys::{Address, DatagramOptions, Side, Socket, Token};
 
@@ -84,6 +84,39 @@ impl DatagramChannel {
     pub fn bind(address: SocketAddr, options: &DatagramOptions, limits: EndpointLimits) -> io::Result<Self> {
         let local = Local::current().expect(NO_LOOP);
         Self::open(local, Socket::bind_datagrams(address, options)?, options, limits, None)
+    }
+
+    /// Opens a Unix datagram socket on the loop that runs on this thread: at a path, at an abstract name, or without a name
+    /// if the path is empty. Such a datagram has its source in [`Datagram::peer`].
+    ///
+    /// ```
+    /// use tidegate::sys::DatagramOptions;
+    /// use tidegate::{Backend, DatagramChannel, EndpointLimits, EventLoop};
+    ///
+    /// let received = EventLoop::on(Backend::Auto)?.block_on(async {
+    ///     let (limits, options) = (EndpointLimits::default(), DatagramOptions::default());
+    ///     // The kernel says who sends.
+    ///     let receives = DatagramOptions { credentials: true, ..DatagramOptions::default() };
+    ///     let journal = "unix:@tidegate-journal".parse()?;
+    ///     let mut server = DatagramChannel::bind_unix(&journal, &receives, limits)?;
+    ///     let mut client = DatagramChannel::bind_unix(&"unix:@tidegate-client".parse()?, &options, limits)?;
+    ///     client.send_to_unix(b"ready".to_vec(), journal)?;
+    ///     Ok::<_, Box<dyn std::error::Error>>(server.recv_from().await?)
+    /// })??;
+    /// assert_eq!((&*received.payload, received.peer().to_string().as_str()), (&b"ready"[..], "unix:@tidegate-client"));
+    /// let credentials = received.ancillary.and_then(|ancillary| ancillary.credentials);
+    /// assert_eq!(credentials.map(|process| process.process as u32), Some(std::process::id()));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of the system, most often `AddrInUse`; `InvalidInput` if the address is none of a Unix socket.
+    ///
+    /// # Panics
+    /// As [`bind`](Self::bind).
+    pub fn bind_unix(address: &Address, options: &DatagramOptions, limits: EndpointLimits) -> io::Result<Self> {
+        let local = Local::current().expect(NO_LOOP);
+        Self::open(local, Socket::bind_unix_datagrams(address, options)?, options, limits, None)
     }
 
     /// Takes over a socket that was opened with `options`, on the loop that runs on this thread: one that is set up in
@@ -177,6 +210,15 @@ impl DatagramChannel {
     /// As [`send`](Self::send).
     pub fn send_to(&mut self, payload: impl Into<Payload>, destination: SocketAddr) -> io::Result<()> {
         self.send(Transmit::new(payload, destination))
+    }
+
+    /// Sends a datagram to a Unix socket. If the queue of that socket is full, the datagram is lost, and counted in
+    /// [`Counts::datagrams_lost`](crate::Counts::datagrams_lost); a socket that is connected to its peer waits instead.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub fn send_to_unix(&mut self, payload: impl Into<Payload>, destination: Address) -> io::Result<()> {
+        self.send(Transmit::with_ancillary(payload, Ancillary::of(destination)))
     }
 
     /// Sends a datagram or a run. It leaves with the others of this turn. Where too many wait, the oldest is dropped:

@@ -19,7 +19,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
-use tidegate_buffer::{Datagram, Ecn, LocalAddress, Pool};
+use tidegate_buffer::{Ancillary, Datagram, Ecn, LocalAddress, Pool};
 use tidegate_codec::EndpointGeneration;
 use tidegate_sys::message_pipe::MESSAGE_BYTES_MAX;
 use tidegate_sys::{Steering, Token};
@@ -120,6 +120,7 @@ pub(super) struct ForwardedDatagram {
     pub(super) ttl: Option<u8>,
     pub(super) segment_size: Option<NonZeroU16>,
     pub(super) truncated: bool,
+    pub(super) ancillary: Option<Box<Ancillary>>,
 }
 
 /// Has an endpoint receive from its socket, or stop. It is done when this is dropped.
@@ -294,6 +295,7 @@ impl Outgoing {
             ttl: datagram.ttl,
             segment_size: datagram.segment_size,
             truncated: datagram.truncated,
+            ancillary: datagram.ancillary.clone(),
         });
     }
 
@@ -330,6 +332,7 @@ impl Forwarded {
             ttl: sent.ttl,
             segment_size: sent.segment_size,
             truncated: sent.truncated,
+            ancillary: sent.ancillary,
             ..Datagram::new(pool.copy(&sent.payload), sent.source)
         })
     }

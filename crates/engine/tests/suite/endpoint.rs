@@ -3,6 +3,7 @@
 mod scenarios;
 mod simulated;
 mod stage;
+mod unix;
 
 use self::stage::Stage;
 
@@ -29,4 +30,18 @@ scenarios! {
     a_task_that_reads_too_slowly_loses_the_oldest_datagrams,
     a_dropped_channel_frees_its_port,
     payloads_that_a_task_keeps_stay_as_they_are,
+}
+
+/// Creates one test of each scenario of Unix sockets for each driver.
+macro_rules! unix_scenarios {
+    ($($name:ident),* $(,)?) => {
+        mod unix_epoll { $(#[test] fn $name() { super::Stage::epoll().run(super::unix::$name); })* }
+        mod unix_uring { $(#[test] fn $name() { super::Stage::uring().run(super::unix::$name); })* }
+    };
+}
+
+unix_scenarios! {
+    a_unix_endpoint_echoes_to_its_source,
+    a_task_passes_a_descriptor_and_learns_the_process,
+    a_channel_knows_the_process_at_the_other_end,
 }

@@ -3,10 +3,14 @@
 //! A control message has a header, with its length, a level and a kind, and data; each begins at a multiple of the word
 //! size. The kernel writes them, but a length that does not fit ends the list here all the same.
 
+use std::ffi::OsStr;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::num::NonZeroU16;
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 
-use tidegate_buffer::{Ecn, LocalAddress};
+use tidegate_buffer::{Address, Ancillary, ControlMessage, Credentials, Ecn, LocalAddress};
 
 /// Memory for the control messages of one datagram.
 #[repr(C, align(8))]
@@ -27,6 +31,12 @@ pub(super) struct Facts {
     pub(super) segment_size: Option<NonZeroU16>,
     /// The datagrams that the kernel has dropped at this socket so far, modulo 2^32.
     pub(super) drops: Option<u32>,
+    /// The process that sent the datagram through a Unix socket.
+    pub(super) credentials: Option<Credentials>,
+    /// The numbers of descriptors that the kernel has opened for this process.
+    pub(super) descriptors: Vec<i32>,
+    /// Other messages, if they are wanted.
+    pub(super) others: Vec<ControlMessage>,
 }
 
 /// An entry of a socket's error queue.
@@ -73,6 +83,19 @@ impl Control {
         end
     }
 
+    /// Writes ancillary data after the first `end` bytes, and returns the length of all of it.
+    pub(super) fn encode_ancillary(&mut self, mut end: usize, ancillary: &Ancillary) -> usize {
+        let descriptors = ancillary.descriptors();
+        if !descriptors.is_empty() {
+            let numbers: Vec<u8> = descriptors.iter().flat_map(|one| one.as_raw_fd().to_ne_bytes()).collect();
+            end = self.push(end, libc::SOL_SOCKET, libc::SCM_RIGHTS, &numbers);
+        }
+        for message in ancillary.messages() {
+            end = self.push(end, message.level, message.kind, &message.data);
+        }
+        end
+    }
+
     fn push(&mut self, at: usize, level: i32, kind: i32, data: &[u8]) -> usize {
         let length = HEADER_BYTES + data.len();
         let message = &mut self.0[at..at + length.next_multiple_of(WORD)];
@@ -84,8 +107,8 @@ impl Control {
         at + length.next_multiple_of(WORD)
     }
 
-    /// The facts in the first `length` bytes.
-    pub(super) fn facts(&self, length: usize) -> Facts {
+    /// The facts in the first `length` bytes; messages that are none of them only if `with_others`.
+    pub(super) fn facts(&self, length: usize, with_others: bool) -> Facts {
         let mut facts = Facts::default();
         for (level, kind, data) in self.messages(length) {
             match (level, kind) {
@@ -111,6 +134,18 @@ impl Control {
                     facts.segment_size = size.and_then(NonZeroU16::new);
                 }
                 (libc::SOL_SOCKET, libc::SO_RXQ_OVFL) => facts.drops = word(data, 0),
+                (libc::SOL_SOCKET, libc::SCM_RIGHTS) => {
+                    let numbers = data.chunks_exact(4).filter_map(|number| word(number, 0));
+                    facts.descriptors.extend(numbers.map(|number| number as i32));
+                }
+                (libc::SOL_SOCKET, libc::SCM_CREDENTIALS) => {
+                    if let (Some(process), Some(user), Some(group)) = (word(data, 0), word(data, 4), word(data, 8)) {
+                        facts.credentials = Some(Credentials { process: process as i32, user, group });
+                    }
+                }
+                (level, kind) if with_others => {
+                    facts.others.push(ControlMessage { level, kind, data: data.to_vec() });
+                }
                 _ => {}
             }
         }
@@ -143,6 +178,10 @@ impl Control {
 impl Name {
     pub(super) const EMPTY: Self = Self([0; NAME_BYTES]);
 
+    pub(super) fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
     /// Writes an address for a socket of IPv6, or of IPv4, and returns its length in bytes.
     pub(super) fn encode(&mut self, address: SocketAddr, socket_is_v6: bool) -> usize {
         let port = address.port().to_be_bytes();
@@ -169,6 +208,31 @@ impl Name {
         }
     }
 
+    /// Writes the address of a Unix socket that [`is_unix_name`] accepts, and returns its length in bytes.
+    pub(super) fn encode_unix(&mut self, address: &Address) -> usize {
+        self.0.fill(0);
+        self.0[..2].copy_from_slice(&(libc::AF_UNIX as u16).to_ne_bytes());
+        let (start, name) = match address {
+            Address::Unix(path) => (2, path.as_os_str().as_bytes()),
+            Address::Abstract(name) => (3, name.as_slice()),
+            Address::Ip(_) | Address::Vsock { .. } => (2, &[][..]),
+        };
+        let name = &name[..name.len().min(UNIX_NAME_BYTES_MAX)];
+        self.0[start..start + name.len()].copy_from_slice(name);
+        start + name.len()
+    }
+
+    /// The address of a Unix socket in the first `length` bytes.
+    pub(super) fn decode_unix(&self, length: usize) -> Address {
+        match self.0.get(2..length.min(NAME_BYTES)).unwrap_or_default() {
+            [0, name @ ..] if !name.is_empty() => Address::Abstract(name.to_vec()),
+            path => {
+                let end = path.iter().position(|byte| *byte == 0).unwrap_or(path.len());
+                Address::Unix(PathBuf::from(OsStr::from_bytes(&path[..end])))
+            }
+        }
+    }
+
     /// The address in the first `length` bytes, if it is one of IP. An IPv4 address within IPv6 is one of IPv4.
     pub(super) fn decode(&self, length: usize) -> Option<SocketAddr> {
         let name = &self.0[..length.min(NAME_BYTES)];
@@ -187,6 +251,17 @@ impl Name {
             _ => None,
         }
     }
+}
+
+/// Whether an address is the name of a Unix socket that a system call accepts.
+pub(super) fn is_unix_name(address: &Address) -> bool {
+    let name = match address {
+        Address::Unix(path) if path.as_os_str().as_bytes().contains(&0) => return false,
+        Address::Unix(path) => path.as_os_str().as_bytes(),
+        Address::Abstract(name) => name,
+        Address::Ip(_) | Address::Vsock { .. } => return false,
+    };
+    (1..=UNIX_NAME_BYTES_MAX).contains(&name.len())
 }
 
 fn array<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
@@ -211,6 +286,14 @@ const CONTROL_BYTES: usize = 320;
 const NAME_BYTES: usize = size_of::<libc::sockaddr_storage>();
 const NAME_V4_BYTES: usize = size_of::<libc::sockaddr_in>();
 const NAME_V6_BYTES: usize = size_of::<libc::sockaddr_in6>();
+
+/// The longest name: a path has a zero byte after it, an abstract name one before it.
+const UNIX_NAME_BYTES_MAX: usize = 107;
+
+/// The messages that [`Control::encode`] writes at most.
+const ENCODED_BYTES_MAX: usize = 40 + 24 + 24;
+
+const _: () = assert!(ENCODED_BYTES_MAX + Ancillary::BYTES_MAX <= CONTROL_BYTES);
 
 /// `SO_EE_ORIGIN_ICMP` and `SO_EE_ORIGIN_ICMP6`.
 const ORIGIN_ICMP: u8 = 2;
@@ -249,9 +332,48 @@ mod tests {
                 (libc::SOL_UDP, libc::UDP_SEGMENT, 2)
             ]
         );
-        let facts = control.facts(length);
+        let facts = control.facts(length, false);
         assert_eq!((facts.local, facts.ecn), (local, Ecn::Congested));
         assert_eq!(control.encode(false, LocalAddress::default(), Ecn::NotCapable, None), 0);
+    }
+
+    #[test]
+    fn names_of_unix_sockets_come_back_unchanged() {
+        let mut name = Name::EMPTY;
+        let long = [b'x'; UNIX_NAME_BYTES_MAX];
+        let names = [
+            Address::Unix("/run/a.sock".into()),
+            Address::Unix(PathBuf::from(OsStr::from_bytes(&long))),
+            Address::Abstract(b"a\0b".to_vec()),
+            Address::Abstract(long.to_vec()),
+        ];
+        for address in names {
+            assert!(is_unix_name(&address));
+            let length = name.encode_unix(&address);
+            assert_eq!((name.decode_unix(length), name.decode(length)), (address, None));
+        }
+        assert_eq!(name.decode_unix(0), Address::Unix(PathBuf::new()));
+        let refused = [
+            Address::Unix(PathBuf::new()),
+            Address::Unix("/a\0b".into()),
+            Address::Abstract(vec![b'x'; UNIX_NAME_BYTES_MAX + 1]),
+            Address::Vsock { cid: 2, port: 3 },
+        ];
+        refused.iter().for_each(|address| assert!(!is_unix_name(address), "{address}"));
+    }
+
+    #[test]
+    fn the_longest_ancillary_data_fits_beside_all_facts() {
+        let mut control = Control::EMPTY;
+        let local = LocalAddress { address: Some("2001:db8::1".parse().expect("an address")), interface: 3 };
+        let facts = control.encode(true, local, Ecn::Congested, Some(1200));
+        let mut ancillary = Ancillary::default();
+        let data = vec![7; Ancillary::BYTES_MAX - HEADER_BYTES];
+        let message = ControlMessage { level: 1, kind: 99, data };
+        ancillary.push(message.clone()).expect("there is room");
+        let length = control.encode_ancillary(facts, &ancillary);
+        assert_eq!(control.facts(length, true).others.last(), Some(&message));
+        assert!(control.facts(length, false).others.is_empty());
     }
 
     #[test]
@@ -262,7 +384,7 @@ mod tests {
             let count = control.messages(CONTROL_BYTES).count();
             assert!(count <= 1, "{length}: {count}");
             for cut in 0..CONTROL_BYTES {
-                let _ = control.facts(cut);
+                let _ = control.facts(cut, true);
                 assert_eq!(control.queued_error(cut), None);
             }
         }

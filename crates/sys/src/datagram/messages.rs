@@ -5,10 +5,10 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
 
-use tidegate_buffer::{Charge, Ecn, LocalAddress, Pool};
+use tidegate_buffer::{Address, Ancillary, Charge, Ecn, LocalAddress, Pool};
 
 use super::control::{Control, Facts, Name, QueuedError};
 
@@ -33,6 +33,8 @@ pub(super) struct Outgoing<'a> {
     pub(super) socket_is_v6: bool,
     /// The packet is one of IPv6.
     pub(super) to_v6: bool,
+    /// Its peer is a Unix socket that [`is_unix_name`](super::control::is_unix_name) accepts, if it has one.
+    pub(super) ancillary: Option<&'a Ancillary>,
 }
 
 /// A received datagram or run: its length, its source, and the facts beside it.
@@ -40,6 +42,7 @@ pub(super) struct Incoming {
     pub(super) length: usize,
     pub(super) source: Option<SocketAddr>,
     pub(super) facts: Facts,
+    pub(super) descriptors: Vec<OwnedFd>,
     pub(super) truncated: bool,
 }
 
@@ -83,7 +86,7 @@ impl Messages {
                     socket.as_raw_fd(),
                     self.headers.as_mut_ptr(),
                     count as libc::c_uint,
-                    libc::MSG_DONTWAIT,
+                    libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC,
                     ptr::null_mut(),
                 )
             };
@@ -102,16 +105,31 @@ impl Messages {
         self.headers[..count].iter().map(|header| header.msg_len as usize)
     }
 
-    /// A datagram of the last batch, by its place.
-    pub(super) fn incoming(&self, place: usize) -> Incoming {
-        let header = &self.headers[place];
+    /// Takes a datagram of the last batch, by its place; its control messages as well if `with_others`.
+    pub(super) fn take_incoming(&mut self, place: usize, with_others: bool) -> Incoming {
+        let header = &mut self.headers[place];
         let lost = libc::MSG_TRUNC | libc::MSG_CTRUNC;
+        // A second call finds no control messages, and so no descriptors.
+        let control = std::mem::take(&mut header.msg_hdr.msg_controllen);
+        let mut facts = self.controls[place].facts(control, with_others);
+        let own = |number| {
+            // SAFETY: the kernel has opened the descriptor for this process with this datagram, and reports it once. A
+            // control message of it is taken once.
+            unsafe { OwnedFd::from_raw_fd(number) }
+        };
+        let numbers = std::mem::take(&mut facts.descriptors);
         Incoming {
             length: header.msg_len as usize,
             source: self.names[place].decode(header.msg_hdr.msg_namelen as usize),
-            facts: self.controls[place].facts(header.msg_hdr.msg_controllen),
+            facts,
+            descriptors: numbers.into_iter().map(own).collect(),
             truncated: header.msg_hdr.msg_flags & lost != 0,
         }
+    }
+
+    /// The Unix socket that a datagram of the last batch came from.
+    pub(super) fn unix_source(&self, place: usize) -> Address {
+        self.names[place].decode_unix(self.headers[place].msg_hdr.msg_namelen as usize)
     }
 
     /// Sends up to [`BATCH_MAX`] datagrams or runs with one call, and returns how many of them the kernel took: at least
@@ -129,9 +147,18 @@ impl Messages {
             // The kernel only reads the payload.
             let base = message.payload.as_ptr().cast_mut().cast();
             self.vectors[place] = libc::iovec { iov_base: base, iov_len: message.payload.len() };
-            let name = message.destination.map_or(0, |address| self.names[place].encode(address, message.socket_is_v6));
-            let control = self.controls[place].encode(message.to_v6, message.local, message.ecn, message.segment_size);
-            self.prepare(place, name, control);
+            let unix = message.ancillary.and_then(|ancillary| ancillary.peer.as_ref());
+            let name = match (unix, message.destination) {
+                (Some(address), _) => self.names[place].encode_unix(address),
+                (None, Some(address)) => self.names[place].encode(address, message.socket_is_v6),
+                (None, None) => 0,
+            };
+            let control = &mut self.controls[place];
+            let mut length = control.encode(message.to_v6, message.local, message.ecn, message.segment_size);
+            if let Some(ancillary) = message.ancillary {
+                length = control.encode_ancillary(length, ancillary);
+            }
+            self.prepare(place, name, length);
             count = place + 1;
         }
         #[cfg(test)]
@@ -200,9 +227,17 @@ fn empty_header() -> libc::mmsghdr {
 /// # Errors
 /// The system's.
 pub(super) fn set_option(socket: BorrowedFd<'_>, level: i32, name: i32, value: i32) -> io::Result<()> {
-    let (value, length) = (&raw const value, size_of::<libc::c_int>() as libc::socklen_t);
-    // SAFETY: the pointer and the length describe `value`, which the kernel only reads.
-    let result = unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, value.cast(), length) };
+    set_option_bytes(socket, level, name, &value.to_ne_bytes())
+}
+
+/// Sets a socket option whose value is a struct.
+///
+/// # Errors
+/// The system's.
+pub(super) fn set_option_bytes(socket: BorrowedFd<'_>, level: i32, name: i32, value: &[u8]) -> io::Result<()> {
+    let (bytes, length) = (value.as_ptr().cast(), value.len() as libc::socklen_t);
+    // SAFETY: the pointer and the length describe `value`, which the kernel only reads, and copies: it need not be aligned.
+    let result = unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, bytes, length) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 

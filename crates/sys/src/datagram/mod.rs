@@ -1,4 +1,4 @@
-//! Datagrams (UDP): batches of them by `recvmmsg` and `sendmmsg`, which both drivers call when a socket is ready.
+//! Datagrams, of UDP and of Unix sockets: batches of them by `recvmmsg` and `sendmmsg`, which both drivers call when a socket is ready.
 //!
 //! | part | file |
 //! |---|---|
@@ -30,14 +30,13 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use tidegate_buffer::{Datagram, DatagramError, DatagramErrorReason, Pool, Scratch};
+use tidegate_buffer::{Address, Ancillary, Datagram, DatagramError, DatagramErrorReason, Pool, Scratch};
 
 use self::control::QueuedError;
-use self::messages::{BATCH_MAX, Messages, drops_so_far};
-pub use self::options::DatagramOptions;
+use self::messages::{BATCH_MAX, Incoming, Messages, drops_so_far};
+pub use self::options::{DatagramOptions, SourceGroup};
 use self::sparse_space::SparseSpace;
 pub use self::steering::Steering;
-use crate::address::Address;
 use crate::driver::Side;
 use crate::socket::address_of;
 
@@ -70,6 +69,14 @@ struct DatagramState {
     is_v6: bool,
     /// The peer of a connected socket.
     peer: Option<SocketAddr>,
+    is_unix: bool,
+    /// A datagram for which there is no room is lost: on a Unix socket without a peer, the full queue is that of one
+    /// receiver, and the kernel does not report when it has room again.
+    loses_when_full: bool,
+    /// Descriptors of a datagram that are kept.
+    descriptors_max: usize,
+    /// Control messages are reported as bytes.
+    reports_control: bool,
     /// The kernel splits runs that are sent from this socket.
     splits_runs: bool,
     /// The kernel's count of drops, modulo 2^32, and ours. A socket that was taken over begins with those before.
@@ -109,15 +116,20 @@ impl DatagramIo {
     pub(crate) fn add(&mut self, slot: u32, socket: impl AsFd, options: &DatagramOptions) -> io::Result<()> {
         let socket = socket.as_fd();
         // The address itself, not the canonical one: it names the family of the socket.
-        let is_v6 = socket2::SockRef::from(&socket).local_addr()?.is_ipv6();
-        let peer = address_of(socket, Side::Peer).ok().as_ref().and_then(Address::ip);
+        let local = socket2::SockRef::from(&socket).local_addr()?;
+        let (is_v6, is_unix) = (local.is_ipv6(), local.is_unix());
+        let peer = address_of(socket, Side::Peer).ok();
         let state = DatagramState {
-            buffer_bytes: options.buffer_bytes(),
+            buffer_bytes: if is_unix { options.payload_bytes() } else { options.buffer_bytes() },
             batch: BATCH_MIN,
             small_batches: 0,
             is_v6,
-            peer,
-            splits_runs: true,
+            is_unix,
+            loses_when_full: is_unix && peer.is_none(),
+            descriptors_max: usize::from(options.descriptors_max),
+            reports_control: options.control_messages,
+            peer: peer.as_ref().and_then(Address::ip),
+            splits_runs: !is_unix,
             kernel_drops: drops_so_far(socket).unwrap_or(0),
             drops: 0,
         };
@@ -162,7 +174,7 @@ impl DatagramIo {
             Ok(count) => Received::Batch(self.batch(slot, count, size), count == wanted),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Received::Nothing,
             Err(error) => {
-                let mut errors = self.network_errors(socket);
+                let mut errors = self.network_errors(slot, socket);
                 if errors.is_empty() && !is_of_network(&error) {
                     errors.push(DatagramError { destination: None, reason: reason(&error, 0) });
                 }
@@ -217,12 +229,14 @@ impl DatagramIo {
         state.resize(count, bytes);
         let mut start = 0;
         for place in 0..count {
-            let incoming = self.messages.incoming(place);
+            let mut incoming = self.messages.take_incoming(place, state.reports_control);
+            let ancillary = state.ancillary(&mut incoming, || self.messages.unix_source(place));
             let length = incoming.length.min(size);
             let first = start;
             start += self.step.unwrap_or(length);
             // A connected socket has one peer. A datagram without a source is of no use.
-            let Some(source) = incoming.source.or(state.peer) else { continue };
+            let source = if state.is_unix { Some(Datagram::NO_SOURCE) } else { incoming.source.or(state.peer) };
+            let Some(source) = source else { continue };
             if let Some(drops) = incoming.facts.drops {
                 state.note_drops(drops);
             }
@@ -235,14 +249,20 @@ impl DatagramIo {
                 ttl: incoming.facts.ttl,
                 segment_size: incoming.facts.segment_size.filter(is_run),
                 truncated: incoming.truncated,
+                ancillary,
             });
         }
         batch
     }
 
     /// The reports of the network in the error queue, and clears the error that is due with the socket's next call.
-    pub(crate) fn network_errors(&mut self, socket: impl AsFd) -> Vec<DatagramError> {
+    pub(crate) fn network_errors(&mut self, slot: u32, socket: impl AsFd) -> Vec<DatagramError> {
         let mut errors = Vec::new();
+        if self.sockets.get(&slot).is_some_and(|state| state.is_unix) {
+            // It has no error queue: reading that would take a datagram.
+            let _ = rustix::net::sockopt::socket_error(socket);
+            return errors;
+        }
         self.read_errors(socket.as_fd(), |error, destination| {
             if error.is_remote {
                 let code = io::Error::from_raw_os_error(error.errno);
@@ -265,6 +285,24 @@ impl DatagramIo {
 }
 
 impl DatagramState {
+    /// The ancillary data of a datagram, if it has any. Descriptors above the limit are closed, and the datagram counts as
+    /// truncated.
+    fn ancillary(&self, incoming: &mut Incoming, peer: impl FnOnce() -> Address) -> Option<Box<Ancillary>> {
+        let mut descriptors = std::mem::take(&mut incoming.descriptors);
+        if descriptors.len() > self.descriptors_max {
+            descriptors.truncate(self.descriptors_max);
+            incoming.truncated = true;
+        }
+        let messages = std::mem::take(&mut incoming.facts.others);
+        if !self.is_unix && messages.is_empty() {
+            return None;
+        }
+        let mut ancillary = Ancillary::received(descriptors, messages);
+        ancillary.credentials = incoming.facts.credentials;
+        ancillary.peer = self.is_unix.then(peer);
+        Some(Box::new(ancillary))
+    }
+
     /// Whether the next batch would need too much memory if each of its datagrams were as long as they may be.
     fn takes_sparse_space(&self) -> bool {
         self.batch > BATCH_MIN && self.batch * self.buffer_bytes > BATCH_BYTES_MAX

@@ -6,10 +6,14 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use socket2::{Domain, Protocol, Type};
 
-use super::messages::set_option;
-use super::options::DatagramOptions;
+use super::messages::{set_option, set_option_bytes};
+use super::control::Name;
+use super::options::{DatagramOptions, SourceGroup};
 use super::steering::{self, Steering};
-use crate::socket::Socket;
+use tidegate_buffer::Address;
+
+use crate::socket::{Socket, remove_stale};
+use crate::socket_address;
 
 impl Socket {
     /// Opens a datagram socket (UDP) at `address`. For port 0 the kernel chooses a free one. No datagram is received into
@@ -48,8 +52,51 @@ impl Socket {
         }
         socket.bind(&address.into())?;
         join_groups(&socket, &options.groups)?;
+        for (place, group) in options.source_groups.iter().enumerate() {
+            if !options.source_groups[..place].contains(group) {
+                join_source(socket.as_fd(), group)?;
+            }
+        }
         if let Some(peer) = options.peer {
             socket.connect(&peer.into())?;
+        }
+        Ok(Self::Descriptor(socket.into()))
+    }
+
+    /// Opens a Unix datagram socket: at a path, at an abstract name, or without a name if the path is empty. It replaces a
+    /// socket file if no process has its socket any more. Of the options it takes the longest payload, the kernel's
+    /// buffers, descriptors and credentials.
+    ///
+    /// ```
+    /// use tidegate::sys::{DatagramOptions, Side, Socket};
+    ///
+    /// let address = "unix:@tidegate-example".parse()?;
+    /// let socket = Socket::bind_unix_datagrams(&address, &DatagramOptions::default())?;
+    /// assert_eq!(socket.address(Side::Local)?, address);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of the system, most often `AddrInUse`; `InvalidInput` if the address is none of a Unix socket.
+    pub fn bind_unix_datagrams(address: &Address, options: &DatagramOptions) -> io::Result<Self> {
+        let is_named = match address {
+            Address::Unix(path) => !path.as_os_str().is_empty(),
+            Address::Abstract(_) => true,
+            Address::Ip(_) | Address::Vsock { .. } => return Err(io::ErrorKind::InvalidInput.into()),
+        };
+        if let Address::Unix(path) = address {
+            remove_stale(path, Type::DGRAM)?;
+        }
+        let socket = socket2::Socket::new(Domain::UNIX, Type::DGRAM.nonblocking(), None)?;
+        if let Some(bytes) = options.send_buffer_bytes {
+            socket.set_send_buffer_size(bytes)?;
+        }
+        if let Some(bytes) = options.receive_buffer_bytes {
+            socket.set_recv_buffer_size(bytes)?;
+        }
+        report_unix_facts(socket.as_fd(), options)?;
+        if is_named {
+            socket.bind(&socket_address::to_system(address)?)?;
         }
         Ok(Self::Descriptor(socket.into()))
     }
@@ -64,7 +111,12 @@ impl Socket {
         let descriptor = socket.into();
         let socket = socket2::SockRef::from(&descriptor);
         socket.set_nonblocking(true)?;
-        let is_v6 = socket.local_addr()?.is_ipv6();
+        let local = socket.local_addr()?;
+        if local.is_unix() {
+            report_unix_facts(descriptor.as_fd(), options)?;
+            return Ok(Self::Descriptor(descriptor));
+        }
+        let is_v6 = local.is_ipv6();
         report_facts(descriptor.as_fd(), is_v6, options)?;
         if !options.joins_runs {
             // A kernel without it joins none.
@@ -89,6 +141,11 @@ impl Socket {
     pub fn steer_by_hash(&self) -> io::Result<()> {
         set_option(self.descriptor()?, libc::SOL_SOCKET, libc::SO_DETACH_REUSEPORT_BPF, 0)
     }
+}
+
+/// Has the kernel report who sends, if that is wanted.
+fn report_unix_facts(fd: BorrowedFd<'_>, options: &DatagramOptions) -> io::Result<()> {
+    set_option(fd, libc::SOL_SOCKET, libc::SO_PASSCRED, options.credentials.into())
 }
 
 /// Has the kernel report the facts of received datagrams, and errors, and ignore reports of routers about the path.
@@ -124,6 +181,25 @@ fn join_groups(socket: &socket2::Socket, groups: &[(IpAddr, u32)]) -> io::Result
     }
     Ok(())
 }
+
+/// Joins a group from one source.
+fn join_source(socket: BorrowedFd<'_>, of: &SourceGroup) -> io::Result<()> {
+    if of.group.is_ipv6() != of.source.is_ipv6() {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    // `struct group_source_req`: the interface, and two addresses at multiples of the word size.
+    let mut request = [0; SOURCE_REQUEST_BYTES];
+    request[..4].copy_from_slice(&of.interface.to_ne_bytes());
+    for (address, at) in [(of.group, 8), (of.source, 8 + size_of::<Name>())] {
+        let mut name = Name::EMPTY;
+        name.encode(SocketAddr::new(address, 0), address.is_ipv6());
+        request[at..at + size_of::<Name>()].copy_from_slice(name.as_bytes());
+    }
+    let level = if of.group.is_ipv6() { libc::SOL_IPV6 } else { libc::SOL_IP };
+    set_option_bytes(socket, level, libc::MCAST_JOIN_SOURCE_GROUP, &request)
+}
+
+const SOURCE_REQUEST_BYTES: usize = 8 + 2 * size_of::<Name>();
 
 #[cfg(test)]
 mod tests {

@@ -41,16 +41,45 @@ pub struct DatagramOptions {
     /// networks drop fragments. In either case the kernel ignores reports of routers about the path
     /// (IP_PMTUDISC_PROBE or IP_PMTUDISC_DONT), which any sender can forge.
     pub fragments: bool,
+    /// Descriptors of a received datagram that are kept, at most 255; none by default. The rest are closed, and the datagram
+    /// counts as truncated: any process that reaches a Unix socket can send descriptors, and would use up those of this
+    /// process.
+    pub descriptors_max: u8,
+    /// Report the process that sent each datagram through a Unix socket (SO_PASSCRED):
+    /// [`Ancillary::credentials`](tidegate_buffer::Ancillary::credentials). Off by default.
+    pub credentials: bool,
+    /// Report control messages of kinds that have no field of their own, as bytes:
+    /// [`Ancillary::messages`](tidegate_buffer::Ancillary::messages). The kernel sends those for which an option of the
+    /// socket is set. Off by default.
+    pub control_messages: bool,
     /// Groups to join, from any source: the address of the group, and the index of the interface, zero for the kernel's
     /// choice. A group that stands here twice is joined once.
     pub groups: Vec<(IpAddr, u32)>,
+    /// Groups to join, from one source each (RFC 3678 §5). The kernel drops datagrams to the group from others. One
+    /// that stands here twice is joined once.
+    pub source_groups: Vec<SourceGroup>,
+}
+
+/// A group, and a source to receive from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SourceGroup {
+    /// The address of the group.
+    pub group: IpAddr,
+    /// The address of the sender, of the same family.
+    pub source: IpAddr,
+    /// The index of the interface; zero for the kernel's choice.
+    pub interface: u32,
 }
 
 impl DatagramOptions {
     /// The memory that one receive needs.
     pub(crate) fn buffer_bytes(&self) -> usize {
-        let payload = usize::from(self.payload_bytes_max.max(1));
-        if self.joins_runs { payload * RUN_DATAGRAMS_MAX } else { payload }
+        if self.joins_runs { self.payload_bytes() * RUN_DATAGRAMS_MAX } else { self.payload_bytes() }
+    }
+
+    /// The longest payload that is received whole, in bytes.
+    pub(crate) fn payload_bytes(&self) -> usize {
+        usize::from(self.payload_bytes_max.max(1))
     }
 }
 
@@ -67,7 +96,11 @@ impl Default for DatagramOptions {
             send_buffer_bytes: None,
             broadcast: false,
             fragments: false,
+            descriptors_max: 0,
+            credentials: false,
+            control_messages: false,
             groups: Vec::new(),
+            source_groups: Vec::new(),
         }
     }
 }

@@ -8,8 +8,9 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use tidegate_buffer::{DatagramError, Transmit, Transmits};
+use tidegate_buffer::{DatagramError, DatagramErrorReason, Transmit, Transmits};
 
+use super::control::is_unix_name;
 use super::messages::{BATCH_MAX, Outgoing};
 use super::options::RUN_DATAGRAMS_MAX;
 use super::{DatagramIo, DatagramState, reason};
@@ -24,6 +25,13 @@ impl DatagramIo {
         let (mut one_by_one, mut was_retried) = (false, false);
         while !transmits.is_empty() {
             let Some(state) = self.sockets.get_mut(&slot) else { break };
+            if let Some(refused) = transmits.oldest().filter(|oldest| !state.can_send(oldest)) {
+                let reason = DatagramErrorReason::Refused(io::ErrorKind::InvalidInput);
+                transmission.errors.push(DatagramError { destination: refused.destination, reason });
+                transmission.lost += refused.count() as u64;
+                transmits.pop();
+                continue;
+            }
             let mut lengths = [0; BATCH_MAX];
             let messages = outgoing(state, transmits, one_by_one, &mut lengths);
             match self.messages.send(socket, messages) {
@@ -36,6 +44,9 @@ impl DatagramIo {
                     if count == 0 {
                         break;
                     }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock && state.loses_when_full => {
+                    transmission.lost += u64::from(consume(transmits, lengths[0], &mut one_by_one));
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     transmission.is_blocked = true;
@@ -50,9 +61,10 @@ impl DatagramIo {
                             transmission.lost += u64::from(consume(transmits, lengths[0], &mut one_by_one));
                         }
                         _ => {
-                            let mtu = self.errors_of_send(socket, &mut transmission.errors);
+                            let is_unix = state.is_unix;
+                            let mtu = if is_unix { None } else { self.errors_of_send(socket, &mut transmission.errors) };
                             // The error may be about an earlier datagram.
-                            if mtu.is_none() && !was_retried {
+                            if mtu.is_none() && !was_retried && !is_unix {
                                 was_retried = true;
                                 continue;
                             }
@@ -85,6 +97,17 @@ impl DatagramIo {
     }
 }
 
+impl DatagramState {
+    /// Whether the destination is one of the socket's family.
+    fn can_send(&self, transmit: &Transmit) -> bool {
+        let unix = transmit.ancillary.as_ref().and_then(|ancillary| ancillary.peer.as_ref());
+        match unix {
+            Some(address) => self.is_unix && transmit.destination.is_none() && is_unix_name(address),
+            None => !self.is_unix || transmit.destination.is_none(),
+        }
+    }
+}
+
 /// The next messages of the list, whose lengths are put into `lengths`.
 fn outgoing<'a>(
     state: &'a DatagramState,
@@ -93,7 +116,8 @@ fn outgoing<'a>(
     lengths: &'a mut [usize; BATCH_MAX],
 ) -> impl Iterator<Item = Outgoing<'a>> {
     let splits = move |place: usize| state.splits_runs && !(one_by_one && place == 0);
-    let parts = transmits.iter().enumerate().flat_map(move |(place, transmit)| {
+    let sendable = transmits.iter().take_while(|transmit| state.can_send(transmit));
+    let parts = sendable.enumerate().flat_map(move |(place, transmit)| {
         parts(transmit, splits(place)).map(move |(payload, segment_size)| (transmit, payload, segment_size))
     });
     parts.zip(lengths).map(move |((transmit, payload, segment_size), length)| {
@@ -107,6 +131,7 @@ fn outgoing<'a>(
             segment_size,
             socket_is_v6: state.is_v6,
             to_v6: destination.or(state.peer).is_some_and(|address: SocketAddr| address.is_ipv6()),
+            ancillary: transmit.ancillary.as_deref(),
         }
     })
 }
@@ -258,8 +283,8 @@ mod tests {
             assert_eq!((transmission.sent, transmission.lost, came.len()), (4, 1, 4));
             let reasons: Vec<_> = transmission.errors.iter().map(|error| error.reason).collect();
             let expected = match errno {
-                libc::EPERM => tidegate_buffer::DatagramErrorReason::Refused(io::ErrorKind::PermissionDenied),
-                _ => tidegate_buffer::DatagramErrorReason::Unreachable,
+                libc::EPERM => DatagramErrorReason::Refused(io::ErrorKind::PermissionDenied),
+                _ => DatagramErrorReason::Unreachable,
             };
             assert_eq!(reasons, [expected]);
         }

@@ -64,7 +64,7 @@ impl Readiness {
             return Some(Completion::Transmitted(Transmission::default()));
         }
         if socket.flags.take(Flags::ERROR) {
-            let errors = datagrams.network_errors(&*socket);
+            let errors = datagrams.network_errors(token.slot, &*socket);
             if !errors.is_empty() {
                 // There may be more of them, and datagrams.
                 socket.flags.set(Flags::ERROR, true);

@@ -27,10 +27,9 @@ use std::time::Duration;
 use mio::event::Event;
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll};
-use tidegate_buffer::{Datagram, Pool, ReceiveHint, Slice};
+use tidegate_buffer::{Address, Credentials, Datagram, Pool, ReceiveHint, Slice};
 
 use self::table::{Flags, Sockets};
-use crate::address::Address;
 use crate::datagram::DatagramIo;
 use crate::driver::{Completion, Driver, Operation, Side, Token};
 use crate::gather::IoVectors;
@@ -380,6 +379,11 @@ impl Driver for Readiness {
     fn address(&self, token: Token, side: Side) -> io::Result<Address> {
         let socket = self.sockets.get(token).ok_or(io::ErrorKind::NotConnected)?;
         socket::address_of(socket.descriptor.as_fd(), side)
+    }
+
+    fn credentials(&self, token: Token) -> io::Result<Credentials> {
+        let socket = self.sockets.get(token).ok_or(io::ErrorKind::NotConnected)?;
+        socket::peer_credentials(socket.descriptor.as_fd())
     }
 }
 

@@ -11,7 +11,7 @@ use super::UringDriver;
 use super::kernel::{Kernel, RecvMode, Request};
 use super::operation::{Kind, OperationState, Transition, name};
 use super::table::{Flags, SendRoom, SocketKind};
-use crate::address::Address;
+use tidegate_buffer::Address;
 use crate::driver::{Completion, Token};
 use crate::options::SocketOptions;
 use crate::socket::{self, Socket, has_peer_ended};

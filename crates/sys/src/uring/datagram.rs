@@ -82,7 +82,7 @@ impl<K: Kernel> UringDriver<K> {
             return Some(Completion::Transmitted(Transmission::default()));
         }
         if socket.flags.take(Flags::HUNG_UP) {
-            let errors = datagrams.network_errors(&socket.descriptor);
+            let errors = datagrams.network_errors(token.slot, &socket.descriptor);
             if !errors.is_empty() {
                 // There may be more of them, and datagrams.
                 socket.flags.set(Flags::HUNG_UP, true);

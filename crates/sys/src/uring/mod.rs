@@ -46,7 +46,7 @@ use std::time::Duration;
 
 use rustix::event::{EventfdFlags, eventfd};
 use tidegate_buffer::injected::{self, Bug};
-use tidegate_buffer::{Datagram, Pool, ReceiveHint, Slice};
+use tidegate_buffer::{Address, Credentials, Datagram, Pool, ReceiveHint, Slice};
 
 use self::arm::is_busy;
 use self::direct_io::DirectIo;
@@ -56,7 +56,6 @@ use self::receive::Buffers;
 use self::ring::Ring;
 use self::send::Sends;
 use self::table::{Flags, SocketKind, Sockets};
-use crate::address::Address;
 use crate::datagram::DatagramIo;
 use crate::driver::{Completion, Driver, Operation, Side, Token};
 use crate::ready::Class;
@@ -200,7 +199,9 @@ impl<K: Kernel> UringDriver<K> {
         if !socket.flags.contains(Flags::CONNECTING) {
             return self.has_room(token, event);
         }
-        if event.was_cancelled() {
+        // A ring reports what woke the poll. A vsock socket whose request was sent wakes it before the peer has answered.
+        let is_early = event.result >= 0 && !socket::is_connect_decided(&socket.descriptor);
+        if is_early || event.was_cancelled() {
             // The event carries no result of the connect, so the poll is armed again.
             self.enqueue(token);
             return None;
@@ -562,6 +563,11 @@ impl Driver for Uring {
     fn address(&self, token: Token, side: Side) -> io::Result<Address> {
         let socket = self.0.sockets.get(token).ok_or(io::ErrorKind::NotConnected)?;
         socket::address_of(socket.descriptor.as_fd(), side)
+    }
+
+    fn credentials(&self, token: Token) -> io::Result<Credentials> {
+        let socket = self.0.sockets.get(token).ok_or(io::ErrorKind::NotConnected)?;
+        socket::peer_credentials(socket.descriptor.as_fd())
     }
 }
 

@@ -22,6 +22,8 @@ mod reset;
 mod send;
 mod shutdown;
 mod token;
+mod unix_datagram;
+mod vsock;
 mod wake;
 mod watch;
 
@@ -104,6 +106,22 @@ drivers! {
         a_forged_report_that_the_path_is_narrow_changes_nothing,
         a_flood_of_forged_reports_loses_no_datagram,
         a_group_may_be_named_twice,
+        a_group_of_one_source_drops_the_datagrams_of_others,
+        a_broadcast_leaves_by_choice_alone,
+        control_messages_come_and_go_as_bytes,
+    }
+    unix_datagram {
+        a_unix_datagram_has_the_name_of_its_sender_and_a_response_goes_there,
+        a_datagram_that_cannot_reach_a_unix_socket_is_dropped_alone,
+        descriptors_come_along_and_those_above_the_limit_are_closed,
+        the_process_of_a_sender_is_reported_on_request,
+        a_full_queue_loses_the_datagrams_of_its_receiver_alone,
+        a_connected_unix_socket_waits_for_its_peer,
+        a_file_of_a_unix_datagram_socket_is_replaced_once_its_process_has_left,
+    }
+    vsock {
+        a_vsock_listener_has_its_port,
+        vsock_streams_connect_and_carry_bytes,
     }
     file {
         files_and_memory_arrive_in_queue_order,

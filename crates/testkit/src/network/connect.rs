@@ -13,13 +13,13 @@ use super::stream::{BACKLOG_MAX, Endpoint, Listener, Owner};
 use super::world::{PORT_FIRST, SocketRef, World};
 
 impl World {
-    /// Listens on a host. Unix paths and abstract names are shared by the whole network.
+    /// Listens on a host. Unix paths, abstract names and vsock addresses are shared by the whole network.
     pub(super) fn listen(&mut self, ip: IpAddr, address: &Address) -> io::Result<u64> {
         match address {
             Address::Ip(there) if there.ip() != ip => return Err(io::ErrorKind::AddrNotAvailable.into()),
             Address::Unix(path) if path.as_os_str().is_empty() => return Err(io::ErrorKind::InvalidInput.into()),
             _ if self.listener_at(address).is_some() => return Err(io::ErrorKind::AddrInUse.into()),
-            Address::Ip(_) | Address::Unix(_) | Address::Abstract(_) => {}
+            Address::Ip(_) | Address::Unix(_) | Address::Abstract(_) | Address::Vsock { .. } => {}
         }
         let id = self.listeners.insert(Listener::new(address.clone(), ip));
         self.addresses.insert(address.clone(), id);
@@ -49,7 +49,7 @@ impl World {
                 self.connect_to_ip(owner, *to, local.and_then(Address::ip));
                 None
             }
-            Address::Unix(_) | Address::Abstract(_) => {
+            Address::Unix(_) | Address::Abstract(_) | Address::Vsock { .. } => {
                 Some(Completion::Connected(self.connect_to_name(owner, to, local)))
             }
         }
@@ -76,7 +76,7 @@ impl World {
         }
     }
 
-    /// Connects to a Unix path or an abstract name. As on Linux this succeeds or fails at once.
+    /// Connects to a Unix path, an abstract name or a vsock address. As on Linux this succeeds or fails at once.
     fn connect_to_name(&mut self, owner: Owner, address: &Address, local: Option<&Address>) -> io::Result<()> {
         if matches!(address, Address::Unix(_)) && !self.addresses.contains_key(address) {
             return Err(io::ErrorKind::NotFound.into());
@@ -90,7 +90,11 @@ impl World {
         if is_full {
             return Err(io::ErrorKind::WouldBlock.into());
         }
-        let local = local.cloned().unwrap_or_else(|| Address::Unix(PathBuf::new()));
+        let local = match (local, address) {
+            (Some(local), _) => local.clone(),
+            (None, Address::Vsock { .. }) => Address::Vsock { cid: VSOCK_CID, port: self.free_port().into() },
+            (None, _) => Address::Unix(PathBuf::new()),
+        };
         let here = self.driver_states[owner.driver].ip;
         let id = self.place(owner, Endpoint::new(local, address.clone(), (here, there)));
         self.add_to_backlog(listener, id);
@@ -160,3 +164,6 @@ impl World {
 
 /// How long a kernel tries to connect to a host that does not answer.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(127);
+
+/// The context identifier of each simulated host: that of its own machine.
+const VSOCK_CID: u32 = 1;

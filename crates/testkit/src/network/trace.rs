@@ -77,6 +77,10 @@ impl Trace {
                 self.mix(0);
                 self.bytes(name);
             }
+            Address::Vsock { cid, port } => {
+                self.mix(1);
+                self.mix(u64::from(*cid) << 32 | u64::from(*port));
+            }
         }
     }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use tidegate_buffer::injected::{Bug, is_injected};
-use tidegate_buffer::{ReceiveHint, Slice};
+use tidegate_buffer::{Credentials, ReceiveHint, Slice};
 use tidegate_sys::{Address, Class, Completion, Driver, Operation, Side, Token, Wake, Waker};
 
 /// The driver itself, or with the injected bug, if that is one of these.
@@ -112,6 +112,10 @@ impl Driver for BrokenDriver {
 
     fn address(&self, token: Token, side: Side) -> io::Result<Address> {
         self.driver.address(token, side)
+    }
+
+    fn credentials(&self, token: Token) -> io::Result<Credentials> {
+        self.driver.credentials(token)
     }
 }
 

@@ -36,6 +36,15 @@ impl Stage {
         Self::Network(network, nodes.into())
     }
 
+    /// The driver of the loops.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Loops(loops) => loops[0].backend(),
+            Self::Network(..) => "network",
+            Self::Unavailable => unreachable!(),
+        }
+    }
+
     pub(crate) fn run(mut self, scenario: fn(&mut Self)) {
         if !matches!(self, Self::Unavailable) {
             scenario(&mut self);

@@ -4,7 +4,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 
 use super::stage::{Report, Stage, ZERO, is_closed};
-use crate::address::Address;
+use tidegate_buffer::Address;
 use crate::driver::{Operation, Token};
 use crate::options::ListenOptions;
 use crate::socket::Socket;

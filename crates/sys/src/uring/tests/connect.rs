@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::net::TcpListener;
 
 use super::stage::{Report, Stage};
-use crate::address::Address;
+use tidegate_buffer::Address;
 use crate::driver::{Operation, Token};
 use crate::options::SocketOptions;
 use crate::uring::operation::{Kind, name};
@@ -28,6 +28,26 @@ fn connect_succeeds_after_its_poll_was_interrupted() {
         stage.run_until_idle();
         assert_eq!(stage.take(token), [Report::Connected(Ok(()))]);
     }
+}
+
+#[test]
+fn a_poll_that_ends_before_the_peer_has_answered_decides_nothing() {
+    let mut stage = Stage::new();
+    // The kernel answers no connect whose listener has a full backlog.
+    let listener = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    listener.bind(&std::net::SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    listener.listen(0).unwrap();
+    let address = listener.local_addr().unwrap();
+    let waiting = || {
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM.nonblocking(), None).unwrap();
+        let _ = socket.connect(&address);
+        socket
+    };
+    let _waiting: Vec<_> = (0..8).map(|_| waiting()).collect();
+    let token = connect(&mut stage, &Address::Ip(address.as_socket().unwrap()));
+    stage.driver.kernel.lose(name(token, Kind::Writable), i32::from(libc::POLLOUT), None);
+    stage.run_until_idle();
+    assert_eq!(stage.take(token), []);
 }
 
 #[test]

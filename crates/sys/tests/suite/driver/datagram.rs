@@ -1,26 +1,31 @@
 //! Datagram sockets: reports of a batch, errors of single datagrams, runs, pauses.
 
+use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::num::NonZeroU16;
+use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
 use socket2::SockRef;
-use tidegate_buffer::{Datagram, DatagramError, DatagramErrorReason, Ecn, LocalAddress, Pool, Transmit, Transmits};
-use tidegate_sys::{Completion, DatagramOptions, Driver, Operation, Side, Socket, Token, Transmission};
+use tidegate_buffer::{
+    Ancillary, ControlMessage, Datagram, DatagramError, DatagramErrorReason, Ecn, LocalAddress, Pool, Transmit, Transmits,
+};
+use tidegate_sys::{Completion, DatagramOptions, Driver, Operation, Side, Socket, SourceGroup, Token, Transmission};
 
 use crate::driver::harness::PATIENCE;
 use crate::driver::which::Which;
 
 /// A driver with one datagram socket, and its reports.
-struct Endpoint {
-    driver: Box<dyn Driver>,
-    pool: Pool,
-    token: Token,
+pub(super) struct Endpoint {
+    pub(super) driver: Box<dyn Driver>,
+    pub(super) pool: Pool,
+    pub(super) token: Token,
+    /// Of UDP.
     address: SocketAddr,
-    datagrams: Vec<Datagram>,
+    pub(super) datagrams: Vec<Datagram>,
     /// The lengths of the batches.
     batches: Vec<usize>,
-    errors: Vec<DatagramError>,
+    pub(super) errors: Vec<DatagramError>,
 }
 
 impl Endpoint {
@@ -29,10 +34,13 @@ impl Endpoint {
     }
 
     fn at(driver: Which, address: &str, options: &DatagramOptions) -> Self {
+        Self::on(driver, Socket::bind_datagrams(address.parse().unwrap(), options).unwrap(), options)
+    }
+
+    pub(super) fn on(driver: Which, socket: Socket, options: &DatagramOptions) -> Self {
         let pool = Pool::new();
         let mut driver = driver.make(&pool).unwrap();
-        let socket = Socket::bind_datagrams(address.parse().unwrap(), options).unwrap();
-        let address = socket.address(Side::Local).unwrap().ip().unwrap();
+        let address = socket.address(Side::Local).unwrap().ip().unwrap_or(Datagram::NO_SOURCE);
         let token = Token { slot: 3, generation: 7 };
         assert!(driver.submit(token, Operation::Bind { socket, options }).is_none());
         driver.submit(token, Operation::Receive(true));
@@ -56,7 +64,7 @@ impl Endpoint {
         }
     }
 
-    fn run_until(&mut self, mut is_so: impl FnMut(&Self) -> bool) {
+    pub(super) fn run_until(&mut self, mut is_so: impl FnMut(&Self) -> bool) {
         let deadline = Instant::now() + PATIENCE;
         while !is_so(self) {
             assert!(Instant::now() < deadline, "{:?} {:?}", self.datagrams, self.errors);
@@ -74,7 +82,7 @@ impl Endpoint {
         self.datagrams.retain(|datagram| datagram.source != from);
     }
 
-    fn send(&mut self, transmits: impl IntoIterator<Item = Transmit>) -> Transmission {
+    pub(super) fn send(&mut self, transmits: impl IntoIterator<Item = Transmit>) -> Transmission {
         let mut list = Transmits::new(&self.pool);
         transmits.into_iter().for_each(|transmit| list.push(transmit));
         match self.driver.submit(self.token, Operation::Transmit(&mut list)) {
@@ -87,7 +95,7 @@ impl Endpoint {
         }
     }
 
-    fn payloads(&self) -> Vec<&[u8]> {
+    pub(super) fn payloads(&self) -> Vec<&[u8]> {
         self.datagrams.iter().map(|datagram| &*datagram.payload).collect()
     }
 }
@@ -637,4 +645,67 @@ pub(crate) fn a_flood_of_forged_reports_loses_no_datagram(driver: Which) {
     endpoint.fence();
     assert!(endpoint.errors.len() > 300, "{}", endpoint.errors.len());
     assert!(endpoint.errors.iter().all(|error| error.destination == Some(to)));
+}
+
+pub(crate) fn a_group_of_one_source_drops_the_datagrams_of_others(driver: Which) {
+    let group = Ipv4Addr::new(239, 255, 7, 8);
+    let source = SourceGroup { group: group.into(), source: Ipv4Addr::LOCALHOST.into(), interface: 1 };
+    let options = DatagramOptions { source_groups: vec![source, source], ..Default::default() };
+    let mut endpoint = Endpoint::at(driver, "0.0.0.0:0", &options);
+    let port = endpoint.address.port();
+    for (from, payload) in [([127, 0, 0, 2], "of another"), ([127, 0, 0, 1], "of the source")] {
+        let peer = UdpSocket::bind((Ipv4Addr::from(from), 0)).unwrap();
+        SockRef::from(&peer).set_multicast_if_v4(&Ipv4Addr::LOCALHOST).unwrap();
+        if let Err(error) = peer.send_to(payload.as_bytes(), (group, port)) {
+            return println!("skipped: no multicast over loopback here: {error}");
+        }
+    }
+    endpoint.run_until(|endpoint| !endpoint.datagrams.is_empty());
+    endpoint.fence();
+    assert_eq!(endpoint.payloads(), [b"of the source"]);
+    let mixed = SourceGroup { source: "::1".parse().unwrap(), ..source };
+    let options = DatagramOptions { source_groups: vec![mixed], ..Default::default() };
+    let refused = Socket::bind_datagrams("0.0.0.0:0".parse().unwrap(), &options).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::InvalidInput);
+}
+
+pub(crate) fn a_broadcast_leaves_by_choice_alone(driver: Which) {
+    let receiver = UdpSocket::bind("127.255.255.255:0").unwrap();
+    receiver.set_read_timeout(Some(PATIENCE)).unwrap();
+    let to = receiver.local_addr().unwrap();
+    let mut without = Endpoint::new(driver, &DatagramOptions::default());
+    assert_eq!(without.send([Transmit::new(b"refused".to_vec(), to)]).sent, 0);
+    let reasons: Vec<_> = without.errors.iter().map(|error| error.reason).collect();
+    assert_eq!(reasons, [DatagramErrorReason::Refused(ErrorKind::PermissionDenied)]);
+    let mut with = Endpoint::new(driver, &DatagramOptions { broadcast: true, ..Default::default() });
+    assert_eq!(with.send([Transmit::new(b"to all".to_vec(), to)]).sent, 1);
+    assert_eq!(receive(&receiver), b"to all");
+}
+
+/// Has the kernel report when a datagram arrived (SO_TIMESTAMP).
+fn report_arrivals(socket: &Socket) {
+    let (on, length) = (1_i32, size_of::<i32>() as libc::socklen_t);
+    let descriptor = socket.descriptor().unwrap().as_raw_fd();
+    // SAFETY: the pointer and the length describe `on`, which the kernel only reads.
+    let result = unsafe {
+        libc::setsockopt(descriptor, libc::SOL_SOCKET, libc::SO_TIMESTAMP, (&raw const on).cast(), length)
+    };
+    assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
+}
+
+pub(crate) fn control_messages_come_and_go_as_bytes(driver: Which) {
+    let options = DatagramOptions { control_messages: true, ..Default::default() };
+    let socket = Socket::bind_datagrams("127.0.0.1:0".parse().unwrap(), &options).unwrap();
+    report_arrivals(&socket);
+    let mut endpoint = Endpoint::on(driver, socket, &options);
+    let mut ancillary = Ancillary::default();
+    ancillary.push(ControlMessage { level: libc::IPPROTO_IP, kind: libc::IP_TTL, data: 9_i32.to_ne_bytes().to_vec() }).unwrap();
+    let to_itself = Transmit { ancillary: Some(Box::new(ancillary)), ..Transmit::new(vec![1], endpoint.address) };
+    assert_eq!(endpoint.send([to_itself]).sent, 1);
+    endpoint.run_until(|endpoint| !endpoint.datagrams.is_empty());
+    let datagram = &endpoint.datagrams[0];
+    assert_eq!(datagram.ttl, Some(9), "the message that was sent is that of the packet");
+    let messages = datagram.ancillary.as_ref().unwrap().messages();
+    assert_eq!(messages.iter().map(|one| (one.level, one.kind)).collect::<Vec<_>>(), [(libc::SOL_SOCKET, libc::SCM_TIMESTAMP)]);
+    assert_eq!(datagram.peer(), endpoint.address.into());
 }

@@ -53,6 +53,27 @@ fn a_path_is_an_address_like_any_other() {
 }
 
 #[test]
+fn a_vsock_address_is_an_address_like_any_other() {
+    let pair = Pair::new(1, FaultRates::none());
+    let there: Address = "vsock:1:1024".parse().expect("it is one");
+    let listener = pair.network.host("10.0.0.1").listener_at(&there).expect("the port is free");
+    let listens = |event_loop: &mut tidegate_engine::EventLoop| {
+        event_loop.serve(listener, Limits::default(), std::sync::Arc::default(), || Raw, echo)
+    };
+    pair.server.with(listens).expect("it is a listener");
+    let to = there.clone();
+    let named = pair.start(async move {
+        let channel = Client::at(to).connect(Raw).await?;
+        Ok::<_, ConnectError>((channel.local().expect("it is open"), channel.peer().expect("it is open")))
+    });
+    let whole = pair.start(exchange(there.clone(), vec![7; 1000], 100));
+    assert!(pair.network.run_until(SECOND, || whole.is_there() && named.is_there()));
+    assert!(whole.take().is_ok_and(|come| come == [7; 1000]));
+    let (local, peer) = named.take().expect("a server listens");
+    assert!(matches!(local, Address::Vsock { cid: 1, .. }) && peer == there, "{local}");
+}
+
+#[test]
 fn a_path_without_a_listener_refuses_and_an_unknown_path_is_not_found() {
     let pair = Pair::new(1, FaultRates::none());
     let outcome = || {

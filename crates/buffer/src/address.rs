@@ -1,18 +1,18 @@
-//! `Address`: the address of a stream socket, TCP or Unix.
+//! `Address`: the address of a socket: of IP, Unix, or between a virtual machine and its host.
+//!
+//! It is here, and not beside the sockets, since a [`Datagram`](crate::Datagram) of a Unix socket has one.
 //!
 //! A Unix socket has a path in the file system, a name in the abstract namespace of Linux, or no name. In text, `@`
 //! marks the abstract namespace, as `ss` and `/proc/net/unix` write it. So `unix:./@name` is the text of a file
 //! `@name`.
 
-use std::ffi::{CString, OsStr};
+use std::ffi::CString;
 use std::fmt::{self, Write};
-use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::str::FromStr;
 
-/// The address of a stream socket.
+/// The address of a socket.
 ///
 /// ```
 /// use tidegate::Address;
@@ -22,10 +22,11 @@ use std::str::FromStr;
 /// assert_eq!("[fe80::1%lo]:80".parse::<Address>(), "[fe80::1%1]:80".parse()); // a zone by name or number
 /// assert_eq!("unix:/run/app.sock".parse::<Address>().unwrap().to_string(), "unix:/run/app.sock");
 /// assert_eq!("unix:@app".parse(), Ok(Address::Abstract(b"app".to_vec())));
+/// assert_eq!("vsock:2:1024".parse(), Ok(Address::Vsock { cid: 2, port: 1024 }));
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Address {
-    /// TCP over IPv4 or IPv6.
+    /// IPv4 or IPv6, and a port.
     Ip(SocketAddr),
     /// A Unix socket at a path. Empty for a socket without a name, as most clients have.
     Unix(PathBuf),
@@ -33,51 +34,29 @@ pub enum Address {
     /// `unix:@name`. Such a name belongs to a network namespace, has no permissions, and ends with its socket: every
     /// process of the namespace can connect, and no file is left behind.
     Abstract(Vec<u8>),
+    /// A stream socket between a virtual machine and its host (AF_VSOCK); the text is `vsock:CID:PORT`, with `*` for
+    /// [`VSOCK_CID_ANY`](Self::VSOCK_CID_ANY) and for [`VSOCK_PORT_ANY`](Self::VSOCK_PORT_ANY).
+    Vsock {
+        /// The context identifier: 1 is this machine, 2 the host, and each virtual machine has its own from 3 on.
+        cid: u32,
+        /// The port; a process needs a privilege to listen at one below 1,024.
+        port: u32,
+    },
 }
 
 impl Address {
-    /// The IP address and port, unless it is a Unix socket.
+    /// Listens at every context identifier of this machine (VMADDR_CID_ANY).
+    pub const VSOCK_CID_ANY: u32 = u32::MAX;
+    /// The kernel chooses a free port (VMADDR_PORT_ANY).
+    pub const VSOCK_PORT_ANY: u32 = u32::MAX;
+
+    /// The IP address and port, if it has them.
     #[must_use]
     pub fn ip(&self) -> Option<SocketAddr> {
         match self {
             Self::Ip(address) => Some(*address),
-            Self::Unix(_) | Self::Abstract(_) => None,
+            Self::Unix(_) | Self::Abstract(_) | Self::Vsock { .. } => None,
         }
-    }
-
-    pub(crate) fn to_socket2(&self) -> io::Result<socket2::SockAddr> {
-        match self {
-            Self::Ip(address) => Ok((*address).into()),
-            // The system call would use the path up to its first zero byte, which is another file.
-            Self::Unix(path) if path.as_os_str().as_bytes().contains(&0) => Err(io::ErrorKind::InvalidInput.into()),
-            Self::Unix(path) => socket2::SockAddr::unix(path),
-            // With an empty name the kernel would choose one.
-            Self::Abstract(name) if name.is_empty() => Err(io::ErrorKind::InvalidInput.into()),
-            Self::Abstract(name) => socket2::SockAddr::unix(OsStr::from_bytes(&[b"\0", name.as_slice()].concat())),
-        }
-    }
-
-    pub(crate) fn from_socket2(address: &socket2::SockAddr) -> Self {
-        if let Some(address) = address.as_socket() {
-            return Self::Ip(canonical(address));
-        }
-        if let Some(name) = address.as_abstract_namespace().filter(|name| !name.is_empty()) {
-            return Self::Abstract(name.to_vec());
-        }
-        Self::Unix(address.as_pathname().map(Path::to_path_buf).unwrap_or_default())
-    }
-
-    pub(crate) fn from_rustix(address: Option<rustix::net::SocketAddrAny>) -> Self {
-        let Some(address) = address else { return Self::Unix(PathBuf::new()) };
-        if let Ok(address) = SocketAddr::try_from(address.clone()) {
-            return Self::Ip(canonical(address));
-        }
-        let unix = rustix::net::SocketAddrUnix::try_from(address).ok();
-        if let Some(name) = unix.as_ref().and_then(|unix| unix.abstract_name()).filter(|name| !name.is_empty()) {
-            return Self::Abstract(name.to_vec());
-        }
-        let path = unix.as_ref().and_then(|unix| unix.path_bytes());
-        Self::Unix(path.map(|path| PathBuf::from(OsStr::from_bytes(path))).unwrap_or_default())
     }
 }
 
@@ -87,6 +66,9 @@ impl FromStr for Address {
     fn from_str(text: &str) -> Result<Self, BadAddress> {
         if let Some(path) = text.strip_prefix("unix:") {
             return unix(path);
+        }
+        if let Some(rest) = text.strip_prefix("vsock:") {
+            return vsock(rest);
         }
         if let Ok(address) = text.parse() {
             return Ok(Self::Ip(canonical(address)));
@@ -106,7 +88,7 @@ impl FromStr for Address {
 /// zone, and if there is no such interface.
 ///
 /// ```
-/// use tidegate_sys::parse_zoned;
+/// use tidegate::sys::parse_zoned;
 ///
 /// assert_eq!(parse_zoned("fe80::1%lo"), Some(("fe80::1".parse()?, 1)));
 /// assert_eq!(parse_zoned("fe80::1"), None);
@@ -137,7 +119,8 @@ fn interface(zone: &str) -> Option<u32> {
 }
 
 /// An IPv4 peer of a listener of both families has an IPv4 address, as it has at any other listener (RFC 4291 §2.5.5.2).
-fn canonical(address: SocketAddr) -> SocketAddr {
+#[must_use]
+pub fn canonical(address: SocketAddr) -> SocketAddr {
     match address.ip().to_canonical() {
         IpAddr::V4(ip) => (ip, address.port()).into(),
         IpAddr::V6(_) => address,
@@ -152,6 +135,17 @@ fn unix(text: &str) -> Result<Address, BadAddress> {
         None if !text.is_empty() && !text.contains('\0') => Ok(Address::Unix(text.into())),
         _ => Err(BadAddress),
     }
+}
+
+/// Parses the text after `vsock:`.
+fn vsock(text: &str) -> Result<Address, BadAddress> {
+    let number = |text: &str| match text {
+        "*" => Ok(u32::MAX),
+        digits if digits.bytes().all(|byte| byte.is_ascii_digit()) => digits.parse().map_err(|_| BadAddress),
+        _ => Err(BadAddress),
+    };
+    let (cid, port) = text.split_once(':').ok_or(BadAddress)?;
+    Ok(Address::Vsock { cid: number(cid)?, port: number(port)? })
 }
 
 impl From<SocketAddr> for Address {
@@ -175,8 +169,18 @@ impl fmt::Display for Address {
                 f.write_str("unix:@")?;
                 escaped(&String::from_utf8_lossy(name), f)
             }
+            Self::Vsock { cid, port } => {
+                f.write_str("vsock:")?;
+                vsock_number(*cid, f)?;
+                f.write_char(':')?;
+                vsock_number(*port, f)
+            }
         }
     }
+}
+
+fn vsock_number(number: u32, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    if number == u32::MAX { f.write_char('*') } else { write!(f, "{number}") }
 }
 
 /// Escapes control characters. A peer chooses its own name, which goes into logs, and must not forge log lines with it.
@@ -193,7 +197,7 @@ pub struct BadAddress;
 
 impl fmt::Display for BadAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("not an address: write IP:PORT, [IPV6]:PORT, [IPV6%INTERFACE]:PORT, localhost:PORT, unix:PATH or unix:@NAME")
+        f.write_str("not an address: write IP:PORT, [IPV6]:PORT, [IPV6%INTERFACE]:PORT, localhost:PORT, unix:PATH, unix:@NAME or vsock:CID:PORT")
     }
 }
 
@@ -205,7 +209,7 @@ mod tests {
 
     #[test]
     fn a_text_that_is_no_address_is_an_error_that_lists_the_forms() {
-        for text in ["", "8080", ":8080", "host:80", "127.0.0.1", "127.0.0.1:99999", "unix:", "unix:@", "unix:/a\0b"] {
+        for text in ["", "8080", ":8080", "host:80", "127.0.0.1", "127.0.0.1:99999", "unix:", "unix:@", "unix:/a\0b", "vsock:", "vsock:2", "vsock:+2:1", "vsock:2:4294967296"] {
             assert_eq!(text.parse::<Address>(), Err(BadAddress), "{text}");
         }
         assert!(BadAddress.to_string().contains("IP:PORT"));
@@ -233,8 +237,6 @@ mod tests {
     fn an_ipv4_address_within_ipv6_is_an_ipv4_address() {
         let address = "[::ffff:127.0.0.1]:80".parse::<Address>().unwrap();
         assert_eq!(address, "127.0.0.1:80".parse().unwrap());
-        let of_kernel = socket2::SockAddr::from("[::ffff:10.0.0.7]:80".parse::<SocketAddr>().unwrap());
-        assert_eq!(Address::from_socket2(&of_kernel).to_string(), "10.0.0.7:80");
     }
 
     #[test]
@@ -255,6 +257,15 @@ mod tests {
             let address = text.parse::<Address>().unwrap();
             assert_eq!((address.to_string().as_str(), address.ip()), ("unix:@app/1", None), "{text}");
             assert_eq!(address, Address::Abstract(b"app/1".to_vec()));
+        }
+    }
+
+    #[test]
+    fn a_vsock_address_prints_as_it_parses() {
+        for (text, cid, port) in [("vsock:2:1024", 2, 1024), ("vsock:*:5", u32::MAX, 5), ("vsock:1:*", 1, u32::MAX)] {
+            let address = text.parse::<Address>().unwrap();
+            assert_eq!((address.to_string().as_str(), address.ip()), (text, None));
+            assert_eq!(address, Address::Vsock { cid, port });
         }
     }
 
