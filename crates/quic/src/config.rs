@@ -107,7 +107,7 @@ impl ServerConfig {
         migrates: bool,
     ) -> Result<Self, ConfigError> {
         let shared = Shared::new(&limits, Some(server_tls(tls.tls(), &limits)?), migrates)?;
-        let generation = Some(Arc::new(Generation::new(tls.provider())?));
+        let generation = Some(Arc::new(Generation::new(tls)?));
         Ok(Self(Settings { generation, ..Settings::new(shared, limits, tls.handshake_timeout()) }))
     }
 

@@ -37,7 +37,7 @@ pub(crate) fn origin_of(id: &[u8]) -> Option<EndpointPlace> {
 
 /// What the header of a datagram says about its endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Destination<'a> {
+pub(crate) enum PacketDestination<'a> {
     /// An id that a server has chosen names the endpoint.
     Endpoint(EndpointPlace),
     /// The packet may have an id that the client has chosen.
@@ -47,17 +47,19 @@ pub(crate) enum Destination<'a> {
 }
 
 /// Reads the header of the first packet in a datagram (RFC 9000 §17). All packets of a datagram have the same id (§12.2).
-pub(crate) fn destination(payload: &[u8]) -> Destination<'_> {
-    let Some((first, rest)) = payload.split_first() else { return Destination::Unknown };
+pub(crate) fn destination(payload: &[u8]) -> PacketDestination<'_> {
+    let Some((first, rest)) = payload.split_first() else { return PacketDestination::Unknown };
     if first & LONG_HEADER == 0 {
-        return rest.get(..LENGTH).and_then(origin_of).map_or(Destination::Unknown, Destination::Endpoint);
+        return rest.get(..LENGTH).and_then(origin_of).map_or(PacketDestination::Unknown, PacketDestination::Endpoint);
     }
-    let Some((VERSION_1, [length, rest @ ..])) = rest.split_first_chunk::<4>() else { return Destination::Unknown };
-    let Some(id) = rest.get(..usize::from(*length)) else { return Destination::Unknown };
+    let Some((VERSION_1, [length, rest @ ..])) = rest.split_first_chunk::<4>() else {
+        return PacketDestination::Unknown;
+    };
+    let Some(id) = rest.get(..usize::from(*length)) else { return PacketDestination::Unknown };
     match first & TYPE_BITS {
-        INITIAL | ZERO_RTT => Destination::Establishing(id),
-        HANDSHAKE => origin_of(id).map_or(Destination::Unknown, Destination::Endpoint),
-        _ => Destination::Unknown,
+        INITIAL | ZERO_RTT => PacketDestination::Establishing(id),
+        HANDSHAKE => origin_of(id).map_or(PacketDestination::Unknown, PacketDestination::Endpoint),
+        _ => PacketDestination::Unknown,
     }
 }
 
@@ -90,8 +92,8 @@ mod tests {
             let mut datagram = [0x40, 0x5a, 0, 1, 2, 3, 4, 5, 6];
             mark(origin(1, place), &mut datagram[1..]);
             assert_eq!(STEERING.number(&datagram), Some(place));
-            assert_eq!(destination(&datagram), Destination::Endpoint(origin(1, place)));
-            assert_eq!(destination(&datagram[..8]), Destination::Unknown);
+            assert_eq!(destination(&datagram), PacketDestination::Endpoint(origin(1, place)));
+            assert_eq!(destination(&datagram[..8]), PacketDestination::Unknown);
             datagram[0] = 0xc0;
             assert_eq!(STEERING.number(&datagram), None);
         }
@@ -116,16 +118,16 @@ mod tests {
         let mut id = [9; LENGTH];
         mark(origin(7, 2), &mut id);
         let header = |first: u8, length: u8| [&[first, 0, 0, 0, 1, length][..], &id].concat();
-        assert_eq!(destination(&header(0xe0, 8)), Destination::Endpoint(origin(7, 2)));
+        assert_eq!(destination(&header(0xe0, 8)), PacketDestination::Endpoint(origin(7, 2)));
         for first in [0xc0, 0xd0] {
-            assert_eq!(destination(&header(first, 8)), Destination::Establishing(&id));
-            assert_eq!(destination(&header(first, 9)), Destination::Unknown, "it is cut off");
+            assert_eq!(destination(&header(first, 8)), PacketDestination::Establishing(&id));
+            assert_eq!(destination(&header(first, 9)), PacketDestination::Unknown, "it is cut off");
         }
-        assert_eq!(destination(&header(0xf0, 8)), Destination::Unknown, "a Retry");
+        assert_eq!(destination(&header(0xf0, 8)), PacketDestination::Unknown, "a Retry");
         let mut other = header(0xe0, 8);
         other[4] = 2;
-        assert_eq!(destination(&other), Destination::Unknown, "another version");
-        assert_eq!(destination(&[]), Destination::Unknown);
-        assert_eq!(destination(&[0xc0]), Destination::Unknown);
+        assert_eq!(destination(&other), PacketDestination::Unknown, "another version");
+        assert_eq!(destination(&[]), PacketDestination::Unknown);
+        assert_eq!(destination(&[0xc0]), PacketDestination::Unknown);
     }
 }

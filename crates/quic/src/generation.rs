@@ -9,16 +9,16 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use tidegate_codec::{EndpointGeneration, EndpointPlace};
-use tidegate_tls::{Provider, SealingKey};
+use tidegate_tls::{self as tls, SealingKey};
 
 use crate::config::Settings;
-use crate::connection_ids::{Destination, destination};
+use crate::connection_ids::{PacketDestination, destination};
 use crate::error::ConfigError;
 use crate::quinn::ConnectionId;
 
 /// The generation of a server at one address.
 pub(crate) struct Generation {
-    provider: Provider,
+    tls: tls::ServerConfig,
     number: AtomicU8,
     secrets: RwLock<Secrets>,
     /// Handshakes of this generation: the id that the client has chosen, and the first one of this side.
@@ -31,7 +31,7 @@ pub(crate) struct Generation {
     is_superseded: AtomicBool,
 }
 
-/// The secrets of stateless resets and of tokens, which all generations share.
+/// The secrets of stateless resets and of tokens, which all generations share, as they do the keys of session tickets.
 #[derive(Clone, Copy)]
 struct Secrets {
     reset: [u8; SECRET_BYTES],
@@ -40,13 +40,13 @@ struct Secrets {
 
 impl Generation {
     /// The first generation, with secrets of its own.
-    pub(crate) fn new(provider: &Provider) -> Result<Self, ConfigError> {
+    pub(crate) fn new(tls: &tls::ServerConfig) -> Result<Self, ConfigError> {
         let mut secrets = Secrets { reset: [0; SECRET_BYTES], token: [0; SECRET_BYTES] };
         for secret in [&mut secrets.reset, &mut secrets.token] {
-            provider.crypto().secure_random.fill(secret).map_err(|_| ConfigError::Tls)?;
+            tls.provider().crypto().secure_random.fill(secret).map_err(|_| ConfigError::Tls)?;
         }
         Ok(Self {
-            provider: provider.clone(),
+            tls: tls.clone(),
             number: AtomicU8::new(0),
             secrets: RwLock::new(secrets),
             own: Mutex::default(),
@@ -59,13 +59,13 @@ impl Generation {
 
     /// The same configuration for another server.
     pub(crate) fn another(&self) -> Result<Self, ConfigError> {
-        Self::new(&self.provider)
+        Self::new(&self.tls)
     }
 
     /// The keys of stateless resets and of tokens; `None` if the cryptography has no suitable suite.
     pub(crate) fn keys(&self) -> Option<[SealingKey; 2]> {
         let secrets = *self.secrets.read().unwrap_or_else(PoisonError::into_inner);
-        let key = |secret| SealingKey::new(&self.provider, secret);
+        let key = |secret| SealingKey::new(self.tls.provider(), secret);
         Some([key(&secrets.reset)?, key(&secrets.token)?])
     }
 
@@ -107,28 +107,30 @@ impl EndpointGeneration for Generation {
 
     fn endpoint_of(&self, payload: &[u8]) -> Option<EndpointPlace> {
         match destination(payload) {
-            Destination::Endpoint(place) => Some(place),
-            Destination::Establishing(id) if self.has_inherited.load(Relaxed) && id.len() <= ID_BYTES_MAX => {
+            PacketDestination::Endpoint(place) => Some(place),
+            PacketDestination::Establishing(id) if self.has_inherited.load(Relaxed) && id.len() <= ID_BYTES_MAX => {
                 let inherited = self.inherited.read().unwrap_or_else(PoisonError::into_inner);
                 inherited.get(&ConnectionId::new(id)).copied()
             }
-            Destination::Establishing(_) | Destination::Unknown => None,
+            PacketDestination::Establishing(_) | PacketDestination::Unknown => None,
         }
     }
 
     fn state(&self) -> Vec<u8> {
         let secrets = *self.secrets.read().unwrap_or_else(PoisonError::into_inner);
-        [&[STATE_VERSION, self.number()][..], &secrets.reset, &secrets.token].concat()
+        [&[STATE_VERSION, self.number()][..], &secrets.reset, &secrets.token, &self.tls.ticket_state()].concat()
     }
 
     fn succeed(&self, state: &[u8], living: &[EndpointPlace]) -> bool {
         let [STATE_VERSION, number, secrets @ ..] = state else { return false };
         let Some((reset, token)) = secrets.split_first_chunk() else { return false };
-        let Ok(token) = token.try_into() else { return false };
+        let Some((token, tickets)) = token.split_first_chunk() else { return false };
         let is_free = |number: &u8| living.iter().all(|place| place.generation != *number);
         let Some(number) = (1..=u8::MAX).map(|step| number.wrapping_add(step)).find(is_free) else { return false };
-        *self.secrets.write().unwrap_or_else(PoisonError::into_inner) = Secrets { reset: *reset, token };
+        *self.secrets.write().unwrap_or_else(PoisonError::into_inner) = Secrets { reset: *reset, token: *token };
         *self.living.write().unwrap_or_else(PoisonError::into_inner) = Some(living.to_vec());
+        // Without them sessions are not resumed.
+        self.tls.adopt_ticket_state(tickets);
         self.number.store(number, Relaxed);
         true
     }
@@ -222,7 +224,12 @@ mod tests {
     use super::*;
 
     fn generation() -> Generation {
-        Generation::new(&Provider::of_features().expect("a provider")).expect("randomness")
+        let provider = tls::Provider::of_features().expect("a provider");
+        let made = rcgen::generate_simple_self_signed(["sea.example".to_owned()]).expect("a certificate");
+        let (chain, key) = (made.cert.pem(), made.signing_key.serialize_pem());
+        let certificates = tls::Certificates::from_pem(&provider, chain.as_bytes(), key.as_bytes()).expect("sound");
+        Generation::new(&tls::ServerConfig::builder(&provider, certificates).build().expect("sound"))
+            .expect("randomness")
     }
 
     fn place(generation: u8, place: u8) -> EndpointPlace {
@@ -241,8 +248,9 @@ mod tests {
         assert!(second.succeed(&first.state(), &[place(0, 0), place(1, 0), place(2, 0)]));
         assert_eq!(digests()[0], digests()[1]);
         assert_eq!((first.number(), second.number()), (0, 3));
+        assert_eq!(first.tls.ticket_state(), second.tls.ticket_state());
         let state = first.state();
-        for broken in [&state[1..], &state[..state.len() - 1], &[&state[..], &[0]].concat(), &[]] {
+        for broken in [&state[1..], &state[..2 * SECRET_BYTES + 1], &[]] {
             assert!(!second.succeed(broken, &[]));
         }
         assert_eq!(second.number(), 3);

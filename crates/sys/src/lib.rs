@@ -28,6 +28,7 @@
 //! | `socket_address.rs` | an `Address` as the system's, and back |
 //! | `path_lock.rs` | `PathLock`: one process at a time changes the file at a path |
 //! | `handover.rs` | listeners passed from one process to the next over a Unix socket |
+//! | `message_pipe.rs` | messages from one process to another on the same machine |
 //! | `inherited.rs` | listeners that were open at process start: `LISTEN_FDS` |
 //! | `wake.rs` | `Waker` |
 //! | `memory.rs` | the machine's memory, the process's; returning memory to the system |

@@ -4,7 +4,6 @@ use std::fmt;
 use std::sync::Arc;
 
 use rustls::crypto::CryptoProvider;
-use rustls::server::ProducesTickets;
 use rustls::{CipherSuite, SupportedCipherSuite, Tls13CipherSuite};
 
 /// The cryptography behind TLS: cipher suites, key exchange, signatures, and the encryption of session tickets.
@@ -17,7 +16,8 @@ use rustls::{CipherSuite, SupportedCipherSuite, Tls13CipherSuite};
 pub struct Provider {
     crypto: Arc<CryptoProvider>,
     name: &'static str,
-    tickets: Option<MakeTickets>,
+    /// Servers have tickets without keys from outside.
+    has_tickets: bool,
     /// The suite that encrypts tickets of shared keys, whatever suites connections may use.
     sealing: Option<&'static Tls13CipherSuite>,
     placement: Placement,
@@ -36,21 +36,18 @@ pub(crate) enum Placement {
     Unknown,
 }
 
-/// Makes an encryption of session tickets with keys that it rotates by itself.
-pub(crate) type MakeTickets = fn() -> Result<Arc<dyn ProducesTickets>, rustls::Error>;
-
 impl Provider {
     /// AWS-LC. Key exchange prefers X25519MLKEM768, which is safe against quantum computers, where the peer has it.
     #[cfg(feature = "aws-lc-rs")]
     #[must_use]
     pub fn aws_lc_rs() -> Self {
-        use rustls::crypto::aws_lc_rs::{Ticketer, default_provider};
+        use rustls::crypto::aws_lc_rs::default_provider;
         let crypto = default_provider();
         Self {
             sealing: sealing_suite(&crypto),
             crypto: Arc::new(crypto),
             name: "aws-lc-rs",
-            tickets: Some(Ticketer::new),
+            has_tickets: true,
             placement: Placement::Nonce,
         }
     }
@@ -59,13 +56,13 @@ impl Provider {
     #[cfg(feature = "ring")]
     #[must_use]
     pub fn ring() -> Self {
-        use rustls::crypto::ring::{Ticketer, default_provider};
+        use rustls::crypto::ring::default_provider;
         let crypto = default_provider();
         Self {
             sealing: sealing_suite(&crypto),
             crypto: Arc::new(crypto),
             name: "ring",
-            tickets: Some(Ticketer::new),
+            has_tickets: true,
             placement: Placement::Header,
         }
     }
@@ -87,7 +84,7 @@ impl Provider {
     #[must_use]
     pub fn custom(crypto: Arc<CryptoProvider>) -> Self {
         let sealing = sealing_suite(&crypto);
-        Self { crypto, name: "custom", tickets: None, sealing, placement: Placement::Unknown }
+        Self { crypto, name: "custom", has_tickets: false, sealing, placement: Placement::Unknown }
     }
 
     /// The same with these cipher suites alone, of those that it has.
@@ -138,9 +135,9 @@ impl Provider {
         hash.map_or_else(Vec::new, |hash| hash.hash(bytes).as_ref().to_vec())
     }
 
-    /// The encryption of tickets; `None` if the provider has none.
-    pub(crate) fn tickets(&self) -> Option<MakeTickets> {
-        self.tickets
+    /// The suite that encrypts tickets with keys of the server's own; `None` if it has none.
+    pub(crate) fn own_tickets(&self) -> Option<&'static Tls13CipherSuite> {
+        self.sealing.filter(|_| self.has_tickets)
     }
 }
 

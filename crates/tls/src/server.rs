@@ -149,8 +149,27 @@ impl ServerConfig {
     pub fn replace_ticket_keys(&self) -> Result<(), ConfigError> {
         match &self.0.tickets {
             TicketSource::None => Ok(()),
-            TicketSource::Own(tickets) => Ok(tickets.replace()?),
+            TicketSource::Own(tickets) => tickets.replace(),
             TicketSource::Shared(_, keys) => keys.reload(),
+        }
+    }
+
+    /// The keys of tickets that the server has made, for a process that takes its place. They are secret; they are empty if the
+    /// server has [`TicketKeys`](ServerBuilder::ticket_keys), or no tickets.
+    #[must_use]
+    pub fn ticket_state(&self) -> Vec<u8> {
+        match &self.0.tickets {
+            TicketSource::Own(tickets) => tickets.state(),
+            TicketSource::None | TicketSource::Shared(..) => Vec::new(),
+        }
+    }
+
+    /// Encrypts tickets with the keys of [`ticket_state`](Self::ticket_state) of another process from now on: its sessions are
+    /// resumed here. Returns whether they are in use now. A server with [`TicketKeys`](ServerBuilder::ticket_keys) keeps these.
+    pub fn adopt_ticket_state(&self, state: &[u8]) -> bool {
+        match &self.0.tickets {
+            TicketSource::Own(tickets) => tickets.adopt(state),
+            TicketSource::None | TicketSource::Shared(..) => false,
         }
     }
 
@@ -299,8 +318,10 @@ impl ServerBuilder {
             let tickets = SharedTickets::new(keys.clone(), suite, self.provider.crypto());
             return Ok(TicketSource::Shared(Arc::new(tickets), keys.clone()));
         }
-        Ok(match self.provider.tickets() {
-            Some(make) => TicketSource::Own(Arc::new(Tickets::new(make, self.clock.clone())?)),
+        Ok(match self.provider.own_tickets() {
+            Some(suite) => {
+                TicketSource::Own(Arc::new(Tickets::new(suite, self.provider.crypto(), self.clock.clone())?))
+            }
             None => TicketSource::None,
         })
     }

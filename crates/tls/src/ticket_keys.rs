@@ -72,6 +72,11 @@ impl TicketKey {
         matches!(bytes.len(), 48 | 80).then(|| Self { name: *name, secret: secret.into() })
     }
 
+    /// The bytes of [`from_bytes`](Self::from_bytes).
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        [&self.name, &*self.secret].concat()
+    }
+
     fn read(path: &Path) -> Result<Self, ConfigError> {
         Self::from_bytes(&read(path)?).ok_or_else(|| ConfigError::TicketKey(path.to_owned()))
     }
@@ -131,7 +136,7 @@ impl TicketKeys {
         &self.0.files
     }
 
-    fn keys(&self) -> Arc<[TicketKey]> {
+    pub(crate) fn all(&self) -> Arc<[TicketKey]> {
         self.0.keys.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
@@ -178,7 +183,7 @@ impl ProducesTickets for SharedTickets {
     }
 
     fn encrypt(&self, plain: &[u8]) -> Option<Vec<u8>> {
-        let keys = self.keys.keys();
+        let keys = self.keys.all();
         let key = keys.first()?;
         let mut salt = [0; SALT_BYTES];
         self.random.fill(&mut salt).ok()?;
@@ -189,7 +194,7 @@ impl ProducesTickets for SharedTickets {
     fn decrypt(&self, ticket: &[u8]) -> Option<Vec<u8>> {
         let (name, rest) = ticket.split_first_chunk::<NAME_BYTES>()?;
         let (salt, sealed) = rest.split_first_chunk::<SALT_BYTES>()?;
-        let keys = self.keys.keys();
+        let keys = self.keys.all();
         let mut named = keys.iter().filter(|key| key.name == *name);
         named.find_map(|key| sealing::open(self.suite, self.derive(key, salt)?, sealed))
     }

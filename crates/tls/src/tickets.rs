@@ -5,72 +5,97 @@
 
 use std::sync::{Arc, PoisonError, RwLock};
 
+use rustls::crypto::{CryptoProvider, SecureRandom};
 use rustls::server::ProducesTickets;
 use rustls::time_provider::TimeProvider;
-use rustls::{Error, RootCertStore};
+use rustls::{Error, RootCertStore, Tls13CipherSuite};
 
-use crate::provider::{MakeTickets, Provider};
+use crate::error::ConfigError;
+use crate::provider::Provider;
+use crate::ticket_keys::{SharedTickets, TicketKey, TicketKeys};
 
-/// The present keys, and those before them, which still decrypt. They are replaced when they are [`KEYS_SECONDS_MAX`]
-/// old.
+/// Keys that the server makes: the present one, and the one before it, which still decrypts. The present one is replaced when it
+/// is [`KEYS_SECONDS_MAX`] old.
 #[derive(Debug)]
 pub(crate) struct Tickets {
-    make: MakeTickets,
+    tickets: SharedTickets,
+    keys: TicketKeys,
+    random: &'static dyn SecureRandom,
     clock: Arc<dyn TimeProvider>,
-    keys: RwLock<Keys>,
-}
-
-#[derive(Debug, Clone)]
-struct Keys {
-    present: Arc<dyn ProducesTickets>,
-    previous: Option<Arc<dyn ProducesTickets>>,
-    /// When the present ones were made, in seconds of the clock.
-    since: u64,
+    /// When the present key was made, in seconds of the clock.
+    since: RwLock<u64>,
 }
 
 impl Tickets {
-    pub(crate) fn new(make: MakeTickets, clock: Arc<dyn TimeProvider>) -> Result<Self, Error> {
-        let since = clock.current_time().ok_or(Error::FailedToGetCurrentTime)?.as_secs();
-        Ok(Self { make, clock, keys: RwLock::new(Keys { present: make()?, previous: None, since }) })
+    pub(crate) fn new(
+        suite: &'static Tls13CipherSuite,
+        crypto: &CryptoProvider,
+        clock: Arc<dyn TimeProvider>,
+    ) -> Result<Self, ConfigError> {
+        let (random, since) = (crypto.secure_random, RwLock::new(now(&*clock)?));
+        let keys = TicketKeys::new([random_key(random)?])?;
+        Ok(Self { tickets: SharedTickets::new(keys.clone(), suite, crypto), keys, random, clock, since })
     }
 
-    /// New keys encrypt from now on.
-    pub(crate) fn replace(&self) -> Result<(), Error> {
-        let now = self.clock.current_time().ok_or(Error::FailedToGetCurrentTime)?.as_secs();
-        self.replace_if(now, |_| true)
+    /// A new key encrypts from now on.
+    pub(crate) fn replace(&self) -> Result<(), ConfigError> {
+        self.replace_if(now(&*self.clock)?, |_| true)
     }
 
-    fn replace_if(&self, now: u64, is_due: impl FnOnce(&Keys) -> bool) -> Result<(), Error> {
-        let mut keys = self.keys.write().unwrap_or_else(PoisonError::into_inner);
-        // Another loop may have replaced them meanwhile.
-        if is_due(&keys) {
-            let present = std::mem::replace(&mut keys.present, (self.make)()?);
-            // Keys that were not replaced in time have no time left.
-            keys.previous = (keys.age(now) < 2 * KEYS_SECONDS_MAX).then_some(present);
-            keys.since = now;
+    fn replace_if(&self, now: u64, is_due: impl FnOnce(u64) -> bool) -> Result<(), ConfigError> {
+        let mut since = self.since.write().unwrap_or_else(PoisonError::into_inner);
+        let age = now.saturating_sub(*since);
+        // Another loop may have replaced it meanwhile.
+        if is_due(age) {
+            // A key that was not replaced in time has no time left.
+            let before = self.keys.all().first().filter(|_| age < 2 * KEYS_SECONDS_MAX).cloned();
+            self.keys.replace([random_key(self.random)?].into_iter().chain(before))?;
+            *since = now;
         }
         Ok(())
     }
 
-    /// The keys of now. Without a clock or without randomness the old ones stay.
-    fn keys(&self) -> Keys {
-        let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner).clone();
-        let now = self.clock.current_time().map_or(keys.since, |now| now.as_secs());
-        if keys.age(now) < KEYS_SECONDS_MAX {
-            return keys;
+    /// Replaces the present key if it is due. Without a clock or without randomness the old one stays.
+    fn renew(&self) {
+        let Ok(now) = now(&*self.clock) else { return };
+        let since = *self.since.read().unwrap_or_else(PoisonError::into_inner);
+        if now.saturating_sub(since) >= KEYS_SECONDS_MAX {
+            let _ = self.replace_if(now, |age| age >= KEYS_SECONDS_MAX);
         }
-        match self.replace_if(now, |keys| keys.age(now) >= KEYS_SECONDS_MAX) {
-            Ok(()) => self.keys.read().unwrap_or_else(PoisonError::into_inner).clone(),
-            Err(_) => keys,
+    }
+
+    /// The keys and their time, for a process that takes this one's place.
+    pub(crate) fn state(&self) -> Vec<u8> {
+        let since = *self.since.read().unwrap_or_else(PoisonError::into_inner);
+        let keys = self.keys.all();
+        since.to_be_bytes().into_iter().chain(keys.iter().flat_map(TicketKey::to_bytes)).collect()
+    }
+
+    /// Uses the keys of another process. Returns whether they are keys; otherwise nothing has changed.
+    pub(crate) fn adopt(&self, state: &[u8]) -> bool {
+        let Some((made, keys)) = state.split_first_chunk::<8>() else { return false };
+        let keys: Option<Vec<_>> = keys.chunks(KEY_BYTES).map(TicketKey::from_bytes).collect();
+        let mut since = self.since.write().unwrap_or_else(PoisonError::into_inner);
+        if !keys.is_some_and(|keys| keys.len() <= 2 && self.keys.replace(keys).is_ok()) {
+            return false;
         }
+        *since = u64::from_be_bytes(*made);
+        true
     }
 }
 
-impl Keys {
-    fn age(&self, now: u64) -> u64 {
-        now.saturating_sub(self.since)
-    }
+fn now(clock: &dyn TimeProvider) -> Result<u64, Error> {
+    Ok(clock.current_time().ok_or(Error::FailedToGetCurrentTime)?.as_secs())
 }
+
+fn random_key(random: &dyn SecureRandom) -> Result<TicketKey, ConfigError> {
+    let mut bytes = [0; KEY_BYTES];
+    random.fill(&mut bytes).map_err(Error::from)?;
+    TicketKey::from_bytes(&bytes).ok_or(ConfigError::NoTicketKeys)
+}
+
+/// The length of a key.
+const KEY_BYTES: usize = 80;
 
 /// How long keys encrypt, six hours, and then decrypt.
 const KEYS_SECONDS_MAX: u64 = 6 * 60 * 60;
@@ -81,16 +106,17 @@ impl ProducesTickets for Tickets {
     }
 
     fn lifetime(&self) -> u32 {
-        self.keys().present.lifetime()
+        self.tickets.lifetime()
     }
 
     fn encrypt(&self, plain: &[u8]) -> Option<Vec<u8>> {
-        self.keys().present.encrypt(plain)
+        self.renew();
+        self.tickets.encrypt(plain)
     }
 
     fn decrypt(&self, cipher: &[u8]) -> Option<Vec<u8>> {
-        let keys = self.keys();
-        keys.present.decrypt(cipher).or_else(|| keys.previous?.decrypt(cipher))
+        self.renew();
+        self.tickets.decrypt(cipher)
     }
 }
 

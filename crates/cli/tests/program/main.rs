@@ -50,6 +50,7 @@ mod sites;
 mod support;
 mod suspension;
 mod takeover;
+mod takeover_http3;
 mod telemetry;
 mod tls;
 mod trusted_proxies;

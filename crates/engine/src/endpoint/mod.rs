@@ -40,7 +40,7 @@ pub(crate) use self::predecessors::Predecessors;
 pub use self::session_handle::{EndpointSession, SessionEndpoint};
 pub use self::session_tables::SessionStreams;
 pub use self::sessions::SessionLimits;
-use self::steered::{Forwarded, Outgoing, Route, SwitchReceiving};
+use self::steered::{DatagramRoute, Forwarded, Outgoing, SwitchReceiving};
 pub(crate) use self::steered::{SteeredLoops, SteeredPlace};
 use crate::close_reason::CloseReason;
 use crate::loop_core::Core;
@@ -111,9 +111,9 @@ impl<E: Endpoint> EndpointEntry<E> {
     fn handle(&mut self, datagram: Datagram, now: Instant, elsewhere: &mut Option<Outgoing>) {
         let Some(steered) = &self.steered else { return self.endpoint.handle_datagram(datagram, now) };
         match steered.route(&datagram.payload) {
-            Route::Here => self.endpoint.handle_datagram(datagram, now),
-            Route::Endpoint(to) => elsewhere.get_or_insert_default().push(to, &datagram),
-            Route::Predecessor(to) => elsewhere.get_or_insert_default().relay(steered, to, &datagram),
+            DatagramRoute::Here => self.endpoint.handle_datagram(datagram, now),
+            DatagramRoute::Endpoint(to) => elsewhere.get_or_insert_default().push(to, &datagram),
+            DatagramRoute::Predecessor(to) => elsewhere.get_or_insert_default().relay(steered, to, &datagram),
         }
     }
 

@@ -62,6 +62,7 @@ fn decode_one(rest: &mut Bytes) -> Option<ForwardedDatagram> {
         ttl: (has_ttl > 0).then_some(ttl),
         segment_size,
         truncated: false,
+        ancillary: None,
     })
 }
 

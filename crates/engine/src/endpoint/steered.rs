@@ -58,7 +58,7 @@ impl fmt::Debug for Generations {
 }
 
 /// Where a datagram goes.
-pub(super) enum Route {
+pub(super) enum DatagramRoute {
     /// To the endpoint that has received it.
     Here,
     /// To another one of this process.
@@ -196,25 +196,25 @@ impl SteeredPlace {
     }
 
     /// Where a datagram that has come to this endpoint goes.
-    pub(super) fn route(&self, payload: &[u8]) -> Route {
+    pub(super) fn route(&self, payload: &[u8]) -> DatagramRoute {
         let Some(Generations { own, predecessors, .. }) = &self.loops.generations else {
             let number = self.loops.steering.and_then(|steering| steering.number(payload));
-            return number.map_or(Route::Here, |number| self.route_to(number));
+            return number.map_or(DatagramRoute::Here, |number| self.route_to(number));
         };
         match own.endpoint_of(payload) {
             Some(place) if place.generation == own.number() => self.route_to(place.place.into()),
-            Some(place) => predecessors.find(place).map_or(Route::Here, Route::Predecessor),
-            None => Route::Here,
+            Some(place) => predecessors.find(place).map_or(DatagramRoute::Here, DatagramRoute::Predecessor),
+            None => DatagramRoute::Here,
         }
     }
 
     /// To another endpoint of this process, if it is there.
-    fn route_to(&self, number: usize) -> Route {
+    fn route_to(&self, number: usize) -> DatagramRoute {
         let is_there = || self.loops.members.get(number).is_some_and(|member| member.inbox.get().is_some());
         if number == self.number || !is_there() {
-            return Route::Here;
+            return DatagramRoute::Here;
         }
-        Route::Endpoint(Self { loops: self.loops.clone(), number })
+        DatagramRoute::Endpoint(Self { loops: self.loops.clone(), number })
     }
 
     /// The datagrams of a successor that were dropped since the last call.

@@ -273,7 +273,7 @@ impl Drop for SuccessorThread {
 }
 
 /// An endpoint and its pipe.
-struct Source {
+struct PipeSource {
     endpoints: Arc<SteeredLoops>,
     place: usize,
     receiver: MessageReceiver,
@@ -282,11 +282,11 @@ struct Source {
 /// Receives for all endpoints until `end` has come.
 fn receive_all(groups: Vec<(Arc<SteeredLoops>, Vec<MessageReceiver>)>, end: &MessageReceiver) -> io::Result<()> {
     let source =
-        |endpoints: &Arc<SteeredLoops>, (place, receiver)| Source { endpoints: endpoints.clone(), place, receiver };
+        |endpoints: &Arc<SteeredLoops>, (place, receiver)| PipeSource { endpoints: endpoints.clone(), place, receiver };
     let of_group = |(endpoints, receivers): (Arc<SteeredLoops>, Vec<MessageReceiver>)| {
         receivers.into_iter().enumerate().map(move |each| source(&endpoints, each)).collect::<Vec<_>>()
     };
-    let mut sources: Vec<Source> = groups.into_iter().flat_map(of_group).collect();
+    let mut sources: Vec<PipeSource> = groups.into_iter().flat_map(of_group).collect();
     let mut space = vec![0; MESSAGE_BYTES_MAX];
     while !sources.is_empty() {
         let all: Vec<&MessageReceiver> = sources.iter().map(|source| &source.receiver).chain([end]).collect();
@@ -309,7 +309,7 @@ fn receive_all(groups: Vec<(Arc<SteeredLoops>, Vec<MessageReceiver>)>, end: &Mes
 }
 
 /// Receives some messages. Returns whether more may come.
-fn receive(source: &Source, space: &mut [u8]) -> io::Result<bool> {
+fn receive(source: &PipeSource, space: &mut [u8]) -> io::Result<bool> {
     for _ in 0..MESSAGES_PER_TURN {
         match source.receiver.receive(space)? {
             None => return Ok(true),

@@ -5,6 +5,7 @@ mod admission;
 mod connections;
 mod datagrams;
 mod ending;
+mod generations;
 mod listeners;
 mod posts;
 mod spread;

@@ -269,11 +269,9 @@ fn forged_datagrams_of_other_generations_harm_nobody() {
     // One that never was gets a stateless reset (RFC 9000 §10.3) of the newest, which is shorter.
     attacker.send(&forged(9, 0)).unwrap();
     assert!((21..64).contains(&attacker.recv(&mut response).unwrap()));
-    assert_eq!(sum(&old, |counts| counts.datagrams_from_successor), 0);
-    // A living one gets its datagrams, and a place that it does not have is as if it was gone.
+    // A living one gets its datagrams, and resets what it does not know by itself.
     attacker.send(&forged(0, 1)).unwrap();
-    until(|| sum(&old, |counts| counts.datagrams_from_successor) == 1);
-    assert!(attacker.recv(&mut response).unwrap() < 64);
+    assert!((21..64).contains(&attacker.recv(&mut response).unwrap()));
     for number in 0..=u8::MAX {
         attacker.send(&forged(number, number)).unwrap();
     }

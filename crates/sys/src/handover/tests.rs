@@ -101,7 +101,7 @@ fn a_block_comes_whole_and_one_that_is_too_long_is_refused() {
         let (stream, peer) = UnixStream::pair().unwrap();
         let sent: Vec<u8> = (0..length).map(|place: u32| place as u8).collect();
         let expected = sent.clone();
-        let sending = std::thread::spawn(move || write_block(&stream, &sent, soon()).unwrap());
+        let sending = thread::spawn(move || write_block(&stream, &sent, soon()).unwrap());
         assert_eq!(read_block(&peer, soon()).unwrap(), expected);
         sending.join().unwrap();
     }

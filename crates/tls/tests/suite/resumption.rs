@@ -83,6 +83,29 @@ fn tickets_of_keys_that_were_replaced_are_accepted_once_more() {
     }
 }
 
+#[test]
+fn a_server_resumes_the_sessions_of_one_whose_keys_it_has_adopted() {
+    for provider in providers() {
+        let identity = Identity::self_signed();
+        let mut roots = RootCertStore::empty();
+        roots.add(identity.first.clone()).unwrap();
+        for version in VERSIONS {
+            let client = ClientConfig::builder(&provider, roots.clone()).unwrap().versions(&[version]).build().unwrap();
+            let server = || ServerConfig::builder(&provider, identity.certificates(&provider)).build().unwrap();
+            let (old, new) = ((server(), client.clone()), (server(), client));
+            assert_eq!(three(&old), [false, true, true]);
+            let state = old.0.ticket_state();
+            assert_eq!(state.is_empty(), provider.name() == "custom");
+            assert_eq!(new.0.adopt_ticket_state(&state), !state.is_empty());
+            assert_eq!(three(&new), [!state.is_empty(), true, true], "{version:?}");
+            for broken in [&state[..state.len().min(8)], &[0; 9], &[7; 8 + 3 * 80]] {
+                assert!(!new.0.adopt_ticket_state(broken));
+            }
+            assert_eq!(new.0.ticket_state().is_empty(), state.is_empty());
+        }
+    }
+}
+
 /// A clock that stands still until a test moves it.
 #[derive(Debug)]
 struct Clock(AtomicU64);
