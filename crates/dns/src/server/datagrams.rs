@@ -191,8 +191,8 @@ mod tests {
 
     use super::*;
     use crate::edns::Edns;
-    use crate::server::in_flight::InFlight;
     use crate::records::{Question, Rdata, Record};
+    use crate::server::in_flight::InFlight;
     use crate::server::{ClientQuery, Forwarder, Reply, Responder, ServerLimits, ServerMetrics};
     use crate::{
         CacheConfig, Header, MessageWriter, NameServer, RecordType, ResolverConfig, SharedCache, StubResolver,

@@ -125,9 +125,8 @@ impl<H: QueryHandler + 'static> QueryService<H> {
     /// # Errors
     /// [`DnsError`] if the bytes are no query.
     pub async fn answer(&self, query: &[u8], client: Option<IpAddr>) -> Result<EncodedMessage, DnsError> {
-        let message = MessageView::parse(query).and_then(|message| {
-            if message.header().is_response { Err(DnsError::Direction) } else { Ok(message) }
-        });
+        let message = MessageView::parse(query)
+            .and_then(|message| if message.header().is_response { Err(DnsError::Direction) } else { Ok(message) });
         let message = message.inspect_err(|_| count(&self.counters.malformed))?;
         count(&self.counters.https_queries);
         let client = client.map(|client| client.to_canonical());

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
-use tidegate::{Address, Over};
 use tidegate::http::client::{ClientLimits, Resolve, Resolving};
 use tidegate::http::{self, Client, DNS_PATH, dns_router, name_server};
 use tidegate::tls::rustls::RootCertStore;
 use tidegate::tls::{Certificates, ClientBuilder, ClientConfig, Provider, ServerConfig};
+use tidegate::{Address, Over};
 use tidegate_dns::server::{ClientQuery, DnsServer, LoopHandlers, QueryHandler, Reply, ServerLimits, ServerMetrics};
 use tidegate_dns::{
     CacheConfig, ClientCodec, Header, LookupError, MessageView, MessageWriter, NameServer, Question, RecordType,
@@ -19,7 +19,8 @@ use tidegate_dns::{
 };
 use tidegate_engine::{Admission, Backend, EventLoop, Listener, ServerHandle, task};
 
-const ZONE: &str = "$ORIGIN tides.example.\n$TTL 60\n@ SOA ns root 1 2 3 4 30\nwww 50 A 192.0.2.1\nwww 40 A 192.0.2.2\n";
+const ZONE: &str =
+    "$ORIGIN tides.example.\n$TTL 60\n@ SOA ns root 1 2 3 4 30\nwww 50 A 192.0.2.1\nwww 40 A 192.0.2.2\n";
 const MESSAGE: &str = "application/dns-message";
 
 fn zone() -> Arc<Zone> {
@@ -76,7 +77,10 @@ fn get_and_post_have_the_answer_with_its_time_in_both_versions() {
                     let post = client.post(&uri).header("Content-Type", "Application/DNS-Message; a=b").body(query);
                     for request in [get, post] {
                         let response = request.send().await.expect("a response");
-                        assert_eq!((response.status().as_u16(), response.header_str("content-type")), (200, Some(MESSAGE)));
+                        assert_eq!(
+                            (response.status().as_u16(), response.header_str("content-type")),
+                            (200, Some(MESSAGE))
+                        );
                         assert_eq!(response.header_str("cache-control"), Some(age), "{host}");
                         let message = response.bytes().await.expect("a body");
                         let view = MessageView::parse(&message).expect("a message");
