@@ -45,7 +45,7 @@
 //! | `hosts.rs` | `Hosts` |
 //! | `cache.rs` | `Cache`: sets of records within a budget |
 //! | `resolver/` | `Resolver`: limits: `config.rs`, results: `answer.rs`, queries: `attempts.rs`, responses: `receiving.rs`, its meaning: `response.rs`, servers: `upstream.rs`, the cache: `shared_cache.rs`, `from_cache.rs`, random numbers: `query_random.rs` |
-//! | `client/` | `StubResolver`; its servers: `name_server.rs`, sockets: `sockets.rs`, connections: `connection.rs`, timers: `timer.rs`, hosts and services: `host_lookup.rs`; `HostResolver`: `host_resolver.rs`, files: `system_files.rs` |
+//! | `client/` | `StubResolver`; its servers: `name_server.rs`, sockets: `sockets.rs`, connections: `connection.rs`, timers: `timer.rs`, hosts and services: `host_lookup.rs`, HTTPS records: `https_lookup.rs`; `HostResolver`: `host_resolver.rs`, files: `system_files.rs` |
 //! | `server/` | `Responder`, the rules of all responses; a whole server: `builder.rs`, its limits: `limits.rs`, the handlers of its loops: `loop_handlers.rs`, queries: `query_handler.rs`, datagrams: `datagrams.rs`, limits of their responses: `rate_limit.rs`, a connection: `handler.rs`, other servers' answers: `forwarder.rs`, in wire form: `encoded_answers.rs`, counts: `counters.rs` |
 //! | `zone/` | `Zone`; its files: `parse.rs`, errors: `error.rs`, answers: `answer.rs` |
 

@@ -126,8 +126,9 @@ pub use backoff::Backoff;
 pub use channel::{Channel, ChannelError, Close, Flushed, ReadHalf, Ready, Recv, Within, WriteHalf};
 pub use charges::{Account, ConnectionCharge};
 pub use client::{
-    Client, Connect, ConnectError, ConnectWith, DefaultResolver, NameResolver, OpenSession, Resolve, ResolvedServer,
-    ResolvedServers, Resolving, ResolvingServers, SystemResolver, set_default_resolver,
+    Client, Connect, ConnectError, ConnectWith, DefaultResolver, HttpsEndpoint, HttpsEndpoints, NameResolver,
+    OpenSession, Resolve, ResolvedServer, ResolvedServers, Resolving, ResolvingHttps, ResolvingServers, SystemResolver,
+    set_default_resolver,
 };
 pub use close_reason::CloseReason;
 pub use connection::Switch;

@@ -1,27 +1,27 @@
-//! `Alternatives`: the origins that are known to speak HTTP/3, by `Alt-Svc` (RFC 7838).
+//! `Alternatives`: the origins that are known to speak HTTP/3, by `Alt-Svc` (RFC 7838) or by HTTPS records.
 //!
 //! A response over TLS says that its origin has HTTP/3, at which port, and for how long. QUIC then races TCP: the connector
 //! of `tidegate-http-upstream` begins with QUIC. Where TCP wins, UDP is probably blocked on the way, so that QUIC rests for a
 //! while, and twice as long after each further loss. A connection that does not answer its first request is a loss as well:
 //! the first answer alone ends the series (RFC 7838 §2.4).
 //!
-//! Only alternatives at the host of the origin are used. The number of origins is bounded: the one that ends first makes
+//! Of the alternatives in `Alt-Svc`, only those at the host of the origin are used. The number of origins is bounded: the one that ends first makes
 //! room.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use tidegate_http_upstream::Origin;
+use tidegate_http_upstream::{Origin, ServiceEndpoint};
 
 /// The alternatives of a client.
 #[derive(Debug, Default)]
 pub(super) struct Alternatives(RefCell<HashMap<(Box<str>, u16), Alternative>>);
 
 /// HTTP/3 of one origin.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct Alternative {
-    port: u16,
+    endpoint: ServiceEndpoint,
     until: Instant,
     /// How often QUIC was of no use in a row, and until when it rests for that.
     losses: u32,
@@ -40,11 +40,11 @@ enum AltSvc {
 }
 
 impl Alternatives {
-    /// The HTTP/3 port of an origin, unless QUIC rests.
-    pub(super) fn port(&self, origin: &Origin, now: Instant) -> Option<u16> {
+    /// Where an origin has HTTP/3, unless QUIC rests.
+    pub(super) fn endpoint(&self, origin: &Origin, now: Instant) -> Option<ServiceEndpoint> {
         let mut origins = self.0.borrow_mut();
         let key = key(origin);
-        let found = origins.get(&key).copied()?;
+        let found = origins.get(&key)?;
         if found.until <= now {
             // The rest stays: a server cannot end it by another value of its field.
             if found.rests_until.is_none_or(|until| until <= now) {
@@ -52,7 +52,7 @@ impl Alternatives {
             }
             return None;
         }
-        found.rests_until.is_none_or(|until| until <= now).then_some(found.port)
+        found.rests_until.is_none_or(|until| until <= now).then(|| found.endpoint.clone())
     }
 
     /// A response has these values of `Alt-Svc`: they replace those before.
@@ -64,18 +64,25 @@ impl Alternatives {
                 found => said = said.or(Some(found)),
             }
         }
-        let Some(said) = said else { return };
-        let (mut origins, key) = (self.0.borrow_mut(), key(origin));
-        let AltSvc::Http3 { port, fresh } = said else {
-            if let Some(known) = origins.get_mut(&key) {
-                known.until = now;
+        match said {
+            None => {}
+            Some(AltSvc::Http3 { port, fresh }) => {
+                self.learn_endpoint(origin, ServiceEndpoint { host: None, port }, now + fresh);
             }
-            return;
-        };
-        let until = now + fresh;
+            Some(AltSvc::None) => {
+                if let Some(known) = self.0.borrow_mut().get_mut(&key(origin)) {
+                    known.until = now;
+                }
+            }
+        }
+    }
+
+    /// An origin has HTTP/3 at an endpoint, by `Alt-Svc` or by its HTTPS records.
+    pub(super) fn learn_endpoint(&self, origin: &Origin, endpoint: ServiceEndpoint, until: Instant) {
+        let (mut origins, key) = (self.0.borrow_mut(), key(origin));
         if let Some(known) = origins.get_mut(&key) {
             // A loss is about the way to the server, and stays, whatever the port is.
-            (known.port, known.until) = (port, until);
+            (known.endpoint, known.until) = (endpoint, until);
             return;
         }
         if origins.len() >= ORIGINS_MAX
@@ -83,7 +90,7 @@ impl Alternatives {
         {
             origins.remove(&first);
         }
-        origins.insert(key, Alternative { port, until, losses: 0, rests_until: None });
+        origins.insert(key, Alternative { endpoint, until, losses: 0, rests_until: None });
     }
 
     /// TCP has won a race, or a QUIC connection has not answered, or does not serve the origin. A race that began before the
@@ -107,7 +114,7 @@ impl Alternatives {
     }
 }
 
-fn key(origin: &Origin) -> (Box<str>, u16) {
+pub(super) fn key(origin: &Origin) -> (Box<str>, u16) {
     (origin.host.clone(), origin.port)
 }
 
@@ -176,7 +183,7 @@ const FRESH: Duration = Duration::from_secs(86_400);
 const FRESH_MAX: Duration = Duration::from_secs(30 * 86_400);
 
 /// Origins whose alternatives are known.
-const ORIGINS_MAX: usize = 1024;
+pub(super) const ORIGINS_MAX: usize = 1024;
 
 /// How long QUIC rests after its first loss, and how often that time doubles: up to 5 hours.
 const REST: Duration = Duration::from_secs(300);
@@ -187,9 +194,14 @@ mod tests {
     use super::*;
 
     fn origin(host: &str) -> Origin {
-        let (tunnels, via, may_be_http2, is_http3, alternative) = (false, None, true, false, None);
+        let (tunnels, via, may_be_http2, is_http3) = (false, None, true, false);
         let (is_secure, host, port, at) = (true, host.into(), 443, None);
-        Origin { is_secure, host, port, at, tunnels, via, may_be_http2, is_http3, alternative }
+        let (endpoint, alternative) = (None, None);
+        Origin { is_secure, host, port, at, tunnels, via, may_be_http2, is_http3, endpoint, alternative }
+    }
+
+    fn port(alternatives: &Alternatives, origin: &Origin, now: Instant) -> Option<u16> {
+        alternatives.endpoint(origin, now).map(|endpoint| endpoint.port)
     }
 
     #[test]
@@ -232,7 +244,7 @@ mod tests {
         let (alternatives, origin, now) = (Alternatives::default(), origin("sea.example"), Instant::now());
         let learn =
             |values: &[&'static str]| alternatives.learn(&origin, values.iter().map(|value| value.as_bytes()), now);
-        let at = |seconds| alternatives.port(&origin, now + Duration::from_secs(seconds));
+        let at = |seconds| port(&alternatives, &origin, now + Duration::from_secs(seconds));
         learn(&[r#"h3=":1"; ma=10"#]);
         learn(&[]);
         assert_eq!((at(9), at(10), at(0)), (Some(1), None, None));
@@ -249,7 +261,7 @@ mod tests {
     fn quic_rests_after_a_loss_longer_each_time_but_not_for_ever() {
         let (alternatives, origin, now) = (Alternatives::default(), origin("sea.example"), Instant::now());
         let learn = || alternatives.learn(&origin, [&br#"h3=":1"; ma=2592000"#[..]].into_iter(), now);
-        let at = |seconds| alternatives.port(&origin, now + Duration::from_secs(seconds));
+        let at = |seconds| port(&alternatives, &origin, now + Duration::from_secs(seconds));
         learn();
         let mut begun = 0;
         for rest in [300, 600, 1200, 2400, 4800, 9600, 19_200, 19_200] {
@@ -271,7 +283,7 @@ mod tests {
     fn a_loss_stays_whatever_a_server_says_of_its_port() {
         let (alternatives, origin, now) = (Alternatives::default(), origin("sea.example"), Instant::now());
         let learn = |value: &'static str| alternatives.learn(&origin, [value.as_bytes()].into_iter(), now);
-        let at = |seconds| alternatives.port(&origin, now + Duration::from_secs(seconds));
+        let at = |seconds| port(&alternatives, &origin, now + Duration::from_secs(seconds));
         learn(r#"h3=":1""#);
         alternatives.on_loss(&origin, now);
         for value in [r#"h3=":2""#, "clear", r#"h3=":2""#] {
@@ -285,7 +297,8 @@ mod tests {
 
     #[test]
     fn origins_with_any_port_of_an_alternative_share_connections() {
-        let with = |alternative| Origin { alternative, ..origin("sea.example") };
+        let at = |port| ServiceEndpoint { host: None, port };
+        let with = |port: Option<u16>| Origin { alternative: port.map(at), ..origin("sea.example") };
         let origins: std::collections::HashSet<_> = (1..1000).map(|port| with(Some(port))).collect();
         assert_eq!(origins.len(), 1);
         assert_ne!(with(Some(1)), with(None));
@@ -299,7 +312,7 @@ mod tests {
             alternatives.learn(&origin(&number.to_string()), [value.as_bytes()].into_iter(), now);
         }
         assert_eq!(alternatives.0.borrow().len(), ORIGINS_MAX);
-        assert_eq!(alternatives.port(&origin("0"), now), None);
-        assert_eq!(alternatives.port(&origin("2047"), now), Some(1));
+        assert_eq!(port(&alternatives, &origin("0"), now), None);
+        assert_eq!(port(&alternatives, &origin("2047"), now), Some(1));
     }
 }

@@ -15,6 +15,7 @@ use super::alt_svc::Alternatives;
 #[cfg(feature = "cookies")]
 use super::cookies::CookieStore;
 use super::error::ClientError;
+use super::https_records::HttpsRecords;
 use super::limits::ClientLimits;
 use super::proxy::Proxies;
 
@@ -30,6 +31,8 @@ pub(super) struct ClientCore {
     pub(super) is_http3: bool,
     /// HTTP/3 is used where servers have it.
     pub(super) alternatives: Option<Alternatives>,
+    /// The HTTPS records of origins are asked for.
+    pub(super) https_records: Option<HttpsRecords>,
     pub(super) pool: Rc<Pool>,
     pub(super) redirects: Redirects,
     #[cfg(feature = "cookies")]
@@ -54,14 +57,14 @@ impl ClientCore {
         origin.may_be_http2 = is_offered && !needs_http1 && origin.forwarder().is_none();
         origin.is_http3 = self.is_http3 && origin.is_secure && !needs_http1 && origin.via.is_none();
         if let Some(alternatives) = self.alternatives_of(&origin).filter(|_| !needs_http1) {
-            origin.alternative = alternatives.port(&origin, task::now());
+            origin.alternative = alternatives.endpoint(&origin, task::now());
         }
         Rc::new(origin)
     }
 
     /// The origin without its alternative, if that rests, or is forgotten, since the origin was routed.
     pub(super) fn rerouted(&self, origin: &Rc<Origin>) -> Rc<Origin> {
-        let known = self.alternatives.as_ref().and_then(|alternatives| alternatives.port(origin, task::now()));
+        let known = self.alternatives.as_ref().and_then(|alternatives| alternatives.endpoint(origin, task::now()));
         if origin.alternative.is_none() || known.is_some() {
             return origin.clone();
         }
@@ -81,6 +84,15 @@ impl ClientCore {
             let fields = head.headers().filter(|(name, _)| name.eq_ignore_ascii_case(b"alt-svc"));
             alternatives.learn(origin, fields.map(|(_, value)| value), task::now());
         }
+    }
+
+    /// The origin without the endpoints of its records, which cannot be reached.
+    pub(super) fn without_endpoint(&self, origin: &Origin) -> Origin {
+        if let Some(records) = &self.https_records {
+            records.on_failure(origin);
+        }
+        self.on_alternative_lost(origin);
+        Origin { endpoint: None, alternative: None, ..origin.clone() }
     }
 
     /// TCP has won against the alternative of an origin, or the connection to that was of no use.

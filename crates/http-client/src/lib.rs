@@ -16,6 +16,7 @@
 //! | file | holds |
 //! |---|---|
 //! | `alt_svc.rs` | `Alternatives`: the origins that are known to speak HTTP/3 |
+//! | `https_records.rs` | `HttpsRecords`: the endpoints of origins by HTTPS records |
 //! | `core.rs` | `ClientCore`: the settings, the connector and the pool that the clones of a client share |
 //! | `limits.rs` | `ClientLimits`, from the pool to the body |
 //! | `error.rs` | `ClientError` |
@@ -39,6 +40,7 @@ mod cookies;
 mod core;
 mod error;
 mod handle;
+mod https_records;
 mod limits;
 mod proxy;
 #[cfg(feature = "websocket")]
@@ -71,6 +73,7 @@ pub use self::cookies::CookieStore;
 use self::core::{ClientCore, Redirects};
 pub use self::error::{ClientError, Phase, ProxyError, RefusedRedirect};
 pub use self::handle::{Handle, HandleBody, HandleError, HandleRequestBuilder, HandleResponse};
+use self::https_records::HttpsRecords;
 pub use self::limits::ClientLimits;
 pub use self::proxy::{Proxies, Proxy};
 #[cfg(feature = "websocket")]
@@ -206,6 +209,7 @@ pub struct ClientBuilder {
     #[cfg(feature = "http3")]
     http3: Option<Http3Config>,
     is_http3_known: bool,
+    https_records: bool,
     #[cfg(feature = "tls")]
     tls: Option<ClientConfig>,
 }
@@ -226,6 +230,7 @@ impl Default for ClientBuilder {
             #[cfg(feature = "http3")]
             http3: None,
             is_http3_known: false,
+            https_records: true,
             #[cfg(feature = "tls")]
             tls: None,
         }
@@ -338,6 +343,16 @@ impl ClientBuilder {
         self
     }
 
+    /// Whether a client with [`http3`](Self::http3) asks for the HTTPS records of `https` origins (RFC 9460), as far as its
+    /// resolver has such records, such as `tidegate::dns::HostResolver`; yes unless set. The first request to an origin waits for
+    /// them for 50 milliseconds at most. With a record that has `h3`, QUIC begins at once; connections go to the host and the
+    /// port that it names, aliases included, and always have the certificate of the origin. Where those cannot be reached,
+    /// connections go to the origin itself. A record does not change `http` to `https`.
+    pub fn https_records(mut self, asks: bool) -> Self {
+        self.https_records = asks;
+        self
+    }
+
     /// How servers of `https` are verified, and which certificate the client presents.
     #[cfg(feature = "tls")]
     pub fn tls(mut self, tls: ClientConfig) -> Self {
@@ -376,6 +391,7 @@ impl ClientBuilder {
         Client(Rc::new(ClientCore {
             is_http3,
             alternatives: (connector.has_http3() && !is_http3).then(alt_svc::Alternatives::default),
+            https_records: (connector.has_http3() && !is_http3 && self.https_records).then(HttpsRecords::default),
             pool: Pool::new(limits.pool()),
             limits,
             connector,

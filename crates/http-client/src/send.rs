@@ -15,7 +15,7 @@ use tidegate_http_message::exchange::Exchange;
 use tidegate_http_message::percent;
 use tidegate_http_upstream::{
     Checkout, ClientExchange, Connected, Connection, ExchangeFailure, ForwardProxy, Lease, Origin, Retry, SharedHandle,
-    basic_credentials, is_idempotent,
+    UpstreamError, basic_credentials, is_idempotent,
 };
 use tidegate_http1::client::Outgoing;
 use tidegate_http1::{self as http1, ResponseHead, Status, StreamedRequest};
@@ -42,7 +42,7 @@ impl RequestBuilder {
 }
 
 /// Sends a request until it has a response, or until it must not be sent again.
-async fn send(client: &ClientCore, mut request: Request) -> Result<Response, ClientError> {
+async fn send(client: &Rc<ClientCore>, mut request: Request) -> Result<Response, ClientError> {
     let limits = &client.limits;
     let timeout = request.timeout.or(limits.request_timeout);
     let deadline = timeout.and_then(|timeout| task::now().checked_add(timeout));
@@ -56,7 +56,7 @@ async fn send(client: &ClientCore, mut request: Request) -> Result<Response, Cli
     let needs_http1 = request.upgrade.is_some() || request.method == Method::CONNECT;
     let tunnels = request.tunnels;
     let origin = Origin { tunnels, ..origin_of(&request.uri, request.at.take())? };
-    let mut origin = client.route(origin, needs_http1);
+    let mut origin = within(deadline, client.route_to(origin, needs_http1)).await?;
     request.was_whole = matches!(request.body.kind(), BodyKind::Whole(_));
     let mut redirects = client.redirects;
     redirects.follows = request.redirects.unwrap_or(redirects.follows);
@@ -76,7 +76,7 @@ async fn send(client: &ClientCore, mut request: Request) -> Result<Response, Cli
         match redirect::follow(redirects, &mut request, &origin, response.head())? {
             RedirectStep::Done => return Ok(response),
             RedirectStep::Follow(_) if followed >= limits.redirects_max => return Err(ClientError::TooManyRedirects),
-            RedirectStep::Follow(target) => origin = client.route(target, needs_http1),
+            RedirectStep::Follow(target) => origin = within(deadline, client.route_to(target, needs_http1)).await?,
         }
         followed += 1;
     }
@@ -221,7 +221,7 @@ async fn open(client: &ClientCore, origin: &Rc<Origin>, may_be_early: bool) -> R
             Checkout::Connect(mut lease) => {
                 // Another request may have lost the race while this one has waited.
                 let to = client.rerouted(origin);
-                match client.connector.connect(&to.target(&*client.resolver)).await? {
+                match connect(client, &to).await? {
                     Connected::Http1(connection) => {
                         client.on_alternative_lost(&to);
                         client.pool.chose_http1(&mut lease);
@@ -254,6 +254,18 @@ async fn open(client: &ClientCore, origin: &Rc<Origin>, may_be_early: bool) -> R
         }
     }
     Err(ClientError::Closed(Rc::new(CloseReason::Done)))
+}
+
+/// Connects to an origin: at the endpoint of its records, and at the origin itself if that is of no use (RFC 9460 §3).
+async fn connect(client: &ClientCore, origin: &Origin) -> Result<Connected<Box<dyn Connection>>, UpstreamError> {
+    let connected = client.connector.connect(&origin.target(&*client.resolver)).await;
+    match connected {
+        Err(_) if origin.endpoint.is_some() => {
+            let origin = client.without_endpoint(origin);
+            client.connector.connect(&origin.target(&*client.resolver)).await
+        }
+        connected => connected,
+    }
 }
 
 impl Opened {

@@ -22,9 +22,9 @@ pub(super) fn origin_of(uri: &Uri, at: Option<Address>) -> Result<Origin, Client
         return Err(ClientError::Uri);
     }
     let port = port_of(after_host, default_port(is_secure))?;
-    let (tunnels, via, may_be_http2, is_http3, alternative) = (false, None, false, false, None);
+    let (tunnels, via, may_be_http2, is_http3) = (false, None, false, false);
     let host = lower(host).into();
-    Ok(Origin { is_secure, host, port, at, tunnels, via, may_be_http2, is_http3, alternative })
+    Ok(Origin { is_secure, host, port, at, tunnels, via, may_be_http2, is_http3, endpoint: None, alternative: None })
 }
 
 /// A host in lower case, but for a zone: the names of network interfaces have case.

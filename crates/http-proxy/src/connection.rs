@@ -206,6 +206,7 @@ pub(super) async fn connect(
             () if is_http2 => Versions::Http2,
             () => Versions::Http1,
         },
+        endpoint: None,
         alternative: None,
         via: None,
         is_forwarded: false,

@@ -25,7 +25,7 @@ use super::forward_proxy::{ForwardProxy, ProxyKind};
 #[cfg(feature = "http3")]
 use super::http3::{Http3Config, Http3Connector};
 use super::session::{Http2Session, SessionVersion, UpstreamSession};
-use super::target::{Addresses, Target, Versions};
+use super::target::{Addresses, ServiceEndpoint, Target, Versions};
 use super::{socks, tunnel};
 
 /// Makes connections, with their common settings.
@@ -177,9 +177,9 @@ impl Connector {
     fn connect_to_any<'a>(&'a self, target: &'a Target<'a>) -> Pin<Box<dyn Future<Output = AnyResult> + 'a>> {
         Box::pin(async move {
             if target.via.is_none()
-                && let Some(port) = target.alternative.filter(|_| self.has_http3())
+                && let Some(alternative) = target.alternative.filter(|_| self.has_http3())
             {
-                return self.race(target, port).await;
+                return self.race(target, alternative).await;
             }
             match target.via {
                 None if target.versions == Versions::Http3 => self.connect_by_quic(target).await,
@@ -196,8 +196,8 @@ impl Connector {
     }
 
     /// Connects by QUIC and by TCP. QUIC has a head start, which ends at once when it fails.
-    async fn race(&self, target: &Target<'_>, port: u16) -> AnyResult {
-        let by_quic = Target { port, versions: Versions::Http3, alternative: None, ..*target };
+    async fn race(&self, target: &Target<'_>, alternative: &ServiceEndpoint) -> AnyResult {
+        let by_quic = Target { endpoint: Some(alternative), versions: Versions::Http3, alternative: None, ..*target };
         let by_tcp = Target { alternative: None, ..*target };
         let (mut quic, mut tcp) = (Some(Box::pin(self.connect_confirmed(&by_quic))), None);
         let mut head_start = pin!(task::sleep(HEAD_START));
@@ -385,7 +385,13 @@ impl Connector {
     async fn addresses_of(&self, target: &Target<'_>) -> Result<Vec<Address>, UpstreamError> {
         match target.addresses {
             Addresses::At(address) => Ok(vec![address.clone()]),
-            Addresses::By(_) => self.addresses(target, target.host, target.port).await,
+            Addresses::By(_) => {
+                let (host, port) = match target.endpoint {
+                    Some(endpoint) => (endpoint.host.as_deref().unwrap_or(target.host), endpoint.port),
+                    None => (target.host, target.port),
+                };
+                self.addresses(target, host, port).await
+            }
         }
     }
 

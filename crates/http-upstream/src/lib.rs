@@ -14,7 +14,7 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `target.rs` | `Target`: the server of a connection, and the way to it |
+//! | `target.rs` | `Target`: the server of a connection, and the way to it; `ServiceEndpoint` |
 //! | `connect.rs` | `Connector`: from a target to a connection, in the version that the server chooses |
 //! | `any_channel.rs` | `AnyChannel`: a connection, by the filters below it |
 //! | `tunnel.rs` | tunnels through HTTP proxies |
@@ -69,4 +69,4 @@ pub use self::pool::{Checkout, Pool, PoolLimits};
 pub use self::retry::{Retry, is_idempotent};
 pub use self::session::{FromStream, OpenFailure, StreamPlace, UpstreamSession};
 pub use self::shared::{SharedHandle, StreamLease};
-pub use self::target::{Addresses, Target, Versions};
+pub use self::target::{Addresses, ServiceEndpoint, Target, Versions};

@@ -7,10 +7,10 @@ use tidegate_engine::Resolve;
 use tidegate_sys::Address;
 
 use super::forward_proxy::{ForwardProxy, ProxyKind};
-use super::target::{Addresses, Target, Versions, authority, without_zone};
+use super::target::{Addresses, ServiceEndpoint, Target, Versions, authority, without_zone};
 
-/// Requests of the same origin share connections. Origins that differ in the port of their alternative alone are the same:
-/// a server cannot multiply the connections of a client by naming many ports.
+/// Requests of the same origin share connections. Origins that differ in their endpoints alone are the same: a server cannot
+/// multiply the connections of a client by naming many ports.
 #[derive(Debug, Clone)]
 pub struct Origin {
     /// Whether its scheme is `https`.
@@ -29,8 +29,10 @@ pub struct Origin {
     pub may_be_http2: bool,
     /// Its connections speak HTTP/3 alone.
     pub is_http3: bool,
-    /// The port at which it has HTTP/3 as well; see [`Target::alternative`].
-    pub alternative: Option<u16>,
+    /// Where its servers are, in the place of host and port; see [`Target::endpoint`].
+    pub endpoint: Option<ServiceEndpoint>,
+    /// Where it has HTTP/3 as well; see [`Target::alternative`].
+    pub alternative: Option<ServiceEndpoint>,
 }
 
 impl PartialEq for Origin {
@@ -50,7 +52,7 @@ impl Hash for Origin {
 impl Origin {
     /// The parts by which origins differ.
     fn key(&self) -> impl Hash + PartialEq {
-        let Self { is_secure, host, port, at, tunnels, via, may_be_http2, is_http3, alternative } = self;
+        let Self { is_secure, host, port, at, tunnels, via, may_be_http2, is_http3, endpoint: _, alternative } = self;
         ((is_secure, host, port, at), (tunnels, via, may_be_http2, is_http3, alternative.is_some()))
     }
 
@@ -67,7 +69,8 @@ impl Origin {
                 () if self.may_be_http2 => Versions::Http2,
                 () => Versions::Http1,
             },
-            alternative: self.alternative,
+            endpoint: self.endpoint.as_ref(),
+            alternative: self.alternative.as_ref(),
             via: self.via.as_deref(),
             is_forwarded: self.forwarder().is_some(),
             #[cfg(feature = "proxy-header")]

@@ -1,5 +1,7 @@
 //! `Target`: the server of a connection, and the way to it.
 
+use std::rc::Rc;
+
 use tidegate_engine::Resolve;
 use tidegate_sys::Address;
 
@@ -18,10 +20,13 @@ pub struct Target<'a> {
     pub is_secure: bool,
     /// The versions that the connection may speak.
     pub versions: Versions,
-    /// The UDP port at which the server has HTTP/3 as well: QUIC begins, and TCP follows if QUIC has failed or has no
+    /// Where the server is, in the place of its host and port; its certificate stays that of the host. Only for direct
+    /// connections whose addresses the resolver finds.
+    pub endpoint: Option<&'a ServiceEndpoint>,
+    /// Where the server has HTTP/3 as well: QUIC begins, and TCP follows if QUIC has failed or has no
     /// connection after 250 milliseconds. The first connection counts. A connector without HTTP/3, and a connection through
     /// a proxy, ignore it.
-    pub alternative: Option<u16>,
+    pub alternative: Option<&'a ServiceEndpoint>,
     /// The proxy that makes a tunnel to the server, or that requests go to in the place of the server.
     pub via: Option<&'a ForwardProxy>,
     /// Requests go to the proxy in the place of the server.
@@ -29,6 +34,15 @@ pub struct Target<'a> {
     /// A PROXY header, with which a connection begins that is neither encrypted nor made through a proxy.
     #[cfg(feature = "proxy-header")]
     pub header: Option<&'a [u8]>,
+}
+
+/// Where a server is, by an HTTPS record (RFC 9460) or `Alt-Svc` (RFC 7838).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServiceEndpoint {
+    /// The host whose addresses it has; `None` for that of the origin.
+    pub host: Option<Rc<str>>,
+    /// Its port.
+    pub port: u16,
 }
 
 /// The addresses of a host.

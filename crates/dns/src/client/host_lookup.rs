@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use tidegate_engine::{Resolve, ResolvedServer, ResolvedServers, Resolving, ResolvingServers, task};
+use tidegate_engine::{Resolve, ResolvedServer, ResolvedServers, Resolving, ResolvingHttps, ResolvingServers, task};
 
 use super::{BegunLookup, StubResolver};
 use crate::name::Name;
@@ -198,6 +198,11 @@ impl Resolve for StubResolver {
         let (this, service) = (self.clone(), service.to_owned());
         Box::pin(async move { this.service(&service).await.map_err(io_error) })
     }
+
+    fn resolve_https(&self, host: &str, port: u16) -> ResolvingHttps {
+        let (this, host) = (self.clone(), host.to_owned());
+        Box::pin(async move { this.https_endpoints(&host, port).await.map_err(io_error) })
+    }
 }
 
 fn io_error(error: LookupError) -> io::Error {
@@ -264,7 +269,7 @@ fn targets_of(answer: &Answer) -> Vec<ServiceTarget> {
 }
 
 /// How long an answer holds, also one without records.
-fn ttl_of(answer: &Answer) -> Option<Duration> {
+pub(super) fn ttl_of(answer: &Answer) -> Option<Duration> {
     let of_records = answer.records.iter().map(|record| record.ttl).min();
     let of_soa = answer.soa.as_ref().map(|soa| match soa.data.view() {
         RecordData::Soa(fields) => soa.ttl.min(fields.minimum),
@@ -274,7 +279,7 @@ fn ttl_of(answer: &Answer) -> Option<Duration> {
 }
 
 /// Whether no server is asked for a name: none exists (`invalid`, RFC 6761 §6.4), or only Tor knows it (`onion`, RFC 7686 §2).
-fn is_of_no_server(name: &Name) -> bool {
+pub(super) fn is_of_no_server(name: &Name) -> bool {
     let is_reserved = |label: &[u8]| [&b"invalid"[..], b"onion"].iter().any(|other| label.eq_ignore_ascii_case(other));
     name.labels().last().is_some_and(is_reserved)
 }

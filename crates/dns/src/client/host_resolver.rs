@@ -9,7 +9,7 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tidegate_engine::{NameResolver, Resolve, Resolving, ResolvingServers, set_default_resolver, task};
+use tidegate_engine::{NameResolver, Resolve, Resolving, ResolvingHttps, ResolvingServers, set_default_resolver, task};
 
 use super::system_files::{FileContents, SystemFiles};
 use super::{NameServer, StubResolver};
@@ -194,6 +194,11 @@ impl Resolve for HostResolver {
     fn resolve_service(&self, service: &str) -> ResolvingServers {
         let (this, service) = (self.clone(), service.to_owned());
         Box::pin(async move { this.of_this_loop().await.resolve_service(&service).await })
+    }
+
+    fn resolve_https(&self, host: &str, port: u16) -> ResolvingHttps {
+        let (this, host) = (self.clone(), host.to_owned());
+        Box::pin(async move { this.of_this_loop().await.resolve_https(&host, port).await })
     }
 }
 

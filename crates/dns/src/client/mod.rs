@@ -6,12 +6,14 @@
 //! one, so an idle resolver has none.
 //!
 //! One task has the timers of all lookups; `sockets.rs` has a task for each socket, `connection.rs` the handler of a
-//! connection, `name_server.rs` the servers. `host_lookup.rs` looks up hosts and services, `host_resolver.rs` has a resolver for
+//! connection, `name_server.rs` the servers. `host_lookup.rs` looks up hosts and services,
+//! `https_lookup.rs` HTTPS records, `host_resolver.rs` has a resolver for
 //! each loop of a process, by the files in `system_files.rs`.
 
 mod connection;
 mod host_lookup;
 mod host_resolver;
+mod https_lookup;
 mod name_server;
 mod sockets;
 mod system_files;

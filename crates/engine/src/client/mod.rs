@@ -18,8 +18,8 @@ use tidegate_sys::{Address, SocketOptions};
 pub use self::connect::{Connect, ConnectWith, OpenSession};
 pub use self::connect_error::ConnectError;
 pub use self::resolver::{
-    DefaultResolver, NameResolver, Resolve, ResolvedServer, ResolvedServers, Resolving, ResolvingServers,
-    SystemResolver, set_default_resolver,
+    DefaultResolver, HttpsEndpoint, HttpsEndpoints, NameResolver, Resolve, ResolvedServer, ResolvedServers, Resolving,
+    ResolvingHttps, ResolvingServers, SystemResolver, set_default_resolver,
 };
 use crate::handler::Handler;
 use crate::limits::{CONNECT_TIMEOUT, CONNECTION_ATTEMPT_DELAY, Limits};

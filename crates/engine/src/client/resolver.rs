@@ -57,6 +57,12 @@ pub trait Resolve: 'static {
             format!("`{service}` is a service, and this resolver has no SRV records: use that of `tidegate::dns`");
         Box::pin(ready(Err(io::Error::new(io::ErrorKind::Unsupported, text))))
     }
+
+    /// The endpoints of an `https` origin by its HTTPS records (RFC 9460). A resolver without such records has none, as the
+    /// default does.
+    fn resolve_https(&self, _host: &str, _port: u16) -> ResolvingHttps {
+        Box::pin(ready(Ok(HttpsEndpoints::default())))
+    }
 }
 
 /// The future of [`Resolve::resolve`].
@@ -64,6 +70,29 @@ pub type Resolving = Pin<Box<dyn Future<Output = io::Result<Vec<SocketAddr>>>>>;
 
 /// The future of [`Resolve::resolve_servers`] and [`Resolve::resolve_service`].
 pub type ResolvingServers = Pin<Box<dyn Future<Output = io::Result<ResolvedServers>>>>;
+
+/// The future of [`Resolve::resolve_https`].
+pub type ResolvingHttps = Pin<Box<dyn Future<Output = io::Result<HttpsEndpoints>>>>;
+
+/// The endpoints of an `https` origin.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct HttpsEndpoints {
+    /// In the order of preference; none if the origin has no record.
+    pub endpoints: Vec<HttpsEndpoint>,
+    /// How long they hold, if that is known: the shortest TTL of the records.
+    pub ttl: Option<Duration>,
+}
+
+/// An endpoint at which an `https` origin is served, with the certificate of the origin.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct HttpsEndpoint {
+    /// The host whose addresses it has.
+    pub host: Box<str>,
+    /// Its port, TCP and UDP.
+    pub port: u16,
+    /// Its protocols by their ALPN names, such as `h3`; empty if they are not known.
+    pub alpn: Vec<Box<[u8]>>,
+}
 
 /// The servers of a name.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -130,6 +159,13 @@ impl Resolve for DefaultResolver {
             None => SystemResolver.resolve_service(service),
         }
     }
+
+    fn resolve_https(&self, host: &str, port: u16) -> ResolvingHttps {
+        match default_resolver() {
+            Some(resolver) => resolver.resolve_https(host, port),
+            None => SystemResolver.resolve_https(host, port),
+        }
+    }
 }
 
 /// Sets the resolver of all clients and upstreams of this process that have none of their own; `None` is the system's.
@@ -189,6 +225,10 @@ impl Resolve for NameResolver {
 
     fn resolve_service(&self, service: &str) -> ResolvingServers {
         self.as_dyn().resolve_service(service)
+    }
+
+    fn resolve_https(&self, host: &str, port: u16) -> ResolvingHttps {
+        self.as_dyn().resolve_https(host, port)
     }
 }
 

@@ -10,6 +10,7 @@ mod http2_hostile;
 mod http3;
 mod http3_early;
 mod http3_stage;
+mod https_records;
 mod idle_bytes;
 mod liars;
 mod network;
