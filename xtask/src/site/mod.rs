@@ -125,7 +125,10 @@ fn write_book(documents: &BTreeMap<String, String>, repository: Option<&str>, ap
 /// The pictures of documents.
 fn pictures() -> Result<Vec<String>, Failure> {
     let entries = fs::read_dir(PICTURES).map_err(|error| Failure(format!("{PICTURES}: {error}")))?;
-    Ok(entries.filter_map(Result::ok).map(|entry| format!("{PICTURES}/{}", entry.file_name().to_string_lossy())).collect())
+    Ok(entries
+        .filter_map(Result::ok)
+        .map(|entry| format!("{PICTURES}/{}", entry.file_name().to_string_lossy()))
+        .collect())
 }
 
 /// Copies a file of the repository to its place in the site.
