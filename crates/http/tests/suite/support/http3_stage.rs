@@ -155,7 +155,7 @@ impl Stage {
         Peer { _own: Some(Rc::new(own)), ..peer }
     }
 
-    /// The same with the services of the streams that the server opens, beside its control stream.
+    /// The same with HTTP datagrams, and with the services of the streams that the server opens, beside its control stream.
     pub(crate) fn connect_with(
         &mut self,
         server: SocketAddr,
@@ -164,7 +164,7 @@ impl Stage {
     ) -> Peer {
         let peer = self.connect_raw(server, limits, services);
         let sender = peer.clone();
-        let own = self.task(async move { sender.open_uni(&[CONTROL, &frame(SETTINGS, b"")].concat()) });
+        let own = self.task(async move { sender.open_uni(&[CONTROL, &frame(SETTINGS, &[0x33, 1])].concat()) });
         Peer { _own: Some(Rc::new(own)), ..peer }
     }
 
