@@ -76,8 +76,8 @@ impl WebTransportClient {
             datagram_receive_bytes: Some(limits.datagram_bytes_max),
             ..quic::TransportLimits::default()
         };
-        let quic = quic::ClientConfig::new(&tls.clone().with_alpn(["h3"]), transport);
-        let quic = quic.map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+        let tls = tls.clone().with_alpn(["h3"]).map_err(invalid)?;
+        let quic = quic::ClientConfig::new(&tls, transport).map_err(invalid)?;
         let quic = quic.codes(quic::Codes::HTTP3);
         let config = Arc::new(http3::Config::default().webtransport(limits));
         let endpoint = http3::Endpoint::client(config.clone(), quic.endpoint());
@@ -153,6 +153,10 @@ impl WebTransportClient {
         };
         channel.switch(to).map_err(WebTransportError::Closed)
     }
+}
+
+fn invalid(error: impl Into<Box<dyn Error + Send + Sync>>) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, error)
 }
 
 impl fmt::Debug for WebTransportClient {

@@ -211,7 +211,7 @@ impl Stage {
         quic::ServerConfig::new(&self.tls.0, limits).expect("limits").codes(Codes::HTTP3)
     }
 
-    /// The same with the services of the streams that the server opens, beside its control stream.
+    /// The same with HTTP datagrams, and with the services of the streams that the server opens, beside its control stream.
     pub(crate) fn connect_with(
         &mut self,
         server: SocketAddr,
@@ -220,7 +220,7 @@ impl Stage {
     ) -> Peer {
         let peer = self.connect_raw(server, limits, services);
         let sender = peer.clone();
-        let own = self.task(async move { sender.open_uni(&[CONTROL, &frame(SETTINGS, b"")].concat()) });
+        let own = self.task(async move { sender.open_uni(&[CONTROL, &frame(SETTINGS, &[0x33, 1])].concat()) });
         Peer { _own: Some(Rc::new(own)), ..peer }
     }
 
