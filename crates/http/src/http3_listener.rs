@@ -61,7 +61,8 @@ impl Http3Listener {
         let generation = quic.generation();
         let make = move |number| http3::Endpoint::server(config.clone(), quic.endpoint(number));
         let options = DatagramOptions { steering: Some(self.quic.steering()), ..DatagramOptions::default() };
-        let listener_of_datagrams = EndpointListener::beside_listener().label("http3").options(options).generation(generation);
+        let listener_of_datagrams =
+            EndpointListener::beside_listener().label("http3").options(options).generation(generation);
         let endpoint = listener_of_datagrams.serve_sessions_each(limits, make, each);
         let alternatives = self.alternatives.clone();
         listener.with_endpoint(endpoint, move |addresses| {

@@ -52,7 +52,9 @@ pub(crate) fn destination(payload: &[u8]) -> PacketDestination<'_> {
     if first & LONG_HEADER == 0 {
         return rest.get(..LENGTH).and_then(origin_of).map_or(PacketDestination::Unknown, PacketDestination::Endpoint);
     }
-    let Some((VERSION_1, [length, rest @ ..])) = rest.split_first_chunk::<4>() else { return PacketDestination::Unknown };
+    let Some((VERSION_1, [length, rest @ ..])) = rest.split_first_chunk::<4>() else {
+        return PacketDestination::Unknown;
+    };
     let Some(id) = rest.get(..usize::from(*length)) else { return PacketDestination::Unknown };
     match first & TYPE_BITS {
         INITIAL | ZERO_RTT => PacketDestination::Establishing(id),

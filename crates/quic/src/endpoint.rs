@@ -12,17 +12,19 @@ use bytes::BytesMut;
 use tidegate_buffer::{Datagram, DatagramError, DatagramErrorReason, LocalAddress, Payload, Transmit, Transmits};
 use tidegate_codec::mux::{OpenError, ResetCause};
 use tidegate_codec::{
-    Direction, EndpointPlace, Handshake, ReadEnd, SessionCounts, SessionEvent, SessionNumber, StreamEndpoint, StreamNumber,
-    WriteRefused,
+    Direction, EndpointPlace, Handshake, ReadEnd, SessionCounts, SessionEvent, SessionNumber, StreamEndpoint,
+    StreamNumber, WriteRefused,
 };
 use tidegate_engine::EndpointLimits;
 
 use crate::config::{Admit, ClientConfig, Settings};
 use crate::connection::ConnectionState;
-use crate::generation::HandshakeIds;
 use crate::counters::{Counters, add, remove};
 use crate::error::ConnectionError;
-use crate::quinn::{self, AcceptError, ConnectionHandle, ConnectionId, DatagramEvent, Incoming, LastId, Machine, Machines, Sent};
+use crate::generation::HandshakeIds;
+use crate::quinn::{
+    self, AcceptError, ConnectionHandle, ConnectionId, DatagramEvent, Incoming, LastId, Machine, Machines, Sent,
+};
 use crate::watches::Watches;
 
 /// QUIC on one socket: the connections of all peers, free of I/O.

@@ -228,7 +228,8 @@ mod tests {
         let made = rcgen::generate_simple_self_signed(["sea.example".to_owned()]).expect("a certificate");
         let (chain, key) = (made.cert.pem(), made.signing_key.serialize_pem());
         let certificates = tls::Certificates::from_pem(&provider, chain.as_bytes(), key.as_bytes()).expect("sound");
-        Generation::new(&tls::ServerConfig::builder(&provider, certificates).build().expect("sound")).expect("randomness")
+        Generation::new(&tls::ServerConfig::builder(&provider, certificates).build().expect("sound"))
+            .expect("randomness")
     }
 
     fn place(generation: u8, place: u8) -> EndpointPlace {

@@ -7,21 +7,21 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use quinn_proto::congestion::CubicConfig;
-use quinn_proto::crypto::{AeadKey, CryptoError, HandshakeTokenKey, HmacKey};
 use quinn_proto::crypto::rustls::{HandshakeData, QuicClientConfig, QuicServerConfig};
+use quinn_proto::crypto::{AeadKey, CryptoError, HandshakeTokenKey, HmacKey};
+pub(crate) use quinn_proto::{
+    AcceptError, Connection as Machine, ConnectionHandle, ConnectionId, DatagramEvent, Dir, Endpoint as Machines,
+    Event, Incoming, ReadError, Side, StreamEvent, StreamId, Transmit as Sent, WriteError,
+};
 use quinn_proto::{
     ConnectError, ConnectionError as MachineError, ConnectionIdGenerator, EcnCodepoint, EndpointConfig, IdleTimeout,
     InvalidCid, RandomConnectionIdGenerator, TransportConfig,
 };
-pub(crate) use quinn_proto::{
-    AcceptError, Connection as Machine, ConnectionHandle, ConnectionId, DatagramEvent, Dir, Endpoint as Machines, Event, Incoming,
-    ReadError, Side, StreamEvent, StreamId, Transmit as Sent, WriteError,
-};
 use tidegate_buffer::Ecn;
 use tidegate_codec::{EndpointPlace, Handshake};
+use tidegate_tls::SealingKey;
 use tidegate_tls::rustls;
 use tidegate_tls::rustls::pki_types::CertificateDer;
-use tidegate_tls::SealingKey;
 
 use crate::connection_ids::{LENGTH, mark, origin_of};
 use crate::error::{ConfigError, ConnectionError};

@@ -201,6 +201,9 @@ mod tests {
     #[test]
     fn another_descriptor_is_no_sender() {
         let stream = std::os::unix::net::UnixStream::pair().expect("a pair").0;
-        assert_eq!(MessageSender::adopt(stream.into()).map(drop).map_err(|error| error.kind()), Err(io::ErrorKind::InvalidData));
+        assert_eq!(
+            MessageSender::adopt(stream.into()).map(drop).map_err(|error| error.kind()),
+            Err(io::ErrorKind::InvalidData)
+        );
     }
 }

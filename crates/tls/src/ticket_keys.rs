@@ -9,10 +9,10 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
+use rustls::Tls13CipherSuite;
 use rustls::crypto::cipher::{AeadKey, Iv};
 use rustls::crypto::{CryptoProvider, SecureRandom};
 use rustls::server::ProducesTickets;
-use rustls::Tls13CipherSuite;
 
 use crate::certificates::read;
 use crate::error::ConfigError;

@@ -12,10 +12,10 @@ use tidegate_sys::{Address, DatagramOptions, Side, Socket, Steering};
 
 use super::bind::{EndpointLimits, EndpointWaker};
 use super::channel::DatagramChannel;
+use super::predecessors::Predecessors;
 use super::session_handle::EndpointSession;
 use super::session_tables::SessionStreams;
 use super::sessions::SessionLimits;
-use super::predecessors::Predecessors;
 use super::steered::{Generations, SteeredLoops};
 use crate::event_loop::EventLoop;
 use crate::start_error::StartError;
@@ -123,10 +123,11 @@ impl EndpointListener {
     /// the loop's thread, and again for a protocol that has panicked.
     pub fn serve<E: Endpoint + 'static>(self, make: impl Fn(usize) -> E + Send + Sync + 'static) -> ServedEndpoint {
         let (make, options, limits) = (Arc::new(make), self.options.clone(), self.limits);
-        let bind = move |BindPlace { loop_number: number, .. }: BindPlace, event_loop: &mut EventLoop, socket: Socket| {
-            let make = make.clone();
-            event_loop.bind_endpoint_with(socket, &options, limits, move || make(number)).map(drop)
-        };
+        let bind =
+            move |BindPlace { loop_number: number, .. }: BindPlace, event_loop: &mut EventLoop, socket: Socket| {
+                let make = make.clone();
+                event_loop.bind_endpoint_with(socket, &options, limits, move || make(number)).map(drop)
+            };
         ServedEndpoint { listener: self, bind: Arc::new(bind), has_sessions: false }
     }
 
@@ -178,10 +179,11 @@ impl EndpointListener {
         make: impl Fn(usize, EndpointWaker) -> E + Send + Sync + 'static,
     ) -> ServedEndpoint {
         let (make, options, limits) = (Arc::new(make), self.options.clone(), self.limits);
-        let bind = move |BindPlace { loop_number: number, .. }: BindPlace, event_loop: &mut EventLoop, socket: Socket| {
-            let make = make.clone();
-            event_loop.bind_endpoint_woken(socket, &options, limits, move |waker| make(number, waker)).map(drop)
-        };
+        let bind =
+            move |BindPlace { loop_number: number, .. }: BindPlace, event_loop: &mut EventLoop, socket: Socket| {
+                let make = make.clone();
+                event_loop.bind_endpoint_woken(socket, &options, limits, move |waker| make(number, waker)).map(drop)
+            };
         ServedEndpoint { listener: self, bind: Arc::new(bind), has_sessions: false }
     }
 
@@ -210,13 +212,14 @@ impl EndpointListener {
         serve: impl Fn(usize, DatagramChannel) -> F + Send + Sync + 'static,
     ) -> ServedEndpoint {
         let (serve, options, limits) = (Arc::new(serve), self.options.clone(), self.limits);
-        let bind = move |BindPlace { loop_number: number, .. }: BindPlace, event_loop: &mut EventLoop, socket: Socket| {
-            let channel = event_loop.open_datagrams(socket, &options, limits)?;
-            let serve = serve.clone();
-            // The function is called within the task, so that it may start others.
-            drop(event_loop.spawn(async move { serve(number, channel).await }));
-            Ok(())
-        };
+        let bind =
+            move |BindPlace { loop_number: number, .. }: BindPlace, event_loop: &mut EventLoop, socket: Socket| {
+                let channel = event_loop.open_datagrams(socket, &options, limits)?;
+                let serve = serve.clone();
+                // The function is called within the task, so that it may start others.
+                drop(event_loop.spawn(async move { serve(number, channel).await }));
+                Ok(())
+            };
         ServedEndpoint { listener: self, bind: Arc::new(bind), has_sessions: false }
     }
 

@@ -39,8 +39,8 @@ pub use self::handle::{RunningListener, ServerHandle, Superseded};
 use self::listener::Listen;
 pub use self::listener::{Listener, ServedListener};
 pub use self::service_manager::ServiceManager;
-pub use self::supervisor::{ServerEnd, Supervisor};
 use self::session_groups::{SessionGroup, SessionGroups, SessionHandover, TakenGroup, WaitingEndpoints};
+pub use self::supervisor::{ServerEnd, Supervisor};
 use self::takeover::{TakenSockets, Takeover};
 pub use self::watchdog_feeder::WatchdogFeeder;
 use crate::admission::{Admission, AdmissionControl};
@@ -422,7 +422,8 @@ impl Server {
         let mut endpoints = OpenedEndpoints::new(self.loops, room, running);
         self.open_endpoints((is_shared, datagrams, &mut sessions), &mut endpoints)?;
         self.add_beside(beside, &per_loop, &mut endpoints)?;
-        let OpenedEndpoints { per_loop: mut of_loops, kept: datagrams, groups, waiting, steerings, running, .. } = endpoints;
+        let OpenedEndpoints { per_loop: mut of_loops, kept: datagrams, groups, waiting, steerings, running, .. } =
+            endpoints;
         let tokio_runtime = self.tokio_runtime.unwrap_or_else(TokioRuntime::of_this_thread);
         tokio_runtime.start().map_err(StartError::System)?;
         let sessions = SessionGroups::new(groups);
@@ -572,7 +573,8 @@ impl Server {
         let kept = datagram_sockets::keep(served, &sockets, &mut opened.room)?;
         let (predecessors, number) = predecessors.unzip();
         // The place of a socket in its group counts where a loop may have several.
-        let steered = served.listener.steered(if served.has_sessions { sockets.len() } else { self.loops }, predecessors);
+        let steered =
+            served.listener.steered(if served.has_sessions { sockets.len() } else { self.loops }, predecessors);
         let descriptors = kept.iter().map(Arc::downgrade);
         match steered.as_ref().filter(|endpoints| endpoints.generation().is_some()) {
             Some(endpoints) => {

@@ -90,7 +90,9 @@ impl SessionGroups {
         let deadline = Instant::now() + STOP_TIMEOUT;
         for stopped in stopping {
             // A loop that hangs reads nothing either. It may handle a batch that it has read.
-            if stopped.recv_timeout(deadline.saturating_duration_since(Instant::now())) == Err(RecvTimeoutError::Timeout) {
+            if stopped.recv_timeout(deadline.saturating_duration_since(Instant::now()))
+                == Err(RecvTimeoutError::Timeout)
+            {
                 tracing::warn!(subsystem = "takeover", "a loop goes on receiving datagrams for now");
             }
         }
@@ -100,7 +102,8 @@ impl SessionGroups {
             establishing.extend((of_group.len() as u32).to_le_bytes());
             establishing.extend(of_group);
         }
-        let started = if handover.receivers.is_empty() { None } else { SuccessorThread::start(handover.receivers).ok() };
+        let started =
+            if handover.receivers.is_empty() { None } else { SuccessorThread::start(handover.receivers).ok() };
         *self.thread.lock().unwrap_or_else(PoisonError::into_inner) = started;
         establishing
     }
@@ -173,12 +176,13 @@ impl TakenGroup {
     /// # Errors
     /// `InvalidData` if it is malformed.
     pub(super) fn unpack(parcel: SessionParcel) -> io::Result<Vec<Self>> {
-        let malformed = || io::Error::new(io::ErrorKind::InvalidData, "the sessions of the server before are malformed");
+        let malformed =
+            || io::Error::new(io::ErrorKind::InvalidData, "the sessions of the server before are malformed");
         let (mut bytes, mut descriptors) = (&parcel.bytes[..], parcel.descriptors.into_iter());
         let mut groups = Vec::new();
         while !bytes.is_empty() {
-            let [sockets, pipes, state] =
-                [take_count(&mut bytes), take_count(&mut bytes), take_count(&mut bytes)].map(|count| count.unwrap_or(usize::MAX));
+            let [sockets, pipes, state] = [take_count(&mut bytes), take_count(&mut bytes), take_count(&mut bytes)]
+                .map(|count| count.unwrap_or(usize::MAX));
             let state = take(&mut bytes, state).ok_or_else(malformed)?.to_vec();
             let places = take(&mut bytes, pipes.saturating_mul(2)).ok_or_else(malformed)?;
             let sockets: Vec<OwnedFd> = descriptors.by_ref().take(sockets).collect();
@@ -277,7 +281,8 @@ struct PipeSource {
 
 /// Receives for all endpoints until `end` has come.
 fn receive_all(groups: Vec<(Arc<SteeredLoops>, Vec<MessageReceiver>)>, end: &MessageReceiver) -> io::Result<()> {
-    let source = |endpoints: &Arc<SteeredLoops>, (place, receiver)| PipeSource { endpoints: endpoints.clone(), place, receiver };
+    let source =
+        |endpoints: &Arc<SteeredLoops>, (place, receiver)| PipeSource { endpoints: endpoints.clone(), place, receiver };
     let of_group = |(endpoints, receivers): (Arc<SteeredLoops>, Vec<MessageReceiver>)| {
         receivers.into_iter().enumerate().map(move |each| source(&endpoints, each)).collect::<Vec<_>>()
     };
@@ -348,7 +353,9 @@ mod tests {
         assert_eq!((groups.len(), &groups[0].state[..]), (1, &[7, 8][..]));
         assert_eq!(groups[0].predecessors.places(), [EndpointPlace { generation: 3, place: 0 }]);
         let of_pipes = || vec![pipe(), pipe()];
-        for descriptors in [vec![], vec![socket()], of_pipes(), vec![socket(), socket()], vec![socket(), pipe(), pipe()]] {
+        for descriptors in
+            [vec![], vec![socket()], of_pipes(), vec![socket(), socket()], vec![socket(), pipe(), pipe()]]
+        {
             assert!(TakenGroup::unpack(parcel(&one, descriptors)).is_err());
         }
         for cut in 1..one.len() {

@@ -93,9 +93,15 @@ fn generations_live_beside_each_other(
     }
     for (number, server) in servers.iter().enumerate() {
         assert_eq!(sum(server, |counts| counts.sessions.handshakes), 4, "each has its own connections");
-        let (to, from) =
-            (sum(server, |counts| counts.datagrams_to_predecessor), sum(server, |counts| counts.datagrams_from_successor));
-        assert_eq!((to > 0, from > 0), (number > 0, number < 3), "{number}: {to} to predecessors, {from} of successors");
+        let (to, from) = (
+            sum(server, |counts| counts.datagrams_to_predecessor),
+            sum(server, |counts| counts.datagrams_from_successor),
+        );
+        assert_eq!(
+            (to > 0, from > 0),
+            (number > 0, number < 3),
+            "{number}: {to} to predecessors, {from} of successors"
+        );
         assert_eq!(sum(server, |counts| counts.datagrams_dropped), 0);
         if number > 0 {
             assert_eq!(sum(server, |counts| counts.datagrams_forwarded), 0, "the kernel steers");

@@ -344,7 +344,7 @@ fn a_generation_learns_that_an_endpoint_before_it_is_gone() {
 fn a_server_receives_again_if_its_successor_has_no_such_endpoint() {
     let old = start(2, Backend::Epoll, None);
     let client = Client::connect(address_of(&old.server));
-    let listener = tidegate_engine::Server::bind("127.0.0.1:0").unwrap();
+    let listener = Server::bind("127.0.0.1:0").unwrap();
     let other = listener
         .replaces(&old.server)
         .unwrap()
