@@ -23,7 +23,7 @@ use crate::counters::{Counters, add, remove};
 use crate::error::ConnectionError;
 use crate::generation::HandshakeIds;
 use crate::quinn::{
-    self, AcceptError, ConnectionHandle, ConnectionId, DatagramEvent, Incoming, LastId, Machine, Machines, Sent,
+    self, ConnectionHandle, ConnectionId, DatagramEvent, Incoming, LastId, Machine, Machines, Sent,
 };
 use crate::watches::Watches;
 
