@@ -23,7 +23,7 @@ use crate::counters::{Counters, add, remove};
 use crate::error::ConnectionError;
 use crate::generation::HandshakeIds;
 use crate::quinn::{
-    self, AcceptError, ConnectionHandle, ConnectionId, DatagramEvent, Incoming, LastId, Machine, Machines, Sent,
+    self, ConnectionHandle, ConnectionId, DatagramEvent, Incoming, LastId, Machine, Machines, Sent,
 };
 use crate::watches::Watches;
 
@@ -413,9 +413,9 @@ impl Endpoint {
         match admit {
             Admit::Accept => match self.accept(incoming, now, &mut buffer) {
                 Ok(()) => {}
-                Err(error) => {
+                Err(response) => {
                     add(&counters.handshakes_failed, 1);
-                    self.respond(error.response, buffer);
+                    self.respond(response, buffer);
                 }
             },
             Admit::Retry => match self.machines.retry(incoming, &mut buffer) {
@@ -440,9 +440,10 @@ impl Endpoint {
         }
     }
 
-    fn accept(&mut self, incoming: Incoming, now: Instant, buffer: &mut Vec<u8>) -> Result<(), AcceptError> {
+    /// Begins a handshake. An error has the response to the client, if it gets one.
+    fn accept(&mut self, incoming: Incoming, now: Instant, buffer: &mut Vec<u8>) -> Result<(), Option<Sent>> {
         let by_client = *incoming.orig_dst_cid();
-        let (handle, machine) = self.machines.accept(incoming, now, buffer, None)?;
+        let (handle, machine) = self.machines.accept(incoming, now, buffer, None).map_err(|error| error.response)?;
         let handshake = HandshakeIds::new([by_client, self.last_id.get()], self.own, &self.settings);
         self.insert(handle, machine, now);
         if let Some(connection) = self.at(handle.0).filter(|connection| !connection.is_established) {

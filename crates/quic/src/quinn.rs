@@ -10,7 +10,7 @@ use quinn_proto::congestion::CubicConfig;
 use quinn_proto::crypto::rustls::{HandshakeData, QuicClientConfig, QuicServerConfig};
 use quinn_proto::crypto::{AeadKey, CryptoError, HandshakeTokenKey, HmacKey};
 pub(crate) use quinn_proto::{
-    AcceptError, Connection as Machine, ConnectionHandle, ConnectionId, DatagramEvent, Dir, Endpoint as Machines,
+    Connection as Machine, ConnectionHandle, ConnectionId, DatagramEvent, Dir, Endpoint as Machines,
     Event, Incoming, ReadError, Side, StreamEvent, StreamId, Transmit as Sent, WriteError,
 };
 use quinn_proto::{
