@@ -415,6 +415,13 @@ impl Config {
         Ok(self)
     }
 
+    /// Each connection of HTTP/3, which has to be set before, has a file in this folder.
+    #[cfg(feature = "qlog")]
+    pub fn qlog(mut self, folder: quic::QlogFolder) -> Self {
+        self.http3 = self.http3.map(|listener| listener.qlog(folder));
+        self
+    }
+
     /// Connections begin with a header of the PROXY protocol, as far as the policy goes; before a TLS handshake.
     pub fn proxy_protocol(mut self, policy: Policy) -> Self {
         self.proxy = Some(Arc::new(policy));

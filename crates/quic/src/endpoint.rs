@@ -139,7 +139,8 @@ impl Endpoint {
         if self.is_draining || self.open >= self.settings.limits.connections_max {
             return Err(ConnectionError::Full);
         }
-        let (handle, machine) = self.machines.connect(now, config.outgoing.clone(), address, name)?;
+        let (handle, machine) =
+            self.machines.connect(now, self.settings.of_outgoing(&config.outgoing), address, name)?;
         self.outgoing.insert(handle.0);
         let has_early_data = machine.has_0rtt();
         let session = self.insert(handle, machine, now);
@@ -397,7 +398,7 @@ impl Endpoint {
         let counters = &self.counters;
         let mut buffer = Vec::new();
         match admit {
-            Admit::Accept => match self.machines.accept(incoming, now, &mut buffer, None) {
+            Admit::Accept => match self.machines.accept(incoming, now, &mut buffer, self.settings.of_connection()) {
                 Ok((handle, machine)) => {
                     self.insert(handle, machine, now);
                 }

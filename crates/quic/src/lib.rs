@@ -21,6 +21,7 @@
 //! | `connection.rs` | one connection of an endpoint: its streams and its state |
 //! | `quinn.rs` | the types of quinn-proto that the crate uses, its configuration, and its errors as ours; it alone names quinn-proto |
 //! | `connection_ids.rs` | the layout of connection ids |
+//! | `qlog.rs` | `QlogFolder`: what happens in each connection, as a file |
 //! | `watches.rs` | tasks that wait for a connection |
 //! | `client.rs` | `Connector`, `Connection`: connecting, and opening streams |
 //! | `counters.rs` | the counts of endpoints, which are [`Counts`] |
@@ -37,6 +38,8 @@ mod counters;
 mod endpoint;
 mod error;
 mod limits;
+#[cfg(feature = "qlog")]
+mod qlog;
 mod quinn;
 mod watches;
 
@@ -46,4 +49,6 @@ pub use config::{Admit, ClientConfig, ServerConfig};
 pub use endpoint::Endpoint;
 pub use error::{ConfigError, ConnectionError};
 pub use limits::TransportLimits;
+#[cfg(feature = "qlog")]
+pub use qlog::QlogFolder;
 pub use tidegate_codec::{Direction, SessionCounts as Counts, SessionNumber};
