@@ -415,7 +415,7 @@ impl Config {
         Ok(self)
     }
 
-    /// Each connection of HTTP/3, which has to be set before, has a file in this folder.
+    /// Each HTTP/3 connection has a file in this folder. [`http3`](Self::http3) has to be called before.
     #[cfg(feature = "qlog")]
     pub fn qlog(mut self, folder: quic::QlogFolder) -> Self {
         self.http3 = self.http3.map(|listener| listener.qlog(folder));

@@ -21,7 +21,7 @@
 //! | `connection.rs` | one connection of an endpoint: its streams and its state |
 //! | `quinn.rs` | the types of quinn-proto that the crate uses, its configuration, and its errors as ours; it alone names quinn-proto |
 //! | `connection_ids.rs` | the layout of connection ids |
-//! | `qlog.rs` | `QlogFolder`: what happens in each connection, as a file |
+//! | `qlog.rs` | `QlogFolder`: the events of each connection, as a file |
 //! | `watches.rs` | tasks that wait for a connection |
 //! | `client.rs` | `Connector`, `Connection`: connecting, and opening streams |
 //! | `counters.rs` | the counts of endpoints, which are [`Counts`] |

@@ -1,4 +1,4 @@
-//! `QlogFolder`: what happens in each connection, as a file for tools that draw it.
+//! `QlogFolder`: the events of each connection, as a file for tools that draw them.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Write};
