@@ -55,6 +55,7 @@ pub(crate) const OF_LONG: &[(&str, &str)] = &[
     ("ip", "iproute2"),
     ("nft", "nftables"),
     ("nutcracker", "nutcracker"),
+    ("mvn", "maven"),
 ];
 
 /// Further tools of the servers of the comparison. The comparison skips a server whose toolchain is missing, with a

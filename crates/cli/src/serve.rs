@@ -136,7 +136,12 @@ fn http3(options: &ServeOptions, tls: Option<&Tls>) -> Result<Option<Http3Listen
         early_data: tls.early_data,
         ..quic::TransportLimits::default()
     };
-    Http3Listener::new(&tls.config, limits).map(Some)
+    let listener = Http3Listener::new(&tls.config, limits)?;
+    #[cfg(feature = "qlog")]
+    if let Some(folder) = &tls.qlog {
+        return Ok(Some(listener.qlog(quic::QlogFolder::new(folder))));
+    }
+    Ok(Some(listener))
 }
 
 /// Rooms of the live page.

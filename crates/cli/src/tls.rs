@@ -47,6 +47,11 @@ pub(crate) struct TlsOptions {
     /// all of them can be decrypted
     #[arg(long, value_name = "FILE")]
     tls_key_log: Option<PathBuf>,
+    /// Write a file to FOLDER for each HTTP/3 connection, in the qlog format, for tools such as qvis: 1,000 files of 16 MiB
+    /// at most
+    #[cfg(feature = "qlog")]
+    #[arg(long, value_name = "FOLDER", requires = "http3")]
+    qlog: Option<PathBuf>,
     #[command(flatten)]
     acme: AcmeOptions,
 }
@@ -58,6 +63,9 @@ pub(crate) struct Tls {
     pub(crate) http3: bool,
     /// Whether HTTP/3 takes early data.
     pub(crate) early_data: bool,
+    /// The folder of files of connections.
+    #[cfg(feature = "qlog")]
+    pub(crate) qlog: Option<PathBuf>,
     /// The names in the certificates, as they were at first.
     pub(crate) names: Vec<String>,
     /// Those of files.
@@ -75,6 +83,8 @@ impl TlsOptions {
         listen.is_https |= has_acme;
         (listen.http3, listen.http3_early_data) = (self.http3, self.http3_early_data);
         listen.tls_key_log.clone_from(&self.tls_key_log);
+        #[cfg(feature = "qlog")]
+        listen.qlog.clone_from(&self.qlog);
         if !self.tls_self_signed && self.tls_cert.is_empty() && !has_acme {
             return match (&self.tls_client_ca, &self.tls_ticket_key[..]) {
                 (None, []) if self.tls_key_log.is_some() => Err("--tls-key-log needs --tls-cert".into()),
@@ -146,7 +156,17 @@ impl Tls {
         let names = certificates.names();
         let certificates = listen.self_signed.is_none().then_some(certificates);
         let (config, http3, early_data) = (builder.build()?, listen.http3, listen.http3_early_data);
-        Ok(Some(Self { config, http3, early_data, names, certificates, authorities, ticket_keys }))
+        Ok(Some(Self {
+            config,
+            http3,
+            early_data,
+            #[cfg(feature = "qlog")]
+            qlog: listen.qlog.clone(),
+            names,
+            certificates,
+            authorities,
+            ticket_keys,
+        }))
     }
 
     /// Reads the files again, and logs the outcome in one line for each kind.

@@ -134,12 +134,7 @@ async fn send_on(
                 retries += 1;
                 origin = client.rerouted(&origin);
                 if retry == Retry::ByHttp1 {
-                    origin = Rc::new(Origin {
-                        may_be_http2: false,
-                        is_http3: false,
-                        alternative: None,
-                        ..Origin::clone(&origin)
-                    });
+                    origin = by_http1(&origin);
                 }
             }
             Err(Stop::Failed(failure)) => return Err(error_of(failure, deadline)),
@@ -153,6 +148,10 @@ fn may_be_early(request: &Request) -> bool {
     let is_safe = matches!(request.method, Method::GET | Method::HEAD | Method::OPTIONS);
     let is_empty = matches!(request.body.kind(), BodyKind::Whole(body) if body.is_empty());
     is_safe && is_empty && request.upgrade.is_none()
+}
+
+fn by_http1(origin: &Origin) -> Rc<Origin> {
+    Rc::new(Origin { may_be_http2: false, is_http3: false, alternative: None, ..origin.clone() })
 }
 
 fn without_alternative(origin: &Origin) -> Rc<Origin> {

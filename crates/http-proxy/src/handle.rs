@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::server_list::UrlEntry;
-use super::upstreams::{Upstreams, UpstreamsError, WEIGHT_MAX};
+use super::upstreams::{Upstreams, WEIGHT_MAX};
+use super::upstreams_error::UpstreamsError;
 use super::url::UpstreamUrl;
 
 /// Changes the servers of [`Upstreams`] while requests go on: for an application that learns them from Kubernetes, Consul

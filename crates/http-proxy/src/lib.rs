@@ -80,6 +80,7 @@
 //! | `pipeline.rs` | `Pipeline`: a connection with several requests of one client in progress |
 //! | `session.rs` | a stream of an HTTP/2 connection, as the connection of one exchange |
 //! | `pool.rs` | the idle connections of a loop, and its HTTP/2 connections |
+//! | `upstreams_error.rs` | why a set of upstreams cannot be used |
 //! | `error.rs` | why an upstream did not answer, and the response to the client |
 
 #![forbid(unsafe_code)]
@@ -119,6 +120,7 @@ mod sticky;
 mod upload;
 mod upstream_response;
 mod upstreams;
+mod upstreams_error;
 mod url;
 mod waiting;
 mod websocket;
@@ -143,7 +145,8 @@ use self::options::{HostRule, Options};
 pub use self::retry::Retries;
 pub use self::rewrite::{InvalidRewrite, Rewrite};
 pub use self::sticky::StickyCookie;
-pub use self::upstreams::{UpstreamLimits, Upstreams, UpstreamsBuilder, UpstreamsError, WEIGHT_MAX};
+pub use self::upstreams::{UpstreamLimits, Upstreams, UpstreamsBuilder, WEIGHT_MAX};
+pub use self::upstreams_error::UpstreamsError;
 pub use self::url::{InvalidUrl, UpstreamUrl};
 #[doc(inline)]
 pub use tidegate_http::{Edit, RateLimit};

@@ -1,6 +1,5 @@
 //! `Upstreams`: a set of upstreams, with the state that all loops share.
 
-use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -21,6 +20,7 @@ use super::loop_counts::LoopCounts;
 use super::retry::{Retries, RetryBudget};
 use super::server_list::{FoundServer, ServerList, UrlEntry};
 use super::shares::Shares;
+use super::upstreams_error::UpstreamsError;
 use super::url::{Place, UpstreamUrl};
 use super::waiting::WaitQueue;
 use tidegate_l4::{Balance, hash_of};
@@ -237,36 +237,6 @@ pub struct UpstreamsBuilder {
     tls: Option<ClientConfig>,
     #[cfg(feature = "http3")]
     http3: Http3Config,
-}
-
-/// Why a set of upstreams cannot be used.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum UpstreamsError {
-    /// There is no upstream.
-    None,
-    /// A URL has the scheme `https`, and there is no TLS configuration.
-    NoTls,
-    /// A URL has the scheme `https+h3`, and the program is built without HTTP/3 (the feature `http3-server` or `http3-client`
-    /// of the facade).
-    NoHttp3,
-    /// QUIC cannot use the TLS configuration, which has to allow version 1.3, or a limit of
-    /// [`http3`](UpstreamsBuilder::http3).
-    Quic,
-    /// [`http3`](UpstreamsBuilder::http3) has `TransportLimits::early_data`. Leave it off: a
-    /// gateway cannot say which requests of its clients may be sent twice.
-    EarlyData,
-    /// A PROXY header cannot be sent to an upstream that is encrypted, that is a Unix socket, or that speaks HTTP/2, whose
-    /// connections are for many clients.
-    ProxyHeader,
-    /// The limits of heads do not fit the codec: a head has less than 64 KiB.
-    Limits,
-    /// A URL is a service, and the system's resolver has no SRV records.
-    Service,
-    /// A weight is not 1 to 1,000.
-    Weight,
-    /// There are more than 4,096 servers.
-    TooMany,
 }
 
 impl Upstreams {
@@ -688,29 +658,6 @@ fn http3_config(limits: &UpstreamLimits, mut config: Http3Config) -> Http3Config
     config.transport.idle_timeout = Some(limits.idle_timeout);
     config
 }
-
-impl fmt::Display for UpstreamsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::None => "there is no upstream",
-            Self::NoTls => "an upstream has the scheme https, and there is no configuration of TLS",
-            Self::EarlyData => "upstreams get no early data: leave `TransportLimits::early_data` off",
-            Self::NoHttp3 => "an upstream has the scheme https+h3, and this program is built without HTTP/3",
-            Self::Quic => {
-                "QUIC cannot use the configuration of TLS, which has to allow version 1.3, or a limit of HTTP/3"
-            }
-            Self::ProxyHeader => "a PROXY header cannot be sent to an upstream with TLS or HTTP/2, or at a Unix socket",
-            Self::Limits => "head_bytes_max is at least 1 KiB and less than 64 KiB",
-            Self::Service => {
-                "an upstream is a service (srv://), and the system's resolver has no SRV records: use that of `tidegate::dns`"
-            }
-            Self::Weight => "a weight is 1 to 1000",
-            Self::TooMany => "a set has at most 4096 servers",
-        })
-    }
-}
-
-impl std::error::Error for UpstreamsError {}
 
 /// How long an upstream gets no pipelined requests after one that it did not answer in time.
 const PIPELINING_PAUSE: Duration = Duration::from_secs(600);

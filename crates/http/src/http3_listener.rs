@@ -31,6 +31,13 @@ impl Http3Listener {
         Ok(Self { quic: quic.codes(quic::Codes::HTTP3), alternatives: Arc::default() })
     }
 
+    /// Each connection has a file in this folder.
+    #[cfg(feature = "qlog")]
+    #[must_use]
+    pub fn qlog(self, folder: quic::QlogFolder) -> Self {
+        Self { quic: self.quic.qlog(folder), ..self }
+    }
+
     /// The value of `Alt-Svc` (RFC 7838) for responses over TCP; empty before the server has opened the listener.
     #[must_use]
     pub fn alternatives(&self) -> &str {

@@ -444,6 +444,13 @@ impl Config {
         self.http3_with(transport)
     }
 
+    /// Each HTTP/3 connection has a file in this folder. [`http3`](Self::http3) has to be called before.
+    #[cfg(feature = "qlog")]
+    pub fn qlog(mut self, folder: quic::QlogFolder) -> Self {
+        self.http3 = self.http3.map(|listener| listener.qlog(folder));
+        self
+    }
+
     /// Connections begin with a header of the PROXY protocol, as far as the policy goes; before a TLS handshake.
     pub fn proxy_protocol(mut self, policy: Policy) -> Self {
         self.proxy = Some(Arc::new(policy));

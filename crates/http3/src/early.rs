@@ -45,7 +45,7 @@ impl EarlyRequests {
         self.0.get(&stream).is_some_and(|request| request.is_held)
     }
 
-    /// Reads what has come of a stream that waits.
+    /// Reads the bytes of a stream that waits.
     pub(crate) fn decide(&mut self, stream: StreamNumber, quic: &mut impl StreamEndpoint) -> EarlyDecision {
         let Some(request) = self.0.get_mut(&stream).filter(|request| request.is_held) else {
             return EarlyDecision::Hold;

@@ -26,7 +26,7 @@ struct Ending {
     by: Option<Instant>,
 }
 
-/// What a connection does now.
+/// The next step of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LifetimeStep {
     /// Nothing until then.
@@ -51,7 +51,7 @@ impl Lifetime {
         [self.idle_since.checked_add(limits.idle_timeout), self.too_old_at].into_iter().flatten().min()
     }
 
-    /// What a connection does now that has requests, or has none.
+    /// The next step of a connection with requests, or without.
     pub(crate) fn step(&self, has_requests: bool, limits: &Limits, now: Instant) -> LifetimeStep {
         if let Some(Ending { at, by }) = self.ending {
             let is_over = by.is_some_and(|by| by <= now) || !has_requests && at <= now;

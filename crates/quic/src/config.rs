@@ -16,7 +16,9 @@ use crate::endpoint::Endpoint;
 use crate::error::ConfigError;
 use crate::generation::Generation;
 use crate::limits::TransportLimits;
-use crate::quinn::{Outgoing, Shared, server_tls};
+#[cfg(feature = "qlog")]
+use crate::qlog::QlogFolder;
+use crate::quinn::{self, Outgoing, Shared, server_tls};
 
 /// The decision on a client that wants to connect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,6 +73,8 @@ pub(crate) struct Settings {
     pub(crate) counters: Arc<CounterSet>,
     /// That of a server.
     pub(crate) generation: Option<Arc<Generation>>,
+    #[cfg(feature = "qlog")]
+    qlog: Option<QlogFolder>,
 }
 
 impl Settings {
@@ -83,7 +87,36 @@ impl Settings {
             decide: None,
             counters: Arc::default(),
             generation: None,
+            #[cfg(feature = "qlog")]
+            qlog: None,
         }
+    }
+}
+
+#[cfg(feature = "qlog")]
+impl Settings {
+    /// The configuration of the next connection of a server, if it has a qlog.
+    pub(crate) fn of_connection(&self) -> Option<Arc<quinn::OfServer>> {
+        self.shared.server_with_qlog(&self.limits, self.qlog.as_ref()?)
+    }
+
+    /// The configuration of the next connection of a client.
+    pub(crate) fn of_outgoing(&self, outgoing: &Outgoing) -> Outgoing {
+        let with_qlog = self.qlog.as_ref().and_then(|qlog| quinn::outgoing_with_qlog(outgoing, &self.limits, qlog));
+        with_qlog.unwrap_or_else(|| outgoing.clone())
+    }
+}
+
+#[cfg(not(feature = "qlog"))]
+impl Settings {
+    /// All connections of a server have the same configuration.
+    pub(crate) fn of_connection(&self) -> Option<Arc<quinn::OfServer>> {
+        None
+    }
+
+    /// The configuration of the next connection of a client.
+    pub(crate) fn of_outgoing(&self, outgoing: &Outgoing) -> Outgoing {
+        outgoing.clone()
     }
 }
 
@@ -142,6 +175,14 @@ impl ServerConfig {
         Ok(Self(Settings { generation: another, ..self.0.clone() }))
     }
 
+    /// Each connection has a file in this folder.
+    #[cfg(feature = "qlog")]
+    #[must_use]
+    pub fn qlog(mut self, folder: QlogFolder) -> Self {
+        self.0.qlog = Some(folder);
+        self
+    }
+
     /// The rule by which datagrams of a client that has changed its address come to the loop that has the connection, for
     /// [`DatagramOptions::steering`](tidegate_sys::DatagramOptions::steering) of the listener. It tells 128 loops apart.
     #[must_use]
@@ -178,6 +219,14 @@ impl ClientConfig {
     #[must_use]
     pub fn codes(mut self, codes: Codes) -> Self {
         self.settings.codes = codes;
+        self
+    }
+
+    /// Each connection has a file in this folder.
+    #[cfg(feature = "qlog")]
+    #[must_use]
+    pub fn qlog(mut self, folder: QlogFolder) -> Self {
+        self.settings.qlog = Some(folder);
         self
     }
 

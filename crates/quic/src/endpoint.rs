@@ -147,7 +147,8 @@ impl Endpoint {
         if self.is_draining || self.open >= self.settings.limits.connections_max {
             return Err(ConnectionError::Full);
         }
-        let (handle, machine) = self.machines.connect(now, config.outgoing.clone(), address, name)?;
+        let (handle, machine) =
+            self.machines.connect(now, self.settings.of_outgoing(&config.outgoing), address, name)?;
         self.outgoing.insert(handle.0);
         let has_early_data = machine.has_0rtt();
         let session = self.insert(handle, machine, now);
@@ -443,7 +444,8 @@ impl Endpoint {
     /// Begins a handshake. An error has the response to the client, if it gets one.
     fn accept(&mut self, incoming: Incoming, now: Instant, buffer: &mut Vec<u8>) -> Result<(), Option<Sent>> {
         let by_client = *incoming.orig_dst_cid();
-        let (handle, machine) = self.machines.accept(incoming, now, buffer, None).map_err(|error| error.response)?;
+        let config = self.settings.of_connection();
+        let (handle, machine) = self.machines.accept(incoming, now, buffer, config).map_err(|error| error.response)?;
         let handshake = HandshakeIds::new([by_client, self.last_id.get()], self.own, &self.settings);
         self.insert(handle, machine, now);
         if let Some(connection) = self.at(handle.0).filter(|connection| !connection.is_established) {

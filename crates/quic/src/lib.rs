@@ -22,6 +22,7 @@
 //! | `quinn.rs` | the types of quinn-proto that the crate uses, its configuration, and its errors as ours; it alone names quinn-proto |
 //! | `connection_ids.rs` | the layout of connection ids |
 //! | `generation.rs` | `Generation`: the keys and handshakes that a successor gets |
+//! | `qlog.rs` | `QlogFolder`: the events of each connection, as a file |
 //! | `watches.rs` | tasks that wait for a connection |
 //! | `client.rs` | `Connector`, `Connection`: connecting, and opening streams |
 //! | `counters.rs` | the counts of endpoints, which are [`Counts`] |
@@ -39,6 +40,8 @@ mod endpoint;
 mod error;
 mod generation;
 mod limits;
+#[cfg(feature = "qlog")]
+mod qlog;
 mod quinn;
 mod watches;
 
@@ -48,4 +51,6 @@ pub use config::{Admit, ClientConfig, ServerConfig};
 pub use endpoint::Endpoint;
 pub use error::{ConfigError, ConnectionError};
 pub use limits::TransportLimits;
+#[cfg(feature = "qlog")]
+pub use qlog::QlogFolder;
 pub use tidegate_codec::{Direction, SessionCounts as Counts, SessionNumber};

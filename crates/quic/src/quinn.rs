@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use bytes::Bytes;
+#[cfg(feature = "qlog")]
+use quinn_proto::QlogConfig;
 use quinn_proto::congestion::CubicConfig;
 use quinn_proto::crypto::rustls::{HandshakeData, QuicClientConfig, QuicServerConfig};
 use quinn_proto::crypto::{AeadKey, CryptoError, HandshakeTokenKey, HmacKey};
@@ -28,6 +30,8 @@ use crate::connection_ids::{LENGTH, mark, origin_of};
 use crate::error::{ConfigError, ConnectionError};
 use crate::generation::Generation;
 use crate::limits::{STREAM_WINDOW_MAX, TransportLimits};
+#[cfg(feature = "qlog")]
+use crate::qlog::QlogFolder;
 
 /// The configuration that all endpoints of a server or client share, with the keys of stateless resets and of tokens.
 #[derive(Debug, Clone)]
@@ -39,6 +43,9 @@ pub(crate) struct Shared {
 
 /// The configuration of a client's connections.
 pub(crate) use quinn_proto::ClientConfig as Outgoing;
+
+/// The configuration of a server's connections.
+pub(crate) use quinn_proto::ServerConfig as OfServer;
 
 /// The TLS configuration for servers.
 pub(crate) type ServerTls = Arc<QuicServerConfig>;
@@ -94,6 +101,33 @@ impl Shared {
         outgoing.transport_config(self.transport.clone()).version(VERSION);
         Ok(outgoing)
     }
+}
+
+#[cfg(feature = "qlog")]
+impl Shared {
+    /// The configuration of one connection of a server, with a file of its own.
+    pub(crate) fn server_with_qlog(&self, limits: &TransportLimits, qlog: &QlogFolder) -> Option<Arc<OfServer>> {
+        let mut server = self.server.clone()?;
+        server.transport_config(Arc::new(transport_with_qlog(limits, qlog)?));
+        Some(Arc::new(server))
+    }
+}
+
+/// The configuration of one connection of a client, with a file of its own.
+#[cfg(feature = "qlog")]
+pub(crate) fn outgoing_with_qlog(outgoing: &Outgoing, limits: &TransportLimits, qlog: &QlogFolder) -> Option<Outgoing> {
+    let mut outgoing = outgoing.clone();
+    outgoing.transport_config(Arc::new(transport_with_qlog(limits, qlog)?));
+    Some(outgoing)
+}
+
+#[cfg(feature = "qlog")]
+fn transport_with_qlog(limits: &TransportLimits, qlog: &QlogFolder) -> Option<TransportConfig> {
+    let mut transport = transport(limits).ok()?;
+    let mut config = QlogConfig::default();
+    config.writer(Box::new(qlog.next()?));
+    transport.qlog_stream(config.into_stream());
+    Some(transport)
 }
 
 /// The TLS configuration for servers, if QUIC can use it.

@@ -40,6 +40,9 @@ pub(crate) struct Listen {
     pub(crate) http3_early_data: bool,
     /// The file that gets the secrets of connections, which only a flag sets.
     pub(crate) tls_key_log: Option<PathBuf>,
+    /// The folder of files of QUIC connections, which only a flag sets.
+    #[cfg(feature = "qlog")]
+    pub(crate) qlog: Option<PathBuf>,
     pub(crate) redirect_https: Option<RedirectHttps>,
     pub(crate) proxy_protocol: HeaderMode,
     pub(crate) proxy_trusted: Option<Networks>,

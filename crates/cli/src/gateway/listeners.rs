@@ -171,6 +171,10 @@ impl ListenPlan {
             if tls.http3 {
                 let quic = quic::TransportLimits { early_data: tls.early_data, ..quic_limits };
                 config = config.http3_with(quic)?;
+                #[cfg(feature = "qlog")]
+                if let Some(folder) = &tls.qlog {
+                    config = config.qlog(quic::QlogFolder::new(folder));
+                }
             }
         }
         if listen.proxy_protocol != HeaderMode::Off {

@@ -209,7 +209,7 @@ fn early_data_needs_http3() {
 #[test]
 fn rates_of_connections_are_refused_with_http3() {
     for flag in ["--rate-per-connection", "--rate-per-loop"] {
-        for command in [&["serve"][..], &["proxy", "--upstream", "127.0.0.1:1"]] {
+        for command in [&["serve"][..], &["proxy", "--upstream", "http://127.0.0.1:1"]] {
             let flags = ["--listen", "127.0.0.1:0", "--tls-self-signed", "--http3", flag, "1M"];
             let output = tidegate(&[command, &flags[..]].concat()).output().expect("it starts");
             let error = String::from_utf8_lossy(&output.stderr);

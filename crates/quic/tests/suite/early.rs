@@ -13,7 +13,7 @@ use tidegate::{Context, EndpointLimits, Event, Handler, Outcome, Slice};
 use crate::scenarios::{Echo, exchange, read_all};
 use crate::stage::{NAME, Stage, tls};
 
-/// The service of early streams: it says so in front of what it sends back.
+/// The service of early streams, which marks its echo.
 struct EarlyEcho;
 
 impl Handler<Raw> for EarlyEcho {

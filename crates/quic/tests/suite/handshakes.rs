@@ -133,7 +133,7 @@ fn a_token_that_leaves_no_room_is_dropped_and_a_long_one_is_not() {
     let mut bench = client(&[]);
     let hello = bench.client_hello();
     let whole = bench.initial(&crypto(0, &hello[..500]));
-    // The same header with a token of so many bytes, and what is left of the datagram.
+    // The same header with a token of so many bytes, and the rest of the datagram.
     for (token, datagram) in [(1174, 1200), (1175, 1200), (1170, 1200), (60_000, 1200), (1 << 40, 1200), (1440, 1472)] {
         let mut bytes = [&whole[..23], &varint(token)].concat();
         bytes.resize(datagram, 0x40);

@@ -111,7 +111,7 @@ fn forged_answers_neither_end_nor_make_a_connection() {
             // A packet that claims to have HANDSHAKE_DONE, in the open, before there are keys: a long and a short header.
             [ids(0xe0, 1), vec![0x40, 30], vec![0x1e; 30]].concat(),
             [&[0x40][..], &[0x1e; 60]].concat(),
-            // What could be a stateless reset of a token that the client has not got.
+            // A stateless reset of a token that the client has not got.
             [&[0x5f][..], &[9; 40]].concat(),
         ]
     });

@@ -13,6 +13,8 @@ mod hostile_server;
 mod listing;
 mod memory;
 mod moves;
+#[cfg(feature = "qlog")]
+mod qlog;
 mod raw_client;
 mod restarts;
 mod scenarios;
