@@ -50,7 +50,7 @@ impl<E: StreamEndpoint> Endpoint<E> {
     }
 
     /// The next stream of a session that the peer has opened, or a promise to wake the task. `None` once the session is over.
-    /// [`EndpointSession::adopt`](https://docs.rs/tidegate) gives it a channel.
+    /// `EndpointSession::adopt` of the engine gives it a channel.
     pub fn poll_accept_of_session(
         &mut self,
         session: StreamNumber,
@@ -141,6 +141,8 @@ impl<E: StreamEndpoint> Endpoint<E> {
     }
 
     pub(crate) fn webtransport(&mut self, session: SessionNumber) -> Option<&mut WebTransport> {
+        // Most servers permit none, and look for no session.
+        self.config.webtransport_limits()?;
         self.sessions.get_mut(&session)?.webtransport.as_deref_mut()
     }
 
@@ -289,8 +291,8 @@ impl<E: StreamEndpoint> Endpoint<E> {
     fn set_stream_deadline(&mut self, stream: StreamNumber, now: Instant) {
         let timeout = self.limits_of_webtransport().map(|limits| limits.waiting_timeout).unwrap_or_default();
         let Some(at) = now.checked_add(timeout) else { return };
-        if let Some(webtransport) = self.webtransport(stream.session) {
-            webtransport.set_deadline(at, stream.stream);
+        let webtransport = self.webtransport(stream.session);
+        if webtransport.is_some_and(|webtransport| webtransport.set_deadline(at, stream.stream)) {
             self.stream_timers.insert((at, stream.session));
         }
     }
@@ -305,6 +307,8 @@ impl<E: StreamEndpoint> Endpoint<E> {
                 let stream = StreamNumber { session, stream };
                 self.reject_stream(stream, ErrorCode::WEBTRANSPORT_BUFFERED_STREAM_REJECTED, now);
             }
+            let next = self.webtransport(session).and_then(|sessions| sessions.deadline());
+            self.stream_timers.extend(next.map(|at| (at, session)));
         }
     }
 

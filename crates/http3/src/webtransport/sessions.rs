@@ -143,8 +143,17 @@ impl WebTransport {
         self.waiting.iter().any(|(waiting, _)| *waiting == stream)
     }
 
-    pub(super) fn set_deadline(&mut self, at: Instant, stream: u64) {
+    /// A stream that is starting or waiting has to go on by then. Returns whether no other one has to before it.
+    pub(super) fn set_deadline(&mut self, at: Instant, stream: u64) -> bool {
+        if self.deadlines.len() >= DEADLINES_MAX {
+            // Most streams go on at once. QUIC bounds the others.
+            let Self { deadlines, starting, waiting, .. } = self;
+            deadlines.retain(|(_, stream)| {
+                starting.contains_key(stream) || waiting.iter().any(|(waiting, _)| waiting == stream)
+            });
+        }
         self.deadlines.push_back((at, stream));
+        self.deadlines.len() == 1
     }
 
     /// When a stream that is starting or waiting is reset, if one is.
@@ -244,6 +253,9 @@ impl Drop for WebTransport {
         self.wake_all();
     }
 }
+
+/// With more deadlines than that, those of streams that went on are dropped.
+const DEADLINES_MAX: usize = 1024;
 
 /// The direction of a stream, by its number (RFC 9000 §2.1).
 pub(super) fn direction(stream: u64) -> Direction {
