@@ -8,7 +8,7 @@ use tidegate_codec::mux::{OpenError, ResetCause};
 use tidegate_codec::{DatagramRefused, Direction, ReadEnd, SessionEvent, SessionNumber, StreamEndpoint, StreamNumber};
 
 use super::preamble::{self, Preamble, StreamKind};
-use super::sessions::{Owner, WebTransport, direction};
+use super::sessions::{StreamOwner, WebTransport, direction};
 use super::{WebTransportLimits, from_http3, to_http3};
 use crate::connection::ConnectionRole;
 use crate::endpoint::Endpoint;
@@ -151,7 +151,7 @@ impl<E: StreamEndpoint> Endpoint<E> {
         self.webtransport(session.session).filter(|webtransport| webtransport.has_session(session.stream))
     }
 
-    fn owner(&mut self, stream: StreamNumber) -> Option<Owner> {
+    fn owner(&mut self, stream: StreamNumber) -> Option<StreamOwner> {
         self.webtransport(stream.session)?.owner(stream.stream)
     }
 
@@ -331,8 +331,8 @@ impl<E: StreamEndpoint> Endpoint<E> {
     pub(crate) fn read_beside(&mut self, stream: StreamNumber, space: &mut [u8]) -> Option<(usize, ReadEnd)> {
         let webtransport = self.webtransport(stream.session)?;
         match webtransport.owner(stream.stream) {
-            Some(Owner::Gone) => Some((0, ReadEnd::Reset(ErrorCode::WEBTRANSPORT_SESSION_GONE.0))),
-            Some(Owner::Session(_)) => {
+            Some(StreamOwner::Gone) => Some((0, ReadEnd::Reset(ErrorCode::WEBTRANSPORT_SESSION_GONE.0))),
+            Some(StreamOwner::Session(_)) => {
                 let (count, end) = self.quic.read(stream, space);
                 let end = match end {
                     ReadEnd::Reset(code) => ReadEnd::Reset(from_http3(code).map_or(code, u64::from)),

@@ -24,7 +24,7 @@ pub(crate) struct WebTransport {
     /// Streams whose session has not begun.
     waiting: VecDeque<(u64, u64)>,
     /// The streams of all sessions, and their sessions.
-    streams: HashMap<u64, Owner>,
+    streams: HashMap<u64, StreamOwner>,
     /// When streams that are starting or waiting are reset, in order.
     deadlines: VecDeque<(Instant, u64)>,
 }
@@ -42,7 +42,7 @@ struct OpenSession {
 
 /// The session of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Owner {
+pub(super) enum StreamOwner {
     Session(u64),
     /// A session that is over.
     Gone,
@@ -92,7 +92,7 @@ impl WebTransport {
 
     /// A stream of the peer belongs to a session that has begun.
     pub(super) fn add_stream(&mut self, stream: u64, session: u64) {
-        self.streams.insert(stream, Owner::Session(session));
+        self.streams.insert(stream, StreamOwner::Session(session));
         let Some(open) = self.sessions.get_mut(&session) else { return };
         match direction(stream) {
             Direction::Bidirectional => open.bidirectional.push_back(stream),
@@ -103,7 +103,7 @@ impl WebTransport {
 
     /// A stream of this side belongs to a session.
     pub(super) fn add_own(&mut self, stream: u64, session: u64) {
-        self.streams.insert(stream, Owner::Session(session));
+        self.streams.insert(stream, StreamOwner::Session(session));
     }
 
     /// A session is over. Returns its streams that no application has, and those that one has.
@@ -121,8 +121,8 @@ impl WebTransport {
         self.streams.retain(|stream, _| !unaccepted.contains(stream));
         let mut accepted = Vec::new();
         if was_open {
-            for (stream, owner) in self.streams.iter_mut().filter(|(_, owner)| **owner == Owner::Session(session)) {
-                *owner = Owner::Gone;
+            for (stream, owner) in self.streams.iter_mut().filter(|(_, owner)| **owner == StreamOwner::Session(session)) {
+                *owner = StreamOwner::Gone;
                 accepted.push(*stream);
             }
             accepted.sort_unstable();
@@ -175,7 +175,7 @@ impl WebTransport {
         None
     }
 
-    pub(super) fn owner(&self, stream: u64) -> Option<Owner> {
+    pub(super) fn owner(&self, stream: u64) -> Option<StreamOwner> {
         self.streams.get(&stream).copied()
     }
 
