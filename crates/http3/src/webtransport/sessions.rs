@@ -261,3 +261,43 @@ const DEADLINES_MAX: usize = 1024;
 pub(super) fn direction(stream: u64) -> Direction {
     if stream & 2 == 0 { Direction::Bidirectional } else { Direction::Unidirectional }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn deadlines_of_streams_that_went_on_have_a_bound() {
+        let (mut sessions, now) = (WebTransport::default(), Instant::now());
+        sessions.starting.insert(4, Preamble::new(Direction::Bidirectional));
+        assert!(sessions.wait(8, 400, 1) && !sessions.wait(12, 400, 1));
+        for stream in (4..40_000).step_by(4) {
+            let is_first = sessions.set_deadline(now + Duration::from_millis(stream), stream);
+            assert_eq!(is_first, stream == 4);
+        }
+        assert!(sessions.deadlines.len() <= DEADLINES_MAX);
+        let overdue: Vec<_> = std::iter::from_fn(|| sessions.take_overdue(now + Duration::from_secs(40))).collect();
+        assert_eq!((overdue, sessions.deadline()), (vec![4, 8], None));
+    }
+
+    #[test]
+    fn a_session_that_is_over_has_no_stream_and_others_keep_theirs() {
+        let mut sessions = WebTransport::default();
+        assert!(sessions.wait(12, 0, 8) && sessions.wait(16, 4, 8));
+        sessions.begin(0);
+        sessions.begin(4);
+        sessions.add_stream(2, 0);
+        sessions.add_stream(20, 0);
+        sessions.add_own(1, 0);
+        assert_eq!(sessions.accept(0, Direction::Bidirectional), Some(12));
+        let (mut unaccepted, accepted) = sessions.end(0);
+        unaccepted.sort_unstable();
+        assert_eq!((unaccepted, accepted), (vec![2, 20], vec![1, 12]));
+        assert_eq!(sessions.owner(12), Some(StreamOwner::Gone));
+        assert!(sessions.remove_stream(12) && sessions.owner(12).is_none() && !sessions.has_session(0));
+        assert_eq!(sessions.accept(4, Direction::Bidirectional), Some(16));
+        assert_eq!(sessions.add_datagram(0, b"late", 1_000), 1);
+    }
+}
