@@ -16,11 +16,11 @@ use tidegate::http3::webtransport::{WebTransportLimits, to_http3};
 use tidegate::http3::{ErrorCode, datagram, varint};
 use tidegate::{Backend, Channel, EventLoop, quic, task};
 
-use crate::support::http3_stage::{DATA, NAME, Peer, Stage, tls, frame, receive, request, split};
+use crate::support::http3_stage::{DATA, NAME, Peer, Stage, frame, receive, request, split, tls};
 
 type Any = Box<dyn std::error::Error>;
 
-/// What a function has seen.
+/// The observations of a function.
 type Seen = Rc<RefCell<Vec<String>>>;
 
 /// The channels of streams that a server has opened.

@@ -1,4 +1,4 @@
-//! The methods of `Endpoint` about WebTransport: which streams belong to sessions, and what their applications do with them.
+//! The methods of `Endpoint` about WebTransport: which streams belong to sessions, and how applications accept and open them.
 
 use std::task::{Context, Poll};
 use std::time::Instant;

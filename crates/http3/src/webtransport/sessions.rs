@@ -121,7 +121,8 @@ impl WebTransport {
         self.streams.retain(|stream, _| !unaccepted.contains(stream));
         let mut accepted = Vec::new();
         if was_open {
-            for (stream, owner) in self.streams.iter_mut().filter(|(_, owner)| **owner == StreamOwner::Session(session)) {
+            for (stream, owner) in self.streams.iter_mut().filter(|(_, owner)| **owner == StreamOwner::Session(session))
+            {
                 *owner = StreamOwner::Gone;
                 accepted.push(*stream);
             }
