@@ -9,12 +9,12 @@ use std::time::Instant;
 use tidegate_codec::Stages;
 use tidegate_codec::Step;
 use tidegate_http1::client;
-use tidegate_http3::{ClientStream, Config, Connection, Event, Limits, ServerStream, StreamError, qpack};
+use tidegate_http3::{CapsuleCodec, ClientStream, Config, Connection, Event, Limits, ServerStream, StreamError, qpack};
 use tidegate_testkit::CodecHarness;
 
 use crate::choices::Choices;
 
-/// The first byte chooses the stream and the role, the second one where the wire is split.
+/// The first byte chooses the stream and the role, or capsules, the second one where the wire is split.
 pub fn http3(data: &[u8]) {
     let mut choices = Choices::new(data);
     let (kind, split) = (choices.byte(), usize::from(choices.byte()));
@@ -23,6 +23,9 @@ pub fn http3(data: &[u8]) {
         Limits { headers_max: 8, head_bytes_max: 600, reserved_bytes_max: 200, abuse_max: 20, ..Limits::default() };
     let config = Arc::new(Config::new(limits).extended_connect(true).grease(None));
     let (one, other) = wire.split_at(split.min(wire.len()));
+    if kind >= CAPSULES {
+        return assert_eq!(capsules(&[wire]), capsules(&[one, other]));
+    }
     match kind % 4 {
         0 => assert_eq!(server(&config, &[wire]), server(&config, &[one, other])),
         1 => assert_eq!(client(&config, &[wire]), client(&config, &[one, other])),
@@ -53,6 +56,12 @@ fn client(config: &Arc<Config>, pieces: &[&[u8]]) -> StreamEnd {
     stream.encode(client::Outgoing::Request(request)).expect("the first one");
     let is_broken = read(&mut stream, pieces);
     (stream.codec().filter().failure(), is_broken)
+}
+
+/// Whether the capsules of a tunnel are refused.
+fn capsules(pieces: &[&[u8]]) -> bool {
+    let mut stream: CodecHarness<CapsuleCodec> = CodecHarness::new(CapsuleCodec::new(100));
+    read(&mut stream, pieces)
 }
 
 /// Decodes the pieces, and the end of the stream. Returns whether there was an error.
@@ -99,3 +108,6 @@ pub fn qpack(data: &[u8]) {
 }
 
 const WIRE_BYTES_MAX: usize = 2_000;
+
+/// First bytes from here on choose capsules.
+const CAPSULES: u8 = 250;

@@ -10,7 +10,6 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use bytes::Bytes;
-
 use tidegate_codec::{Direction, Handshake, Pipeline, SessionNumber, StreamEndpoint, StreamNumber};
 use tidegate_sys::{Address, DatagramOptions, Side, Socket, Token};
 

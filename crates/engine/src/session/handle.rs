@@ -4,9 +4,8 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::rc::Rc;
 
-use tidegate_codec::DatagramRefused;
 use tidegate_codec::mux::{Mux, OpenError, StreamEvent};
-use tidegate_codec::{Output, Pipeline};
+use tidegate_codec::{DatagramRefused, Output, Pipeline};
 use tidegate_sys::Token;
 
 use super::SessionApplication;

@@ -63,7 +63,7 @@ pub enum WebTransportError {
 
 impl WebTransportClient {
     /// Opens a socket at `address`, most often port 0, on the loop that runs on this thread. `tls` has the trust in servers;
-    /// `limits` are those of what servers send.
+    /// `limits` bound the servers.
     ///
     /// # Errors
     /// Those of the system; `InvalidInput` if QUIC cannot use `tls`, which has to allow version 1.3, or a limit.

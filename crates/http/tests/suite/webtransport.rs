@@ -8,16 +8,19 @@ use std::time::Duration;
 
 use tidegate::engine::{SessionLimits, SessionStreams, Streams};
 use tidegate::framing::Raw;
-use tidegate::http::{Config, Router, WebTransportClose, WebTransportSession, WebTransportUpgrade};
+use tidegate::http::{
+    Config, Router, Server, WebTransportClient, WebTransportClose, WebTransportError, WebTransportSession,
+    WebTransportUpgrade,
+};
 use tidegate::http3::webtransport::{WebTransportLimits, to_http3};
 use tidegate::http3::{ErrorCode, datagram, varint};
-use tidegate::{Channel, quic, task};
+use tidegate::{Backend, Channel, EventLoop, quic, task};
 
-use crate::support::http3_stage::{DATA, Peer, Stage, frame, receive, request, split};
+use crate::support::http3_stage::{DATA, NAME, Peer, Stage, frame, receive, request, split, tls};
 
 type Any = Box<dyn std::error::Error>;
 
-/// What a function has seen.
+/// The observations of a function.
 type Seen = Rc<RefCell<Vec<String>>>;
 
 /// The channels of streams that a server has opened.
@@ -620,4 +623,54 @@ fn without_webtransport_its_streams_are_no_requests() {
             assert_eq!(peer.get("/").await.text(), "a page");
         });
     });
+}
+
+/// A session of our client with a server of its own, and the end that the client sees.
+#[test]
+fn a_drain_is_announced_and_the_application_closes_in_time() {
+    let (server_tls, client_tls) = tls();
+    let server = Server::bind("127.0.0.1:0").expect("an address").tls(server_tls).webtransport(limits());
+    let router = || {
+        Router::new().get("/until", |upgrade: WebTransportUpgrade| {
+            upgrade.session(async |session| {
+                session.draining().await;
+                session.close(3, "the server drains");
+                Ok::<_, Any>(())
+            })
+        })
+    };
+    let server = server.expect("limits").start(router).expect("a server");
+    let address = server.address().ip().expect("an IP address");
+    let event_loop = EventLoop::on(Backend::Auto).expect("a loop");
+    let close = event_loop.block_on(async move {
+        let local = SocketAddr::from(([127, 0, 0, 1], 0));
+        let client = WebTransportClient::bind(local, &client_tls, limits()).expect("a client");
+        let refused = client.open(address, NAME, "/nothing").await;
+        assert!(matches!(refused, Err(WebTransportError::Refused(404))), "{refused:?}");
+        let session = client.open(address, NAME, "/until").await.expect("a session");
+        let draining = std::thread::spawn(move || server.drain(Duration::from_secs(60)));
+        session.draining().await;
+        let close = session.closed().await;
+        (close, draining)
+    });
+    let (close, draining) = close.expect("the loop runs");
+    draining.join().expect("the server has drained");
+    assert_eq!(close, Some(WebTransportClose { code: 3, reason: "the server drains".into() }));
+}
+
+#[test]
+fn a_server_without_webtransport_is_noticed_before_the_request() {
+    let (server_tls, client_tls) = tls();
+    let server = Server::bind("127.0.0.1:0").expect("an address").tls(server_tls).http3().expect("limits");
+    let server = server.start(|| Router::new().get("/", || "a page")).expect("a server");
+    let address = server.address().ip().expect("an IP address");
+    let event_loop = EventLoop::on(Backend::Auto).expect("a loop");
+    let refused = event_loop.block_on(async move {
+        let local = SocketAddr::from(([127, 0, 0, 1], 0));
+        let client = WebTransportClient::bind(local, &client_tls, limits()).expect("a client");
+        client.open(address, NAME, "/").await
+    });
+    let refused = refused.expect("the loop runs");
+    assert!(matches!(refused, Err(WebTransportError::Unsupported)), "{refused:?}");
+    server.drain(Duration::ZERO);
 }

@@ -1,7 +1,6 @@
-//! Codes of applications on streams of WebTransport, and those of HTTP/3 that carry them (draft-ietf-webtrans-http3 §4.4).
+//! Application codes on WebTransport streams, and the HTTP/3 codes that carry them (draft-ietf-webtrans-http3 §4.4).
 
-/// The code of RESET_STREAM and STOP_SENDING for a code of the application. Those of HTTP/3 that are reserved (RFC 9114
-/// §8.1) are left out.
+/// The code in RESET_STREAM and STOP_SENDING for an application code. Reserved HTTP/3 codes (RFC 9114 §8.1) are left out.
 ///
 /// ```
 /// use tidegate::http3::webtransport;
@@ -14,7 +13,7 @@ pub const fn to_http3(code: u32) -> u64 {
     FIRST + code as u64 + code as u64 / SPAN
 }
 
-/// The code of the application in a code of HTTP/3; `None` if it has none.
+/// The application code in an HTTP/3 code; `None` if it has none.
 #[must_use]
 pub const fn from_http3(code: u64) -> Option<u32> {
     // A reserved code is 0x1f times something, and 0x21.

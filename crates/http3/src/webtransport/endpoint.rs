@@ -1,4 +1,4 @@
-//! The methods of `Endpoint` about WebTransport: which streams belong to sessions, and what their applications do with them.
+//! The methods of `Endpoint` about WebTransport: which streams belong to sessions, and how applications accept and open them.
 
 use std::task::{Context, Poll};
 use std::time::Instant;
@@ -8,7 +8,7 @@ use tidegate_codec::mux::{OpenError, ResetCause};
 use tidegate_codec::{DatagramRefused, Direction, ReadEnd, SessionEvent, SessionNumber, StreamEndpoint, StreamNumber};
 
 use super::preamble::{self, Preamble, StreamKind};
-use super::sessions::{Owner, WebTransport, direction};
+use super::sessions::{StreamOwner, WebTransport, direction};
 use super::{WebTransportLimits, from_http3, to_http3};
 use crate::connection::ConnectionRole;
 use crate::endpoint::Endpoint;
@@ -50,7 +50,7 @@ impl<E: StreamEndpoint> Endpoint<E> {
     }
 
     /// The next stream of a session that the peer has opened, or a promise to wake the task. `None` once the session is over.
-    /// [`EndpointSession::adopt`](https://docs.rs/tidegate) gives it a channel.
+    /// `EndpointSession::adopt` of the engine gives it a channel.
     pub fn poll_accept_of_session(
         &mut self,
         session: StreamNumber,
@@ -141,6 +141,8 @@ impl<E: StreamEndpoint> Endpoint<E> {
     }
 
     pub(crate) fn webtransport(&mut self, session: SessionNumber) -> Option<&mut WebTransport> {
+        // Most servers permit none, and look for no session.
+        self.config.webtransport_limits()?;
         self.sessions.get_mut(&session)?.webtransport.as_deref_mut()
     }
 
@@ -149,7 +151,7 @@ impl<E: StreamEndpoint> Endpoint<E> {
         self.webtransport(session.session).filter(|webtransport| webtransport.has_session(session.stream))
     }
 
-    fn owner(&mut self, stream: StreamNumber) -> Option<Owner> {
+    fn owner(&mut self, stream: StreamNumber) -> Option<StreamOwner> {
         self.webtransport(stream.session)?.owner(stream.stream)
     }
 
@@ -289,8 +291,8 @@ impl<E: StreamEndpoint> Endpoint<E> {
     fn set_stream_deadline(&mut self, stream: StreamNumber, now: Instant) {
         let timeout = self.limits_of_webtransport().map(|limits| limits.waiting_timeout).unwrap_or_default();
         let Some(at) = now.checked_add(timeout) else { return };
-        if let Some(webtransport) = self.webtransport(stream.session) {
-            webtransport.set_deadline(at, stream.stream);
+        let webtransport = self.webtransport(stream.session);
+        if webtransport.is_some_and(|webtransport| webtransport.set_deadline(at, stream.stream)) {
             self.stream_timers.insert((at, stream.session));
         }
     }
@@ -305,6 +307,8 @@ impl<E: StreamEndpoint> Endpoint<E> {
                 let stream = StreamNumber { session, stream };
                 self.reject_stream(stream, ErrorCode::WEBTRANSPORT_BUFFERED_STREAM_REJECTED, now);
             }
+            let next = self.webtransport(session).and_then(|sessions| sessions.deadline());
+            self.stream_timers.extend(next.map(|at| (at, session)));
         }
     }
 
@@ -327,8 +331,8 @@ impl<E: StreamEndpoint> Endpoint<E> {
     pub(crate) fn read_beside(&mut self, stream: StreamNumber, space: &mut [u8]) -> Option<(usize, ReadEnd)> {
         let webtransport = self.webtransport(stream.session)?;
         match webtransport.owner(stream.stream) {
-            Some(Owner::Gone) => Some((0, ReadEnd::Reset(ErrorCode::WEBTRANSPORT_SESSION_GONE.0))),
-            Some(Owner::Session(_)) => {
+            Some(StreamOwner::Gone) => Some((0, ReadEnd::Reset(ErrorCode::WEBTRANSPORT_SESSION_GONE.0))),
+            Some(StreamOwner::Session(_)) => {
                 let (count, end) = self.quic.read(stream, space);
                 let end = match end {
                     ReadEnd::Reset(code) => ReadEnd::Reset(from_http3(code).map_or(code, u64::from)),

@@ -1,4 +1,4 @@
-//! `WebTransportLimits`: what a peer may have open and waiting.
+//! `WebTransportLimits`: how much a peer may have open and waiting.
 
 use std::time::Duration;
 

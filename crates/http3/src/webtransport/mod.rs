@@ -9,7 +9,7 @@
 //! | `sessions.rs` | the sessions and streams of a connection |
 //! | `endpoint.rs` | the methods of `Endpoint` about them |
 //! | `preamble.rs` | the first bytes of a stream |
-//! | `codes.rs` | codes of applications as codes of HTTP/3, and back |
+//! | `codes.rs` | application codes as HTTP/3 codes, and back |
 //! | `limits.rs` | `WebTransportLimits` |
 
 mod codes;

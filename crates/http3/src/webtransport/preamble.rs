@@ -12,7 +12,7 @@ pub(crate) struct Preamble {
     signal: u64,
 }
 
-/// What the first bytes of a stream say about it.
+/// The kind of a stream, by its first bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StreamKind {
     /// There are too few.

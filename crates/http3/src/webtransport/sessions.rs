@@ -24,7 +24,7 @@ pub(crate) struct WebTransport {
     /// Streams whose session has not begun.
     waiting: VecDeque<(u64, u64)>,
     /// The streams of all sessions, and their sessions.
-    streams: HashMap<u64, Owner>,
+    streams: HashMap<u64, StreamOwner>,
     /// When streams that are starting or waiting are reset, in order.
     deadlines: VecDeque<(Instant, u64)>,
 }
@@ -42,7 +42,7 @@ struct OpenSession {
 
 /// The session of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Owner {
+pub(super) enum StreamOwner {
     Session(u64),
     /// A session that is over.
     Gone,
@@ -92,7 +92,7 @@ impl WebTransport {
 
     /// A stream of the peer belongs to a session that has begun.
     pub(super) fn add_stream(&mut self, stream: u64, session: u64) {
-        self.streams.insert(stream, Owner::Session(session));
+        self.streams.insert(stream, StreamOwner::Session(session));
         let Some(open) = self.sessions.get_mut(&session) else { return };
         match direction(stream) {
             Direction::Bidirectional => open.bidirectional.push_back(stream),
@@ -103,7 +103,7 @@ impl WebTransport {
 
     /// A stream of this side belongs to a session.
     pub(super) fn add_own(&mut self, stream: u64, session: u64) {
-        self.streams.insert(stream, Owner::Session(session));
+        self.streams.insert(stream, StreamOwner::Session(session));
     }
 
     /// A session is over. Returns its streams that no application has, and those that one has.
@@ -121,8 +121,9 @@ impl WebTransport {
         self.streams.retain(|stream, _| !unaccepted.contains(stream));
         let mut accepted = Vec::new();
         if was_open {
-            for (stream, owner) in self.streams.iter_mut().filter(|(_, owner)| **owner == Owner::Session(session)) {
-                *owner = Owner::Gone;
+            for (stream, owner) in self.streams.iter_mut().filter(|(_, owner)| **owner == StreamOwner::Session(session))
+            {
+                *owner = StreamOwner::Gone;
                 accepted.push(*stream);
             }
             accepted.sort_unstable();
@@ -143,8 +144,17 @@ impl WebTransport {
         self.waiting.iter().any(|(waiting, _)| *waiting == stream)
     }
 
-    pub(super) fn set_deadline(&mut self, at: Instant, stream: u64) {
+    /// A stream that is starting or waiting has to go on by then. Returns whether no other one has to before it.
+    pub(super) fn set_deadline(&mut self, at: Instant, stream: u64) -> bool {
+        if self.deadlines.len() >= DEADLINES_MAX {
+            // Most streams go on at once. QUIC bounds the others.
+            let Self { deadlines, starting, waiting, .. } = self;
+            deadlines.retain(|(_, stream)| {
+                starting.contains_key(stream) || waiting.iter().any(|(waiting, _)| waiting == stream)
+            });
+        }
         self.deadlines.push_back((at, stream));
+        self.deadlines.len() == 1
     }
 
     /// When a stream that is starting or waiting is reset, if one is.
@@ -166,7 +176,7 @@ impl WebTransport {
         None
     }
 
-    pub(super) fn owner(&self, stream: u64) -> Option<Owner> {
+    pub(super) fn owner(&self, stream: u64) -> Option<StreamOwner> {
         self.streams.get(&stream).copied()
     }
 
@@ -245,7 +255,50 @@ impl Drop for WebTransport {
     }
 }
 
+/// With more deadlines than that, those of streams that went on are dropped.
+const DEADLINES_MAX: usize = 1024;
+
 /// The direction of a stream, by its number (RFC 9000 §2.1).
 pub(super) fn direction(stream: u64) -> Direction {
     if stream & 2 == 0 { Direction::Bidirectional } else { Direction::Unidirectional }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn deadlines_of_streams_that_went_on_have_a_bound() {
+        let (mut sessions, now) = (WebTransport::default(), Instant::now());
+        sessions.starting.insert(4, Preamble::new(Direction::Bidirectional));
+        assert!(sessions.wait(8, 400, 1) && !sessions.wait(12, 400, 1));
+        for stream in (4..40_000).step_by(4) {
+            let is_first = sessions.set_deadline(now + Duration::from_millis(stream), stream);
+            assert_eq!(is_first, stream == 4);
+        }
+        assert!(sessions.deadlines.len() <= DEADLINES_MAX);
+        let overdue: Vec<_> = std::iter::from_fn(|| sessions.take_overdue(now + Duration::from_secs(40))).collect();
+        assert_eq!((overdue, sessions.deadline()), (vec![4, 8], None));
+    }
+
+    #[test]
+    fn a_session_that_is_over_has_no_stream_and_others_keep_theirs() {
+        let mut sessions = WebTransport::default();
+        assert!(sessions.wait(12, 0, 8) && sessions.wait(16, 4, 8));
+        sessions.begin(0);
+        sessions.begin(4);
+        sessions.add_stream(2, 0);
+        sessions.add_stream(20, 0);
+        sessions.add_own(1, 0);
+        assert_eq!(sessions.accept(0, Direction::Bidirectional), Some(12));
+        let (mut unaccepted, accepted) = sessions.end(0);
+        unaccepted.sort_unstable();
+        assert_eq!((unaccepted, accepted), (vec![2, 20], vec![1, 12]));
+        assert_eq!(sessions.owner(12), Some(StreamOwner::Gone));
+        assert!(sessions.remove_stream(12) && sessions.owner(12).is_none() && !sessions.has_session(0));
+        assert_eq!(sessions.accept(4, Direction::Bidirectional), Some(16));
+        assert_eq!(sessions.add_datagram(0, b"late", 1_000), 1);
+    }
 }

@@ -30,12 +30,12 @@ enum Hosts {
     Network(Network, Vec<SimNode>),
 }
 
-const NAME: &str = "sea.example";
+pub(crate) const NAME: &str = "sea.example";
 const IPS: [&str; 2] = ["10.0.0.1", "10.0.0.2"];
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The configurations of TLS of both roles, where the client trusts the server's certificate.
-fn tls() -> (tls::ServerConfig, tls::ClientConfig) {
+pub(crate) fn tls() -> (tls::ServerConfig, tls::ClientConfig) {
     let provider = Provider::of_features().expect("cryptography");
     let made = rcgen::generate_simple_self_signed([NAME.to_owned()]).expect("a certificate");
     let key = made.signing_key.serialize_pem();
