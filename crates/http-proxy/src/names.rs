@@ -29,6 +29,8 @@ struct Name {
     due: Instant,
     /// When it may be resolved again because an address of it cannot be connected to.
     rests_until: Instant,
+    /// Since when a part of each lookup has failed.
+    partial_since: Option<Instant>,
     lookup: Option<ResolvingServers>,
 }
 
@@ -50,7 +52,8 @@ impl Names {
         for entry in urls.iter().filter(|entry| entry.url.has_lookup()) {
             if !self.names.iter().any(|name| Arc::ptr_eq(entry, &name.entry)) {
                 let rests_until = due.min(task::now() + LOOKUP_PAUSE);
-                self.names.push(Name { entry: entry.clone(), due, rests_until, lookup: None });
+                let (entry, partial_since, lookup) = (entry.clone(), None, None);
+                self.names.push(Name { entry, due, rests_until, partial_since, lookup });
             }
         }
         self.urls = urls;
@@ -81,7 +84,10 @@ impl Names {
             let holds = match found {
                 Ok(found) => {
                     let mut servers = name.entry.servers(found.servers);
-                    if found.is_partial {
+                    let since = found.is_partial.then(|| *name.partial_since.get_or_insert(now));
+                    name.partial_since = since;
+                    // A part that fails for long says nothing about the servers that are known of it.
+                    if since.is_some_and(|since| now < since + PARTIAL_TIME_MAX) {
                         shared.servers.keep_known(&name.entry, &mut servers);
                     }
                     shared.servers.set_servers(shared, &[(name.entry.clone(), servers)]);
@@ -142,6 +148,10 @@ const LOOKUP_PAUSE: Duration = Duration::from_secs(1);
 /// How long a name rests that could not be resolved.
 const RETRY_PAUSE: Duration = Duration::from_secs(5);
 
+/// How long servers stay that only a part of a lookup would find, while that part fails: a target of a service that has left
+/// DNS without its record would otherwise keep servers that are gone.
+const PARTIAL_TIME_MAX: Duration = Duration::from_secs(300);
+
 /// Longer than a program runs.
 const NEVER: Duration = Duration::from_secs(100 * 365 * 24 * 3_600);
 
@@ -150,9 +160,50 @@ mod tests {
     use std::net::SocketAddr;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use tidegate_engine::{EventLoop, Resolve, Resolving};
+    use tidegate_engine::{EventLoop, Resolve, ResolvedServers, Resolving};
 
     use super::*;
+
+    /// Has two servers at first, and then one of them, since a part of each lookup fails.
+    #[derive(Debug, Clone, Default)]
+    struct Partial(Arc<AtomicUsize>);
+
+    impl Resolve for Partial {
+        fn resolve(&self, _: &str, _: u16) -> Resolving {
+            unreachable!("only services are resolved")
+        }
+
+        fn resolve_service(&self, _: &str) -> ResolvingServers {
+            let is_partial = self.0.fetch_add(1, Ordering::SeqCst) > 0;
+            let all = [1, 2].map(|host| SocketAddr::from(([10, 0, 0, host], 80)).into());
+            let servers = if is_partial { all[..1].to_vec() } else { all.to_vec() };
+            Box::pin(std::future::ready(Ok(ResolvedServers { servers, ttl: None, is_partial })))
+        }
+    }
+
+    #[test]
+    fn servers_of_a_part_that_fails_stay_for_a_bounded_time() {
+        let network = tidegate_testkit::network::Network::new(1);
+        let node = network.host("10.0.0.9").node();
+        let test = node.spawn(async {
+            let upstreams = Upstreams::builder().server("srv://_http._tcp.app.test".parse().expect("a URL"));
+            let upstreams = upstreams.resolver(Partial::default()).build().expect("all is set");
+            let mut names = Names::new(&upstreams.0, task::now());
+            let (mut counts, begun) = (Vec::new(), task::now());
+            while task::now() < begun + PARTIAL_TIME_MAX + 3 * RETRY_PAUSE {
+                poll_fn(|cx| Poll::Ready(names.poll(&upstreams.0, Some(RETRY_PAUSE), cx))).await;
+                counts.push((task::now() - begun, upstreams.len()));
+                task::sleep(RETRY_PAUSE).await;
+            }
+            counts
+        });
+        let counts = network.run_task(Duration::from_secs(3_600), test);
+        for (time, count) in counts {
+            // The first lookup that is partial is that after one pause.
+            let is_kept = time < PARTIAL_TIME_MAX + RETRY_PAUSE;
+            assert_eq!(count, if is_kept { 2 } else { 1 }, "{time:?}");
+        }
+    }
 
     /// Counts its lookups.
     #[derive(Debug, Clone, Default)]

@@ -35,9 +35,14 @@ impl Resolver {
         let Some(lookup) = self.lookups.get(&id) else { return 0 };
         let asked = |server: usize| lookup.attempts.iter().filter(|attempt| attempt.server == server).count();
         let candidates = (0..self.upstreams.len()).filter(|server| !lookup.failed.contains(server));
+        let servers = self.upstreams.len();
+        // How far a server is from that of this lookup's turn.
+        let turn = |server: usize| {
+            if self.config.rotates { (server + servers - id.0 as usize % servers) % servers } else { 0 }
+        };
         let best = candidates.min_by_key(|server| {
             let (is_down, timeouts, time) = self.upstreams[*server].rank(now);
-            (lookup.unreachable.contains(server), is_down, asked(*server), timeouts, time)
+            (lookup.unreachable.contains(server), is_down, asked(*server), turn(*server), timeouts, time)
         });
         let best = best.unwrap_or(0);
         for (index, upstream) in self.upstreams.iter_mut().enumerate() {

@@ -38,6 +38,9 @@ pub struct ResolverConfig {
     pub randomizes_case: bool,
     /// Whether all queries go over streams; false.
     pub use_streams: bool,
+    /// Whether each lookup begins with another server, as `options rotate` has it, in the place of the fastest one; false. A
+    /// server that is down comes last in either case.
+    pub rotates: bool,
 }
 
 impl Default for ResolverConfig {
@@ -54,6 +57,7 @@ impl Default for ResolverConfig {
             stale_after: Duration::from_millis(1_800),
             randomizes_case: true,
             use_streams: false,
+            rotates: false,
         }
     }
 }
@@ -64,7 +68,8 @@ impl ResolverConfig {
     pub fn of_system(conf: &ResolvConf) -> Self {
         let rounds = u32::from(conf.attempts);
         let lookup_timeout = conf.timeout * rounds * conf.servers.len().max(1) as u32;
-        Self { lookup_timeout, server_timeout: conf.timeout, rounds, use_streams: conf.use_tcp, ..Self::default() }
+        let (server_timeout, use_streams, rotates) = (conf.timeout, conf.use_tcp, conf.rotate);
+        Self { lookup_timeout, server_timeout, rounds, use_streams, rotates, ..Self::default() }
     }
 }
 

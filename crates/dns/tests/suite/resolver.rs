@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tidegate_dns::{
     CacheConfig, Header, Lookup, LookupError, MessageView, MessageWriter, Name, Question, Rdata, Record, RecordType,
-    Resolver, ResolverConfig, ResolverServer, ResponseCode, Section, SharedCache, Transport,
+    ResolvConf, Resolver, ResolverConfig, ResolverServer, ResponseCode, Section, SharedCache, Transport,
 };
 use tidegate_testkit::{Random, replay, seeds};
 
@@ -47,6 +47,23 @@ fn negative_answers_are_cached_for_the_minimum_of_the_soa() {
     world.now += Duration::from_secs(61);
     world.lookup("none.example").expect("an answer");
     assert_eq!(world.queries.len(), 2);
+}
+
+#[test]
+fn each_lookup_begins_with_another_server_where_they_rotate() {
+    let conf = ResolvConf::parse(b"nameserver 192.0.2.1\nnameserver 192.0.2.2\noptions rotate\n");
+    for (rotates, of_first) in [(ResolverConfig::of_system(&conf).rotates, 10..11), (false, 17..21)] {
+        let config = ResolverConfig { rotates, ..ResolverConfig::default() };
+        let slow = Behaviour { delay: Duration::from_millis(100), ..Behaviour::default() };
+        let mut world = World::with(config, CacheConfig::default(), vec![Behaviour::default(), slow], 7);
+        for number in 0..20 {
+            let host = format!("n{number}.example");
+            world.add(&host, 300, a(1));
+            world.lookup(&host).expect("an answer");
+        }
+        let first = world.queries.iter().filter(|(server, ..)| *server == 0).count();
+        assert!(of_first.contains(&first), "{first} of {}, {rotates}", world.queries.len());
+    }
 }
 
 #[test]
