@@ -209,7 +209,21 @@ mod tests {
 
     #[test]
     fn a_text_that_is_no_address_is_an_error_that_lists_the_forms() {
-        for text in ["", "8080", ":8080", "host:80", "127.0.0.1", "127.0.0.1:99999", "unix:", "unix:@", "unix:/a\0b", "vsock:", "vsock:2", "vsock:+2:1", "vsock:2:4294967296"] {
+        for text in [
+            "",
+            "8080",
+            ":8080",
+            "host:80",
+            "127.0.0.1",
+            "127.0.0.1:99999",
+            "unix:",
+            "unix:@",
+            "unix:/a\0b",
+            "vsock:",
+            "vsock:2",
+            "vsock:+2:1",
+            "vsock:2:4294967296",
+        ] {
             assert_eq!(text.parse::<Address>(), Err(BadAddress), "{text}");
         }
         assert!(BadAddress.to_string().contains("IP:PORT"));

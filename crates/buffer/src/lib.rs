@@ -61,8 +61,8 @@ pub use address::{Address, BadAddress, canonical, parse_zoned};
 pub use charge::Charge;
 pub use cursor::Cursor;
 pub use datagram::{
-    Ancillary, AncillaryFull, ControlMessage, Credentials, Datagram, DatagramError, DatagramErrorReason, Ecn, LocalAddress,
-    Payload, TRANSMIT_ENTRY_BYTES, Transmit, Transmits,
+    Ancillary, AncillaryFull, ControlMessage, Credentials, Datagram, DatagramError, DatagramErrorReason, Ecn,
+    LocalAddress, Payload, TRANSMIT_ENTRY_BYTES, Transmit, Transmits,
 };
 pub use entries::ENTRY_BYTES;
 pub use input::Input;

@@ -66,8 +66,8 @@ pub use stream_endpoint::{
     WriteRefused,
 };
 pub use tidegate_buffer::{
-    Ancillary, AncillaryFull, Charge, ControlMessage, Credentials, Datagram, DatagramError, DatagramErrorReason, Ecn, FileRegion, Input, LocalAddress, Outbound, Payload,
-    Pool, ReceiveHint, Slice, Transmit, Transmits, WritePosition,
+    Ancillary, AncillaryFull, Charge, ControlMessage, Credentials, Datagram, DatagramError, DatagramErrorReason, Ecn,
+    FileRegion, Input, LocalAddress, Outbound, Payload, Pool, ReceiveHint, Slice, Transmit, Transmits, WritePosition,
 };
 /// An enum of errors as a [`Fault`](trait@Fault), with its texts.
 pub use tidegate_macros::Fault;

@@ -11,10 +11,10 @@ use rustix::io::Errno;
 use rustix::net::SocketFlags;
 use socket2::{Domain, SockRef, Type};
 
-use tidegate_buffer::{Address, Credentials};
 use crate::driver::{Accepted, Side};
-use crate::socket_address;
 use crate::options::{ListenOptions, SocketOptions, take_urgent_bytes_inline};
+use crate::socket_address;
+use tidegate_buffer::{Address, Credentials};
 
 /// An owned stream or listener that no driver has taken over yet. It may be moved to another thread.
 #[derive(Debug)]

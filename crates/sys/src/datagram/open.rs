@@ -6,8 +6,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use socket2::{Domain, Protocol, Type};
 
-use super::messages::{set_option, set_option_bytes};
 use super::control::Name;
+use super::messages::{set_option, set_option_bytes};
 use super::options::{DatagramOptions, SourceGroup};
 use super::steering::{self, Steering};
 use tidegate_buffer::Address;

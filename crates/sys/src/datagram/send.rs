@@ -62,7 +62,8 @@ impl DatagramIo {
                         }
                         _ => {
                             let is_unix = state.is_unix;
-                            let mtu = if is_unix { None } else { self.errors_of_send(socket, &mut transmission.errors) };
+                            let mtu =
+                                if is_unix { None } else { self.errors_of_send(socket, &mut transmission.errors) };
                             // The error may be about an earlier datagram.
                             if mtu.is_none() && !was_retried && !is_unix {
                                 was_retried = true;

@@ -11,10 +11,10 @@ use super::UringDriver;
 use super::kernel::{Kernel, RecvMode, Request};
 use super::operation::{Kind, OperationState, Transition, name};
 use super::table::{Flags, SendRoom, SocketKind};
-use tidegate_buffer::Address;
 use crate::driver::{Completion, Token};
 use crate::options::SocketOptions;
 use crate::socket::{self, Socket, has_peer_ended};
+use tidegate_buffer::Address;
 
 impl<K: Kernel> UringDriver<K> {
     pub(super) fn adopt(&mut self, token: Token, socket: Socket, kind: SocketKind, flags: Flags) -> Option<Completion> {

@@ -35,7 +35,8 @@ pub(crate) fn a_unix_endpoint_echoes_to_its_source(stage: &mut Stage) {
     let (here, there) = (name(stage, "echo"), name(stage, "client"));
     let (options, limits) = (DatagramOptions::default(), EndpointLimits::default());
     let socket = Socket::bind_unix_datagrams(&here, &options).unwrap();
-    let bound = stage.with(0, |event_loop| event_loop.bind_endpoint(socket, &options, limits, Echo::default())).unwrap();
+    let bound =
+        stage.with(0, |event_loop| event_loop.bind_endpoint(socket, &options, limits, Echo::default())).unwrap();
     assert_eq!(bound, here);
     let received = stage.task(async move {
         let mut channel = DatagramChannel::bind_unix(&there, &DatagramOptions::default(), limits).unwrap();

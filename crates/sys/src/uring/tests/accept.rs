@@ -4,12 +4,12 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 
 use super::stage::{Report, Stage, ZERO, is_closed};
-use tidegate_buffer::Address;
 use crate::driver::{Operation, Token};
 use crate::options::ListenOptions;
 use crate::socket::Socket;
 use crate::uring::kernel::Request;
 use crate::uring::operation::{Kind, name};
+use tidegate_buffer::Address;
 
 /// A listener and its path, which is removed when the test ends.
 struct TestListener(Token, PathBuf);

@@ -4,10 +4,10 @@ use std::io::ErrorKind;
 use std::net::TcpListener;
 
 use super::stage::{Report, Stage};
-use tidegate_buffer::Address;
 use crate::driver::{Operation, Token};
 use crate::options::SocketOptions;
 use crate::uring::operation::{Kind, name};
+use tidegate_buffer::Address;
 
 /// Begins to connect, and submits the poll for the result to the kernel.
 fn connect(stage: &mut Stage, address: &Address) -> Token {

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use socket2::SockRef;
 use tidegate_buffer::{
-    Ancillary, ControlMessage, Datagram, DatagramError, DatagramErrorReason, Ecn, LocalAddress, Pool, Transmit, Transmits,
+    Ancillary, ControlMessage, Datagram, DatagramError, DatagramErrorReason, Ecn, LocalAddress, Pool, Transmit,
+    Transmits,
 };
 use tidegate_sys::{Completion, DatagramOptions, Driver, Operation, Side, Socket, SourceGroup, Token, Transmission};
 
@@ -687,9 +688,8 @@ fn report_arrivals(socket: &Socket) {
     let (on, length) = (1_i32, size_of::<i32>() as libc::socklen_t);
     let descriptor = socket.descriptor().unwrap().as_raw_fd();
     // SAFETY: the pointer and the length describe `on`, which the kernel only reads.
-    let result = unsafe {
-        libc::setsockopt(descriptor, libc::SOL_SOCKET, libc::SO_TIMESTAMP, (&raw const on).cast(), length)
-    };
+    let result =
+        unsafe { libc::setsockopt(descriptor, libc::SOL_SOCKET, libc::SO_TIMESTAMP, (&raw const on).cast(), length) };
     assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
 }
 
@@ -699,13 +699,18 @@ pub(crate) fn control_messages_come_and_go_as_bytes(driver: Which) {
     report_arrivals(&socket);
     let mut endpoint = Endpoint::on(driver, socket, &options);
     let mut ancillary = Ancillary::default();
-    ancillary.push(ControlMessage { level: libc::IPPROTO_IP, kind: libc::IP_TTL, data: 9_i32.to_ne_bytes().to_vec() }).unwrap();
+    ancillary
+        .push(ControlMessage { level: libc::IPPROTO_IP, kind: libc::IP_TTL, data: 9_i32.to_ne_bytes().to_vec() })
+        .unwrap();
     let to_itself = Transmit { ancillary: Some(Box::new(ancillary)), ..Transmit::new(vec![1], endpoint.address) };
     assert_eq!(endpoint.send([to_itself]).sent, 1);
     endpoint.run_until(|endpoint| !endpoint.datagrams.is_empty());
     let datagram = &endpoint.datagrams[0];
     assert_eq!(datagram.ttl, Some(9), "the message that was sent is that of the packet");
     let messages = datagram.ancillary.as_ref().unwrap().messages();
-    assert_eq!(messages.iter().map(|one| (one.level, one.kind)).collect::<Vec<_>>(), [(libc::SOL_SOCKET, libc::SCM_TIMESTAMP)]);
+    assert_eq!(
+        messages.iter().map(|one| (one.level, one.kind)).collect::<Vec<_>>(),
+        [(libc::SOL_SOCKET, libc::SCM_TIMESTAMP)]
+    );
     assert_eq!(datagram.peer(), endpoint.address.into());
 }
