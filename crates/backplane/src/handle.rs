@@ -71,8 +71,8 @@ impl Backplane {
         Ok(Self::redis_client(redis_builder(address)?))
     }
 
-    /// A backplane on the Redis server of this client's configuration: for sentinels, Unix sockets and other timeouts. A cluster
-    /// works for rooms without presence in other nodes: the rooms of one request belong to different slots.
+    /// A backplane on the Redis server of this client's configuration: for sentinels, clusters, Unix sockets and other timeouts.
+    /// In a cluster, a presence request is one call of a script for each slot that its rooms have.
     pub fn redis_client(client: ClientBuilder) -> BackplaneBuilder {
         BackplaneBuilder::new(Box::new(move |node, prefix, inbox, names_max| {
             drop(task::spawn(drive(node, RedisBroker::start(client, prefix), inbox, names_max)));

@@ -6,14 +6,16 @@
 pub(crate) mod scripts;
 
 use std::cell::RefCell;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tidegate_engine::{NodeId, Position, task};
-use tidegate_redis::{Client, ClientBuilder, ClientError, OwnedValue, ReplyFuture, Subscriber, SubscriberEvent};
+use tidegate_redis::{
+    Client, ClientBuilder, ClientError, OwnedValue, ReplyFuture, Subscriber, SubscriberEvent, slot_of,
+};
 
 use self::scripts::{PRESENCE, PUBLISH, READ};
 use crate::broker::{
@@ -27,6 +29,8 @@ pub(crate) struct RedisBroker {
     client: Client,
     subscriber: Subscriber,
     prefix: Rc<str>,
+    /// The keys of two rooms belong to two slots, whose servers may differ.
+    is_cluster: bool,
     /// Events of requests.
     replies: Rc<RefCell<Replies>>,
     gaps: ConnectionGaps,
@@ -43,12 +47,14 @@ struct Replies {
 impl RedisBroker {
     /// Starts both connections on the loop of this thread.
     pub(crate) fn start(builder: ClientBuilder, prefix: &str) -> Self {
+        let is_cluster = builder.is_cluster();
         let subscriber = builder.clone().subscriber();
         subscriber.report_subscribed();
         Self {
             client: builder.start(),
             subscriber,
             prefix: prefix.into(),
+            is_cluster,
             replies: Rc::default(),
             gaps: ConnectionGaps::default(),
             held: None,
@@ -115,8 +121,10 @@ impl RedisBroker {
             remembered.push(set.idempotent().send());
         }
         let Some(bounds) = history else {
-            let publish =
-                |message: OutgoingMessage| client.cmd("PUBLISH").arg(&channel).shared_arg(message.bytes).send();
+            // In a cluster any server publishes: the one that remembers a kick does it after that.
+            let publish = |message: OutgoingMessage| {
+                client.cmd("PUBLISH").arg(&channel).shared_arg(message.bytes).key(&channel).send()
+            };
             let replies: Vec<_> = messages.into_iter().map(publish).collect();
             return self.spawn(async move {
                 let is_remembered = are_confirmed(remembered).await;
@@ -162,23 +170,74 @@ impl RedisBroker {
     }
 
     fn presence(&self, ticket: u64, node: NodeId, lease: Duration, rooms: Vec<PresenceUpdate>, reads: bool) {
-        let client = self.client.clone();
-        let channels: Vec<_> = rooms.iter().map(|update| self.channel(&update.room)).collect();
+        let count = rooms.len();
+        let batches = self.presence_batches(rooms);
+        let run = |batch: PresenceBatch| {
+            let client = self.client.clone();
+            task::spawn(async move { batch.run(&client, ticket, node, lease, reads).await })
+        };
+        let runs: Vec<_> = batches.into_iter().map(run).collect();
         self.spawn(async move {
-            let keys: Vec<_> = channels.iter().map(|channel| format!("{channel}:p")).collect();
-            let flag = |is_set| Bytes::from_static(if is_set { b"1" } else { b"0" });
-            let mut arguments = vec![node.to_string().into(), lease.as_millis().to_string().into(), flag(reads)];
-            let names: Vec<_> = rooms.iter().map(|update| update.room.clone()).collect();
-            for (update, channel) in rooms.into_iter().zip(channels) {
-                arguments.push(channel.into());
-                arguments.extend([flag(update.list.is_some()), update.list.unwrap_or_default()]);
-                arguments.extend([flag(update.message.is_some()), update.message.unwrap_or_default()]);
+            let (mut events, mut leases) = (Vec::new(), reads.then(|| vec![Vec::new(); count]));
+            for run in runs {
+                let Ok((more, read)) = run.await else { continue };
+                events.extend(more);
+                match (read, &mut leases) {
+                    (Some(read), Some(leases)) => read.into_iter().for_each(|(place, of_room)| leases[place] = of_room),
+                    // Without all of them the request has failed.
+                    _ => leases = None,
+                }
             }
-            let sent_at = task::now();
-            // A list must not replace a later one.
-            let reply = PRESENCE.run_in_order(&client, keys, arguments).await;
-            presence_events(ticket, &names, reply, reads, read_at(sent_at, task::now()))
+            events.push(BrokerEvent::Presence { ticket, leases });
+            events
         });
+    }
+
+    /// The rooms of a presence request, one batch for each call of the script.
+    fn presence_batches(&self, rooms: Vec<PresenceUpdate>) -> Vec<PresenceBatch> {
+        let mut batches = BTreeMap::new();
+        for (place, update) in rooms.into_iter().enumerate() {
+            let channel = self.channel(&update.room);
+            let slot = if self.is_cluster { slot_of(channel.as_bytes()) } else { 0 };
+            let batch: &mut PresenceBatch = batches.entry(slot).or_default();
+            batch.0.push((place, channel, update));
+        }
+        batches.into_values().collect()
+    }
+}
+
+/// Rooms of a presence request whose keys belong to one server, with their places in the request and their channels.
+#[derive(Default)]
+struct PresenceBatch(Vec<(usize, String, PresenceUpdate)>);
+
+/// The leases of each room that were read, with the room's place in the request.
+type ReadLeases = Vec<(usize, Vec<Lease>)>;
+
+impl PresenceBatch {
+    /// Calls the script. Returns events of foreign keys and of kicks, and the leases if they are wanted and there was no error.
+    async fn run(
+        self,
+        client: &Client,
+        ticket: u64,
+        node: NodeId,
+        lease: Duration,
+        reads: bool,
+    ) -> (Vec<BrokerEvent>, Option<ReadLeases>) {
+        let keys: Vec<_> = self.0.iter().map(|(_, channel, _)| format!("{channel}:p")).collect();
+        let flag = |is_set| Bytes::from_static(if is_set { b"1" } else { b"0" });
+        let mut arguments = vec![node.to_string().into(), lease.as_millis().to_string().into(), flag(reads)];
+        let (mut places, mut names) = (Vec::new(), Vec::new());
+        for (place, channel, update) in self.0 {
+            arguments.push(channel.into());
+            arguments.extend([flag(update.list.is_some()), update.list.unwrap_or_default()]);
+            arguments.extend([flag(update.message.is_some()), update.message.unwrap_or_default()]);
+            (places.push(place), names.push(update.room));
+        }
+        let sent_at = task::now();
+        // A list must not replace a later one.
+        let reply = PRESENCE.run_in_order(client, keys, arguments).await;
+        let (events, leases) = presence_events(ticket, &names, reply, reads, read_at(sent_at, task::now()));
+        (events, leases.map(|leases| places.into_iter().zip(leases).collect()))
     }
 }
 
@@ -280,17 +339,15 @@ fn is_foreign(parts: &[OwnedValue]) -> bool {
     matches!(parts, [OwnedValue::Bulk(word)] if word == "foreign")
 }
 
-/// The events of a reply to [`PRESENCE`]: foreign keys, kicks, and the leases.
+/// The events of foreign keys and kicks in a reply to [`PRESENCE`], and the leases of each room.
 fn presence_events(
     ticket: u64,
     names: &[RoomName],
     reply: Result<OwnedValue, ClientError>,
     reads: bool,
     read_at: Instant,
-) -> Vec<BrokerEvent> {
-    let Ok(OwnedValue::Aggregate(_, mut rooms)) = reply else {
-        return vec![BrokerEvent::Presence { ticket, leases: None }];
-    };
+) -> (Vec<BrokerEvent>, Option<Vec<Vec<Lease>>>) {
+    let Ok(OwnedValue::Aggregate(_, mut rooms)) = reply else { return (Vec::new(), None) };
     // Which room of the request has the key is not of interest.
     let mut events: Vec<_> =
         names.first().map_or_else(Vec::new, |room| foreign_keys(room, rooms.pop().as_ref()).collect());
@@ -301,8 +358,7 @@ fn presence_events(
         Some(BrokerEvent::Kick { ticket, room: room.clone(), age, read_at, bytes: bytes.clone() })
     };
     events.extend(names.iter().zip(&rooms).filter_map(kick));
-    events.push(BrokerEvent::Presence { ticket, leases: leases_of(rooms).filter(|_| reads) });
-    events
+    (events, leases_of(rooms).filter(|_| reads))
 }
 
 fn is_kick(parts: &[OwnedValue]) -> bool {

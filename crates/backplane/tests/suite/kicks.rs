@@ -6,6 +6,7 @@ use bytes::Bytes;
 use tidegate_backplane::node::{Node, Output};
 use tidegate_backplane::{Backplane, BrokerEvent, BrokerRequest, NodeLimits};
 use tidegate_engine::{Kick, NodeId, NodePresence, RoomMessage};
+use tidegate_redis::{Client, slot_of};
 
 use crate::brokers::with_each_broker;
 use crate::members::Member;
@@ -205,6 +206,45 @@ fn a_kick_whose_message_is_lost_reaches_the_members_with_the_next_renewal() {
             std::thread::sleep(Duration::from_millis(5));
         }
         assert_eq!(member.log.texts().len(), 1, "{kind:?}");
+    }
+}
+
+/// A node in a cluster, which renews its leases each second.
+fn node_of_cluster(masters: &[BrokerProcess]) -> Backplane {
+    let mut limits = NodeLimits::default();
+    limits.lease = 3 * SECOND;
+    let seeds = masters.iter().map(|master| format!("127.0.0.1:{}", master.port));
+    let client = Client::cluster(seeds).expect("addresses");
+    Backplane::redis_client(client).limits(limits).spawn().expect("a thread")
+}
+
+#[test]
+fn kicks_and_presence_reach_the_members_of_a_cluster() {
+    let Some(masters) = BrokerProcess::start_redis_cluster() else { return };
+    let (north, south) = (node_of_cluster(&masters), node_of_cluster(&masters));
+    // Each of the rooms belongs to another server.
+    let room_of = |master: usize| {
+        let is_there = |room: &String| usize::from(slot_of(format!(".{room}").as_bytes())) / 5462 == master;
+        (0..).map(|number| format!("room{number}")).find(is_there).expect("there are such rooms")
+    };
+    for history in [0, 10] {
+        let rooms = [0, 1, 2].map(|master| format!("{}:{history}", room_of(master)));
+        let members = rooms.each_ref().map(|room| [&north, &south].map(|node| Member::enter(node, room, history)));
+        for [of_north, of_south] in &members {
+            let id = south.id();
+            of_north.log.wait(|seen| seen.contains(&crate::members::Seen::Elsewhere(id, Some(1))));
+            kick(of_north);
+            of_south.log.wait_for(LOGGED);
+        }
+    }
+    // A kick whose message nobody has got comes with the next renewal.
+    let bytes: String = kick_of(9, 7).iter().map(|byte| format!("\\x{byte:02x}")).collect();
+    for master in [0, 1, 2] {
+        let room = room_of(master);
+        let member = Member::enter(&south, &room, 10);
+        let set = format!("SET tidegate:{{.{room}}}:k \"600000:{bytes}\" PX 600000");
+        assert_eq!(masters[master].command(&set), "+OK");
+        member.log.wait_for(LOGGED);
     }
 }
 

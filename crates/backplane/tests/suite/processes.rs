@@ -40,6 +40,37 @@ impl BrokerProcess {
         }
     }
 
+    /// Three masters of a Redis cluster, which have all slots.
+    pub(crate) fn start_redis_cluster() -> Option<Vec<Self>> {
+        let start = |_| {
+            let bus = free_port().to_string();
+            Self::start(Kind::Redis, &["--cluster-enabled", "yes", "--cluster-port", &bus])
+                .map(|process| (process, bus))
+        };
+        let masters = (0..3).map(start).collect::<Option<Vec<_>>>()?;
+        for (number, (first, last)) in [(0, 5460), (5461, 10_922), (10_923, 16_383)].into_iter().enumerate() {
+            let master = &masters[number].0;
+            assert_eq!(master.command(&format!("CLUSTER SET-CONFIG-EPOCH {}", number + 1)), "+OK");
+            assert_eq!(master.command(&format!("CLUSTER ADDSLOTSRANGE {first} {last}")), "+OK");
+            for (other, bus) in &masters {
+                assert_eq!(master.command(&format!("CLUSTER MEET 127.0.0.1 {} {bus}", other.port)), "+OK");
+            }
+        }
+        let masters: Vec<_> = masters.into_iter().map(|(master, _)| master).collect();
+        // One that knows all slots has as many ranges.
+        while !masters.iter().all(|master| master.command("CLUSTER SLOTS") == "*3" && master.has_ok_state()) {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        Some(masters)
+    }
+
+    /// Whether the server takes its cluster for whole.
+    fn has_ok_state(&self) -> bool {
+        // A key of any slot is found, or is elsewhere.
+        let reply = self.command("GET tides");
+        reply == "$-1" || reply.starts_with("-MOVED")
+    }
+
     pub(crate) fn url(&self) -> String {
         match self.kind {
             Kind::Redis => format!("redis://127.0.0.1:{}", self.port),

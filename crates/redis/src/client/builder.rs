@@ -86,6 +86,12 @@ impl Client {
 }
 
 impl ClientBuilder {
+    /// Whether the client is one of a [cluster](Client::cluster).
+    #[must_use]
+    pub fn is_cluster(&self) -> bool {
+        matches!(self.config.source, Some(ServerSource::Cluster(_)))
+    }
+
     /// The password of AUTH.
     pub fn password(mut self, password: impl Into<Box<[u8]>>) -> Self {
         self.config.password = Some(password.into());
