@@ -205,6 +205,7 @@ pub struct ClientBuilder {
     has_prior_knowledge: bool,
     #[cfg(feature = "http3")]
     http3: Option<Http3Config>,
+    #[cfg(feature = "http3")]
     is_http3_known: bool,
     #[cfg(feature = "tls")]
     tls: Option<ClientConfig>,
@@ -225,6 +226,7 @@ impl Default for ClientBuilder {
             has_prior_knowledge: false,
             #[cfg(feature = "http3")]
             http3: None,
+            #[cfg(feature = "http3")]
             is_http3_known: false,
             #[cfg(feature = "tls")]
             tls: None,
