@@ -1,4 +1,4 @@
-//! The workloads of gRPC: `benchmark.proto`, by tonic on our HTTP/2.
+//! The gRPC workloads: `benchmark.proto`, by tonic on our HTTP/2.
 
 use std::pin::Pin;
 

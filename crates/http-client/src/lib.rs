@@ -208,6 +208,7 @@ pub struct ClientBuilder {
     has_prior_knowledge: bool,
     #[cfg(feature = "http3")]
     http3: Option<Http3Config>,
+    #[cfg(feature = "http3")]
     is_http3_known: bool,
     https_records: bool,
     #[cfg(feature = "tls")]
@@ -229,6 +230,7 @@ impl Default for ClientBuilder {
             has_prior_knowledge: false,
             #[cfg(feature = "http3")]
             http3: None,
+            #[cfg(feature = "http3")]
             is_http3_known: false,
             https_records: true,
             #[cfg(feature = "tls")]

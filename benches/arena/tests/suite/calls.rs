@@ -35,7 +35,7 @@ impl Drop for Http2 {
     }
 }
 
-/// Runs a test of calls on a runtime of tokio, at both addresses.
+/// Runs a test of calls on a tokio runtime, at both addresses.
 fn at_both_addresses(check: impl AsyncFn(BenchmarkServiceClient<Channel>)) {
     let server = Http2::start();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -92,7 +92,7 @@ fn a_stream_of_a_client_that_leaves_harms_nobody() {
     });
 }
 
-/// Requests of HTTP/2 with prior knowledge, and one of HTTP/1.1, which the other address serves.
+/// HTTP/2 with prior knowledge, and an HTTP/1.1 request, which the other address serves.
 #[tidegate::test]
 async fn the_port_for_http2_refuses_other_versions() -> Result<(), Box<dyn std::error::Error>> {
     let server = Http2::start();
