@@ -16,8 +16,8 @@ import time
 
 SCRIPTS = pathlib.Path(__file__).parent.parent / "crates/backplane/src/redis/scripts.rs"
 KEYS = ["2", "{.r}:m", "{.r}:h"]
-# Channel, epoch, messages and bytes of the history, seconds that an unused room lasts.
-BOUNDS = ["{.r}", "00000000000019c4", "100", "1048576", "604800"]
+# Channel, epoch, messages and bytes of the history, seconds that an unused room lasts, and that its keys were made to last.
+BOUNDS = ["{.r}", "00000000000019c4", "100", "1048576", "604800", "1"]
 
 
 def script():

@@ -8,7 +8,8 @@
 //! - it has published the kick itself, and so has closed its members then;
 //! - its first present member entered after the kick.
 //!
-//! Ages are durations, one of the broker's clock and one of this node's: the clocks may differ. A node that was away does not
+//! Ages are durations, one of the broker's clock and one of this node's: the clocks may differ. A kick is judged by its age
+//! once, and known by its number afterwards: a step of the broker's clock between two replies changes nothing. A node that was away does not
 //! know which of its members entered before the kick and which after: it closes all of them.
 
 use std::time::{Duration, Instant};
@@ -25,7 +26,7 @@ use crate::envelope::{Content, Envelope};
 pub(super) struct RoomKicks {
     /// When the first of the present members entered.
     entered_at: Option<Instant>,
-    /// The last kick that this node has seen. Few rooms have one.
+    /// The last kick that this node has seen, executed or not. Few rooms have one.
     last: Option<Box<SeenKick>>,
 }
 
@@ -92,10 +93,16 @@ impl Node {
             self.counts.foreign += 1;
             return;
         };
-        let Some(room) = self.rooms.get(name).filter(|room| room.feed.is_some()) else { return };
-        if envelope.origin != self.id && room.kicks.is_missed(&envelope, age, read_at) {
+        let Some(room) = self.rooms.get_mut(name).filter(|room| room.feed.is_some()) else { return };
+        if envelope.origin == self.id {
+            return;
+        }
+        if room.kicks.is_missed(&envelope, age, read_at) {
             self.counts.late_kicks += 1;
             self.execute_kick(name, envelope, now);
+        } else if room.kicks.last.is_none() {
+            // The next reply has it again: its age is smaller then if the broker's clock was set back meanwhile.
+            room.kicks.seen(envelope.origin, envelope.number, read_at.checked_sub(age).unwrap_or(read_at));
         }
     }
 

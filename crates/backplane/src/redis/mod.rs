@@ -6,7 +6,9 @@
 pub(crate) mod scripts;
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::hash_map::RandomState;
+use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::hash::BuildHasher;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
@@ -31,6 +33,8 @@ pub(crate) struct RedisBroker {
     prefix: Rc<str>,
     /// The keys of two rooms belong to two slots, whose servers may differ.
     is_cluster: bool,
+    /// Rooms whose keys were made to last a short while ago.
+    lasting: Rc<RefCell<LastingRooms>>,
     /// Events of requests.
     replies: Rc<RefCell<Replies>>,
     gaps: ConnectionGaps,
@@ -55,6 +59,7 @@ impl RedisBroker {
             subscriber,
             prefix: prefix.into(),
             is_cluster,
+            lasting: Rc::default(),
             replies: Rc::default(),
             gaps: ConnectionGaps::default(),
             held: None,
@@ -133,8 +138,10 @@ impl RedisBroker {
             });
         };
         let room: RoomName = room.into();
+        let lasting = self.lasting.clone();
         self.spawn(async move {
             let keys = [format!("{channel}:m"), format!("{channel}:h")];
+            let is_lasting = lasting.borrow_mut().has(&room, task::now());
             let text = |number: usize| Bytes::from(number.to_string());
             let mut arguments = vec![
                 Bytes::from(channel),
@@ -142,12 +149,16 @@ impl RedisBroker {
                 text(bounds.messages_max),
                 text(bounds.bytes_max),
                 text(UNUSED_SECONDS),
+                text(is_lasting.into()),
             ];
             for message in messages {
                 arguments.push(Bytes::from_static(if message.is_kept { b"1" } else { b"0" }));
                 arguments.push(message.bytes);
             }
             let reply = PUBLISH.run(&client, keys, arguments).await;
+            if reply.is_ok() {
+                lasting.borrow_mut().add(&room);
+            }
             let is_confirmed = are_confirmed(remembered).await && reply.is_ok();
             let foreign = foreign_keys(&room, reply.ok().as_ref());
             foreign.chain([BrokerEvent::Published { ticket, is_confirmed }])
@@ -203,6 +214,29 @@ impl RedisBroker {
             batch.0.push((place, channel, update));
         }
         batches.into_values().collect()
+    }
+}
+
+/// The rooms whose keys this node has made to last within the last hour, by hashes of their names.
+#[derive(Default)]
+struct LastingRooms {
+    hashes: HashSet<u64>,
+    hasher: RandomState,
+    since: Option<Instant>,
+}
+
+impl LastingRooms {
+    fn has(&mut self, room: &str, now: Instant) -> bool {
+        let since = *self.since.get_or_insert(now);
+        if now.saturating_duration_since(since) > LASTING_TIME || self.hashes.len() >= LASTING_ROOMS_MAX {
+            self.hashes.clear();
+            self.since = Some(now);
+        }
+        self.hashes.contains(&self.hasher.hash_one(room))
+    }
+
+    fn add(&mut self, room: &str) {
+        self.hashes.insert(self.hasher.hash_one(room));
     }
 }
 
@@ -389,5 +423,9 @@ fn text_of(value: &OwnedValue) -> Option<String> {
 
 /// The line of a position: 16 digits, a hyphen, 20 digits at most, and a line feed.
 const POSITION_BYTES_MAX: usize = 38;
+/// The keys of a room in use are made to last again after this time: far less than [`UNUSED_SECONDS`].
+const LASTING_TIME: Duration = Duration::from_secs(3600);
+/// The rooms that are known to last: those of others are made to last with each message.
+const LASTING_ROOMS_MAX: usize = 4096;
 /// A room lasts so long in Redis after its last message: a week.
 const UNUSED_SECONDS: usize = 7 * 24 * 3600;

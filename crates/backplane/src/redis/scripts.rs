@@ -18,7 +18,7 @@ use std::sync::LazyLock;
 use tidegate_redis::Script;
 
 /// Keys: hash, history. Arguments: channel, epoch of a new room, bounds of the history in messages and bytes, seconds that an
-/// unused room lasts; then, for each message, `1` if it is kept, and its bytes. The reply is the number of foreign keys.
+/// unused room lasts, `1` if its keys were made to last a short while ago; then, for each message, `1` if it is kept, and its bytes. The reply is the number of foreign keys.
 pub(super) static PUBLISH: LazyLock<Script> = LazyLock::new(|| Script::new(PUBLISH_SOURCE));
 
 /// Keys: hash, history. Arguments: the epoch and the offset of the first message that is wanted. The reply has the epoch, the
@@ -30,36 +30,38 @@ pub(super) static READ: LazyLock<Script> = LazyLock::new(|| Script::new(READ_SOU
 /// and `kick`, the milliseconds since the last kick, and its bytes; last, the number of foreign keys.
 pub(super) static PRESENCE: LazyLock<Script> = LazyLock::new(|| Script::new(PRESENCE_SOURCE));
 
-/// The source of [`PUBLISH`].
+/// The source of [`PUBLISH`]. Each command costs: RPUSH has the length of the history, and keys that were made to last a short
+/// while ago are not made to again, unless they are new.
 pub(super) const PUBLISH_SOURCE: &str = r"
 local meta = redis.pcall('HMGET', KEYS[1], 'e', 'o', 'b')
-local length = redis.pcall('LLEN', KEYS[2])
 local foreign = 0
-local is_meta_foreign = meta['err']
-if is_meta_foreign then
+if meta['err'] then
   if not string.find(meta['err'], 'WRONGTYPE', 1, true) then return meta end
-  foreign = foreign + 1
+  foreign = 1
+  redis.call('UNLINK', KEYS[1])
 end
-if type(length) == 'table' then
-  if not string.find(length['err'], 'WRONGTYPE', 1, true) then return length end
-  foreign = foreign + 1
-  meta = {}
-end
-if is_meta_foreign then redis.call('UNLINK', KEYS[1]) end
-local epoch, offset, bytes = meta[1], meta[2], tonumber(meta[3])
+local epoch, offset, bytes = meta[1], meta[2], tonumber(meta[3]) or 0
 local is_ours = epoch and #epoch == 16 and not string.find(epoch, '%X')
 offset = is_ours and offset and #offset < 16 and not string.find(offset, '%D') and tonumber(offset)
-if not offset then
-  epoch, offset, bytes, length = ARGV[2], 0, 0, 0
-  redis.call('UNLINK', KEYS[2])
-end
-bytes = bytes or 0
-for at = 6, #ARGV, 2 do
+local lasts = ARGV[6] == '1'
+local length = 0
+for at = 7, #ARGV, 2 do
   local message = ARGV[at + 1]
   if ARGV[at] == '1' then
+    length = redis.pcall('RPUSH', KEYS[2], message)
+    if type(length) == 'table' then
+      if not string.find(length['err'], 'WRONGTYPE', 1, true) then return length end
+      foreign = foreign + 1
+      offset = false
+    end
+    if not offset then
+      redis.call('UNLINK', KEYS[2])
+      length = redis.call('RPUSH', KEYS[2], message)
+      epoch, offset, bytes = ARGV[2], 0, 0
+    end
+    if length == 1 then bytes, lasts = 0, false end
     offset = offset + 1
     bytes = bytes + #message
-    length = redis.call('RPUSH', KEYS[2], message)
     message = '@' .. epoch .. '-' .. string.format('%.0f', offset) .. '\n' .. message
   end
   redis.call('PUBLISH', ARGV[1], message)
@@ -68,11 +70,15 @@ local length_max, bytes_max = tonumber(ARGV[3]), tonumber(ARGV[4])
 while length > 0 and (length > length_max or bytes > bytes_max) do
   bytes = bytes - #redis.call('LPOP', KEYS[2])
   length = length - 1
+  if length == 0 then bytes = 0 end
 end
-if length == 0 then bytes = 0 end
-redis.call('HSET', KEYS[1], 'e', epoch, 'o', string.format('%.0f', offset), 'b', string.format('%.0f', bytes))
-redis.call('EXPIRE', KEYS[1], ARGV[5])
-redis.call('EXPIRE', KEYS[2], ARGV[5])
+if offset then
+  redis.call('HSET', KEYS[1], 'e', epoch, 'o', string.format('%.0f', offset), 'b', string.format('%.0f', bytes))
+end
+if not lasts then
+  redis.call('EXPIRE', KEYS[1], ARGV[5])
+  redis.call('EXPIRE', KEYS[2], ARGV[5])
+end
 return foreign
 ";
 

@@ -337,3 +337,35 @@ fn nats_that_comes_back_empty_is_a_gap_for_each_member() {
     });
     assert_eq!(gaps(&logs), [1; NODES]);
 }
+
+#[test]
+fn keys_of_a_room_in_use_last_and_new_ones_are_made_to_last_at_once() {
+    let Some(redis) = BrokerProcess::start(Kind::Redis, &[]) else { return };
+    let member = || Member::enter(&Backplane::at(&redis.url()).expect("an address").spawn().expect("a thread"), "tides", 9);
+    let north = member();
+    let publish = |member: &Member, text: &str| {
+        assert!(member.publish(text));
+        member.log.wait_for(text);
+    };
+    let lasts = |key: &str| {
+        let seconds = redis.command(&format!("TTL tidegate:{{.tides}}:{key}"));
+        seconds.trim_start_matches(':').parse::<i64>().expect("seconds") > 600_000
+    };
+    publish(&north, "1");
+    assert!(lasts("m") && lasts("h"));
+    // The node has made them last, and does not again at once.
+    assert_eq!(redis.command("EXPIRE tidegate:{.tides}:m 1000"), ":1");
+    publish(&north, "2");
+    assert!(!lasts("m") && lasts("h"));
+    // Keys that are gone are new ones.
+    assert_eq!(redis.command("DEL tidegate:{.tides}:h"), ":1");
+    publish(&north, "3");
+    assert!(lasts("m") && lasts("h"));
+    assert_eq!(redis.command("DEL tidegate:{.tides}:m"), ":1");
+    publish(&north, "4");
+    assert!(lasts("m") && lasts("h"));
+    // Another node does not know it.
+    assert_eq!(redis.command("EXPIRE tidegate:{.tides}:m 1000"), ":1");
+    publish(&member(), "5");
+    assert!(lasts("m"));
+}
