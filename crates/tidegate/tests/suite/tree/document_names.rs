@@ -14,8 +14,8 @@ use super::sources::{markdown, rust_files};
 const FOREIGN: &[(&str, &str)] = &[
     ("Config", "connect_raw"), // tokio-postgres
     ("Duration", "MAX"),
-    ("Router", "get"),    // ours, which a macro declares
-    ("Routes", "new"),    // tonic
+    ("Router", "get"),      // ours, which a macro declares
+    ("Routes", "new"),      // tonic
     ("Signals", "forever"), // signal-hook
     ("Signals", "new"),
     ("StatusCode", "CREATED"), // http
