@@ -265,7 +265,8 @@ impl PresenceBatch {
             arguments.push(channel.into());
             arguments.extend([flag(update.list.is_some()), update.list.unwrap_or_default()]);
             arguments.extend([flag(update.message.is_some()), update.message.unwrap_or_default()]);
-            (places.push(place), names.push(update.room));
+            places.push(place);
+            names.push(update.room);
         }
         let sent_at = task::now();
         // A list must not replace a later one.

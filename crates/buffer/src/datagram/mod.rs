@@ -172,7 +172,7 @@ impl Transmit {
     ///
     /// let transmit = Transmit::with_ancillary(b"ready".to_vec(), Ancillary::of("unix:/run/notify".parse()?));
     /// assert_eq!(transmit.destination, None);
-    /// # Ok::<(), tidegate::BadAddress>(())
+    /// # Ok::<(), tidegate::sys::BadAddress>(())
     /// ```
     #[must_use]
     pub fn with_ancillary(payload: impl Into<Payload>, ancillary: Ancillary) -> Self {

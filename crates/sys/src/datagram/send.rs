@@ -25,11 +25,7 @@ impl DatagramIo {
         let (mut one_by_one, mut was_retried) = (false, false);
         while !transmits.is_empty() {
             let Some(state) = self.sockets.get_mut(&slot) else { break };
-            if let Some(refused) = transmits.oldest().filter(|oldest| !state.can_send(oldest)) {
-                let reason = DatagramErrorReason::Refused(io::ErrorKind::InvalidInput);
-                transmission.errors.push(DatagramError { destination: refused.destination, reason });
-                transmission.lost += refused.count() as u64;
-                transmits.pop();
+            if state.refuse_oldest(transmits, &mut transmission) {
                 continue;
             }
             let mut lengths = [0; BATCH_MAX];
@@ -99,6 +95,16 @@ impl DatagramIo {
 }
 
 impl DatagramState {
+    /// Drops the oldest datagram if its destination is not one of the socket's family. Returns whether it has.
+    fn refuse_oldest(&self, transmits: &mut Transmits, transmission: &mut Transmission) -> bool {
+        let Some(refused) = transmits.oldest().filter(|oldest| !self.can_send(oldest)) else { return false };
+        let reason = DatagramErrorReason::Refused(io::ErrorKind::InvalidInput);
+        transmission.errors.push(DatagramError { destination: refused.destination, reason });
+        transmission.lost += refused.count() as u64;
+        transmits.pop();
+        true
+    }
+
     /// Whether the destination is one of the socket's family.
     fn can_send(&self, transmit: &Transmit) -> bool {
         let unix = transmit.ancillary.as_ref().and_then(|ancillary| ancillary.peer.as_ref());
