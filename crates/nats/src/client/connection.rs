@@ -283,9 +283,7 @@ impl ConnectionHandler {
                 let ended = std::mem::take(&mut self.draining);
                 self.ping(PongPurpose::Flush(token, ended), cx)
             }
-            QueuedOperation::SubscriberUp(queue) => {
-                self.ping(PongPurpose::Up(vec![queue]), cx)
-            }
+            QueuedOperation::SubscriberUp(queue) => self.ping(PongPurpose::Up(vec![queue]), cx),
         }
     }
 

@@ -166,7 +166,9 @@ fn a_member_of_a_queue_group_that_may_have_no_more_messages_loses_none() {
     let broker = Broker::default();
     let server = serve(&broker);
     let (mut limited, mut other) = (Peer::to(&server), Peer::to(&server));
-    for (peer, subscribe) in [(&mut limited, "SUB w g 1\r\nUNSUB 1 1\r\nPING\r\n"), (&mut other, "SUB w g 1\r\nPING\r\n")] {
+    for (peer, subscribe) in
+        [(&mut limited, "SUB w g 1\r\nUNSUB 1 1\r\nPING\r\n"), (&mut other, "SUB w g 1\r\nPING\r\n")]
+    {
         peer.line();
         peer.send(subscribe);
         assert_eq!(peer.line(), "PONG");

@@ -172,9 +172,8 @@ impl ConnectionHandler {
         };
         command.is_sent |= sent.is_ok();
         for wire in command.take_rest() {
-            sent = sent.and_then(|()| {
-                self.send(wire, cx).map_err(|_| "a group of commands does not fit into the queue")
-            });
+            sent =
+                sent.and_then(|()| self.send(wire, cx).map_err(|_| "a group of commands does not fit into the queue"));
         }
         // In flight, it has its result from the end of the connection.
         let deadline = command.deadline;

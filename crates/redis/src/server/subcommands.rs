@@ -73,9 +73,7 @@ pub(super) fn check_names(
     config: &HandlerConfig,
 ) -> Result<(), OutgoingReply> {
     match what {
-        ConnectionCommand::Publish => {
-            config.check_name(TopicKind::Channel, command.argument(1).unwrap_or_default())
-        }
+        ConnectionCommand::Publish => config.check_name(TopicKind::Channel, command.argument(1).unwrap_or_default()),
         _ if Subcommand::of(command).is("CHANNELS", 3, 3) => {
             config.check_name(TopicKind::Pattern, command.argument(2).unwrap_or_default())
         }
