@@ -94,14 +94,15 @@ impl ClientHandle {
     /// the command waits there.
     fn poll_room(&self, cx: &Context<'_>) -> Poll<()> {
         let queues = self.queues();
-        // The first one has the commands that have no server, which stop nothing as long as others have one.
-        let mut reachable = queues.iter().skip(1).filter(|queue| queue.is_reachable()).peekable();
+        // The first one of several has the commands without a server, which stop nothing once there are servers.
+        let servers = if queues.len() > 1 { &queues[1..] } else { &queues };
+        let mut reachable = servers.iter().filter(|queue| queue.is_reachable()).peekable();
         let is_ready = |queue: &Arc<CommandQueue>| queue.poll_room(cx).is_ready();
+        // Each queue without room notes the task.
         let has_room = if reachable.peek().is_some() {
-            // Each notes the task.
             reachable.map(is_ready).fold(true, |all, one| all & one)
         } else {
-            queues.iter().map(is_ready).fold(false, |any, one| any | one)
+            servers.iter().map(is_ready).fold(false, |any, one| any | one)
         };
         if has_room { Poll::Ready(()) } else { Poll::Pending }
     }

@@ -220,11 +220,13 @@ impl SubscriptionHandler {
         if !std::mem::take(&mut self.is_probing) {
             return self.fail("the server sent a reply to no command");
         }
-        if self.acknowledgements_due == 0 {
-            self.due = None;
+        if self.acknowledgements_due > 0 {
+            self.arm(cx);
+            return Outcome::Continue;
         }
-        self.arm(cx);
-        Outcome::Continue
+        self.due = None;
+        // A change may have found the mailbox of the loop full.
+        self.ask(cx)
     }
 
     fn deadline_came<P: ReplyPipeline>(&mut self, cx: &mut Cx<'_, P>) -> Outcome<P> {
@@ -238,7 +240,8 @@ impl SubscriptionHandler {
             return self.send(CommandBuffer::new("PING"), cx);
         }
         self.arm(cx);
-        Outcome::Continue
+        // A change may have found the mailbox of the loop full.
+        self.ask(cx)
     }
 }
 

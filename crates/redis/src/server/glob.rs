@@ -63,13 +63,13 @@ fn matches_by_segments(pattern: &[u8], mut text: &[u8]) -> bool {
 
 /// Elements without a star between them. Each matches one byte.
 #[derive(Default)]
-struct Segment<'a> {
+struct PatternSegment<'a> {
     elements: Vec<&'a [u8]>,
 }
 
-fn segments_of(mut pattern: &[u8]) -> Vec<Segment<'_>> {
+fn segments_of(mut pattern: &[u8]) -> Vec<PatternSegment<'_>> {
     let mut segments = Vec::new();
-    let mut segment = Segment::default();
+    let mut segment = PatternSegment::default();
     while !pattern.is_empty() {
         if let [b'*', rest @ ..] = pattern {
             segments.push(std::mem::take(&mut segment));
@@ -84,7 +84,7 @@ fn segments_of(mut pattern: &[u8]) -> Vec<Segment<'_>> {
     segments
 }
 
-impl Segment<'_> {
+impl PatternSegment<'_> {
     /// Where the segment ends, if the text begins with it.
     fn matches_start(&self, text: &[u8]) -> Option<usize> {
         let count = self.elements.len();

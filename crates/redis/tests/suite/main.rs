@@ -13,6 +13,7 @@ mod crossing;
 mod faults;
 mod handler;
 mod loop_end;
+mod mailbox;
 mod pieces;
 mod processes;
 mod redis_server;

@@ -454,6 +454,27 @@ fn a_master_that_is_away_does_not_stop_a_producer_for_the_others() {
     );
 }
 
+#[test]
+fn a_producer_waits_while_the_only_master_is_away() {
+    run(
+        2,
+        // Nothing is at this address.
+        |_, command, _| match command {
+            "ROLE" => array([bulk("sentinel")]),
+            _ if command.starts_with("SENTINEL") => array([bulk("10.0.0.9"), bulk("6379")]),
+            _ => error("ERR unknown command"),
+        },
+        || async {
+            let limits = ClientLimits { commands_max: 2, ..ClientLimits::default() };
+            let client = sentinel().limits(limits).timeout(Duration::from_secs(3600)).start();
+            let waiting: Vec<_> = (0..2).map(|_| client.incr("a").send()).collect();
+            task::sleep(Duration::from_secs(10)).await;
+            assert!(task::timeout(Duration::from_secs(10), client.ready()).await.is_err());
+            drop(waiting);
+        },
+    );
+}
+
 /// A server that ends the subscription of `{x}a` by itself, in front of the acknowledgements of SUNSUBSCRIBE.
 async fn serve_shard(mut channel: Channel<ServerCodec>) -> Result<(), Box<dyn std::error::Error>> {
     while let Some(message) = channel.recv().await? {

@@ -1,13 +1,8 @@
 //! Replies in pieces: strings that are read piece by piece, replies passed on as bytes, and their bounds.
 
-use std::cell::RefCell;
-use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use tidegate_buffer::Slice;
-use tidegate_codec::framing::Raw;
-use tidegate_engine::{Backend, Client as Target, EventLoop, Limits, Outcome, Remote, Server, task};
+use tidegate_engine::{Backend, Client as Target, EventLoop, Limits, Server, task};
 use tidegate_redis::{
     Answer, BulkStream, CallContext, Client, ClientBuilder, ClientError, Command, Failure, Handler, OutgoingReply,
     ProtocolLimits, ReplyBudget, ServerCodec, Service,
@@ -42,16 +37,11 @@ fn builder(target: Target) -> ClientBuilder {
 
 /// Runs a test with a client of a server on this loop's peer.
 fn run<F: Future<Output = Result<(), ClientError>> + 'static>(test: impl FnOnce(ClientBuilder) -> F + 'static) {
-    run_at(|target| test(builder(target)));
-}
-
-/// As [`run`], for a test that connects by itself as well.
-fn run_at<F: Future<Output = Result<(), ClientError>> + 'static>(test: impl FnOnce(Target) -> F + 'static) {
     let start = || (ServerCodec::default(), Handler::new(Lengths));
     let server = Server::bind("127.0.0.1:0").expect("an address").loops(1).start(start).expect("a server");
     let target = Target::at(server.address().clone());
     let mut event_loop = EventLoop::on(Backend::Auto).expect("a loop");
-    let testing = async move { task::timeout(Duration::from_secs(120), test(target)).await };
+    let testing = async move { task::timeout(Duration::from_secs(120), test(builder(target))).await };
     let result = event_loop.block_on(testing);
     result.expect("the loop runs").expect("the test does not hang").expect("the commands succeed");
     server.drain(Duration::ZERO);
@@ -209,47 +199,6 @@ fn a_joined_reply_has_the_limit_of_the_client() {
         assert!(client.last_failure().is_some_and(|reason| reason.contains("longer than the limit")));
         // The limit is no limit of streams.
         assert_eq!(read(client.cmd("GET").arg("3000000").stream()).await?.0.len(), 3_000_000);
-        Ok(())
-    });
-}
-
-/// Keeps the way to its connection.
-struct Recorder(Rc<RefCell<Option<Remote<()>>>>);
-
-impl tidegate_engine::Handler<Raw> for Recorder {
-    type Post = ();
-
-    fn open(&mut self, cx: &mut tidegate_engine::Context<'_, Raw, ()>) -> Outcome<Raw> {
-        *self.0.borrow_mut() = Some(cx.remote());
-        Outcome::Continue
-    }
-
-    fn message(&mut self, _: Slice, _: &mut tidegate_engine::Context<'_, Raw, ()>) -> Outcome<Raw> {
-        Outcome::Continue
-    }
-}
-
-#[test]
-fn a_reader_that_finds_the_mailbox_full_still_gets_the_rest() {
-    run_at(|target| async move {
-        let recorded = Rc::default();
-        target.connect_with(Raw, Recorder(Rc::clone(&recorded))).await.expect("a connection");
-        let client = builder(target).start();
-        let mut stream = client.cmd("GET").arg("5000000").stream();
-        let mut all = stream.next().await.expect("a piece")?.len();
-        // The connection has filled the stream, and waits.
-        task::sleep(Duration::from_millis(50)).await;
-        let remote = recorded.take().expect("the connection is open");
-        while remote.post(()).is_ok() {}
-        let mut cx = Context::from_waker(Waker::noop());
-        while let Poll::Ready(Some(piece)) = stream.poll_next(&mut cx) {
-            all += piece?.len();
-        }
-        assert!(all < 5_000_000, "the connection does not wait");
-        while let Some(piece) = stream.next().await {
-            all += piece?.len();
-        }
-        assert_eq!(all, 5_000_000);
         Ok(())
     });
 }
