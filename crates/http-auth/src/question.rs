@@ -29,11 +29,13 @@ pub(crate) fn with_fields_of(
 }
 
 /// Whether the service gets a field of the client. Fields of the connection and of the body are not for it; conditions and
-/// ranges would have it answer with a 304, a 412 or a 206.
+/// ranges would have it answer with a 304, a 412 or a 206. Services read the target from fields such as `X-Original-URL`,
+/// which other gateways set: here they are claims of the client.
 fn is_passed_on(name: &[u8], sent: Option<&[Box<str>]>) -> bool {
     let is_never = is_of_connection(name)
         || NEVER.iter().any(|never| is_same(never.as_bytes(), name))
         || has_prefix(name, b"x-forwarded-")
+        || has_prefix(name, b"x-original-")
         || has_prefix(name, b"if-");
     !is_never && sent.is_none_or(|sent| sent.iter().any(|sent| sent.as_bytes().eq_ignore_ascii_case(name)))
 }
@@ -50,7 +52,7 @@ fn target(request: &Request) -> Vec<u8> {
 }
 
 /// Fields of the client that the service does not get.
-const NEVER: [&str; 9] = [
+const NEVER: [&str; 11] = [
     "content-encoding",
     "content-range",
     "content-type",
@@ -58,6 +60,8 @@ const NEVER: [&str; 9] = [
     "proxy-authorization",
     "range",
     "trailer",
+    "x-auth-request-redirect",
     "x-real-ip",
+    "x-rewrite-url",
     "http2-settings",
 ];

@@ -7,6 +7,7 @@ use std::task::{Poll, ready};
 
 use tidegate_http::gateway::EndCause;
 use tidegate_http_message::{BodyWriter, Data};
+use tidegate_http1::Trailers;
 use tidegate_http1::client::Incoming;
 
 use super::cancellations::Admission;
@@ -69,16 +70,7 @@ impl Download {
                     }
                     writer.push(data)?;
                 }
-                Ok(Some(Incoming::Trailers(trailers))) => {
-                    let trailers = fields::trailers(trailers.iter(), &self.options.response_edits, |_| false);
-                    // The end follows at once.
-                    if let Ok(Some(Incoming::End)) = self.next().await {
-                        self.finish();
-                        return Ok(writer.trailers(trailers)?);
-                    }
-                    let text = "the upstream ended the response within its trailers";
-                    return Err(self.fail(text, EndCause::UpstreamFailed));
-                }
+                Ok(Some(Incoming::Trailers(trailers))) => return self.end_with(trailers, writer).await,
                 Ok(Some(Incoming::End)) => {
                     self.finish();
                     return Ok(());
@@ -93,6 +85,17 @@ impl Download {
                 }
             }
         }
+    }
+
+    /// Passes trailers on, which are the last part of the response.
+    pub(super) async fn end_with(mut self, trailers: Trailers, writer: BodyWriter) -> Result<(), Box<dyn Error>> {
+        let trailers = fields::trailers(trailers.iter(), &self.options.response_edits, |_| false);
+        // The end follows at once.
+        if let Ok(Some(Incoming::End)) = self.next().await {
+            self.finish();
+            return Ok(writer.trailers(trailers)?);
+        }
+        Err(self.fail("the upstream ended the response within its trailers", EndCause::UpstreamFailed))
     }
 
     /// Receives the rest, up to [`DISCARDED_BYTES_MAX`], and drops it. A longer one costs its connection.

@@ -230,8 +230,8 @@ impl LoopUpstreams {
         }
     }
 
-    /// The upstream for the next attempt, and the time of the choice; `None` if there is none, or none has room in time. A request that is not in
-    /// turn waits for its turn instead.
+    /// The upstream for the next attempt, and the time of the choice; `None` if there is none, or none has room in time. A
+    /// request that is not in turn waits for its turn instead.
     async fn next_upstream(
         &self,
         context: &RequestContext<'_>,
@@ -331,15 +331,16 @@ impl LoopUpstreams {
         let RequestContext { request, plan, options, interims, .. } = *context;
         let failed = Stop::of_failure;
         let is_new = Reuse::default();
-        let is_translated = lease.upstream.has_streams() && plan.is_websocket_of_http1();
+        // The upstream speaks HTTP/2 or HTTP/3 by prior knowledge.
+        let has_streams = lease.upstream.has_streams();
+        let is_translated = has_streams && plan.is_websocket_of_http1();
         let handshake_answer = if is_translated { answer_to(request.head()) } else { None };
-        let mut outgoing = plan.outgoing(request, lease.addressee(), options, false).map_err(Stop::Client)?;
-        // If the upstream speaks neither HTTP/1.1 nor is asked which version it speaks.
-        let is_extended = lease.upstream.has_streams() && (plan.handshake.is_some() || handshake_answer.is_some());
+        let mut outgoing = plan.outgoing(request, lease.addressee(), options, has_streams).map_err(Stop::Client)?;
+        let is_extended = has_streams && (plan.handshake.is_some() || handshake_answer.is_some());
         let needs_http1 = plan.needs_http1 && !is_extended;
         let (mut connection, is_pooled) = match pooled {
             Some(connection) => (connection, true),
-            None if needs_http1 && lease.upstream.has_streams() => {
+            None if needs_http1 && has_streams => {
                 return Err(failed(&lease, Failure::NoTunnel, is_new));
             }
             None => match Box::pin(self.connect(&lease.upstream, context, needs_http1)).await {
@@ -353,7 +354,8 @@ impl LoopUpstreams {
                 return Err(failed(&lease, Failure::NoExtendedConnect, is_new));
             }
         }
-        if connection.is_stream() && (plan.takes_trailers || is_extended) {
+        // An upstream of `https` has chosen HTTP/2.
+        if !has_streams && connection.is_stream() && plan.differs_on_streams(request, options) {
             outgoing = plan.outgoing(request, lease.addressee(), options, true).map_err(Stop::Client)?;
         }
         let reuse = Reuse { is_pooled, has_answered: is_pooled && connection.has_answered() };

@@ -154,6 +154,7 @@ async fn check_all(shared: &Arc<Shared>, check: &HealthCheck, rows: &mut HashMap
         if member.health.set_down(is_down, shared.millis(task::now())) {
             let state = if is_down { "down" } else { "up" };
             tracing::warn!(subsystem = "proxy", upstream = %member.address, state, "upstream checked");
+            shared.waiting.on_servers();
         }
     }
 }

@@ -92,6 +92,11 @@ impl ForwardPlan {
         head.method() == Method::Connect && self.handshake.is_none()
     }
 
+    /// Whether a request without an upgrade has another head on a stream of HTTP/2 or HTTP/3.
+    pub(super) fn differs_on_streams(&self, request: &Request, options: &Options) -> bool {
+        self.takes_trailers || (matches!(options.host, HostRule::Keep) && request.host().is_empty())
+    }
+
     /// The request for an upstream. `trace` is the context of the attempt, if that has a span.
     pub(super) fn outgoing(
         &self,

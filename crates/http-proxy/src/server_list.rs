@@ -144,6 +144,7 @@ impl ServerList {
         if !is_same || has_changed {
             state.members = after.into();
             self.generation.fetch_add(1, Ordering::Release);
+            set.waiting.on_servers();
         }
     }
 

@@ -174,13 +174,26 @@ fn pass_body_on(
     };
     if data.len() as u64 == length {
         let cx = &mut Context::from_waker(Waker::noop());
-        if let Poll::Ready(Ok(Some(Incoming::End))) = download.connection.poll_recv(cx) {
-            download.finish();
-        } else {
-            download.admission.complete();
-            download.lease.complete();
+        match download.connection.poll_recv(cx) {
+            Poll::Ready(Ok(Some(Incoming::End))) => {
+                download.finish();
+                return response.body(Data::from(data));
+            }
+            // On a stream of HTTP/2 or HTTP/3 trailers or the end may follow.
+            Poll::Ready(Ok(Some(Incoming::Trailers(trailers)))) => {
+                let body = Body::produce(move |writer| async move {
+                    writer.push(Data::from(data).fit())?;
+                    download.end_with(trailers, writer).await
+                });
+                return response.body(body.with_length(length));
+            }
+            Poll::Pending => {}
+            Poll::Ready(_) => {
+                download.admission.complete();
+                download.lease.complete();
+                return response.body(Data::from(data));
+            }
         }
-        return response.body(Data::from(data));
     }
     let body = Body::produce(move |writer| async move {
         let ahead = data.len();

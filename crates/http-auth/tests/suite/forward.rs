@@ -105,7 +105,9 @@ fn each_answer_of_the_service_has_its_consequence() {
 fn the_service_gets_the_fields_of_the_client_and_which_request_it_was() {
     let service = service();
     let claims = "X-Forwarded-For: 198.51.100.1\r\nX-Forwarded-Uri: /public\r\nX_Forwarded_Method: GET\r\n\
-                  X-Forwarded-Proto: https\r\nX-Forwarded-Host: harbour\r\n";
+                  X-Forwarded-Proto: https\r\nX-Forwarded-Host: harbour\r\nX-Original-URL: http://sea/public\r\n\
+                  X-Original-URI: /public\r\nX_Original_Method: GET\r\nX-Rewrite-Url: /public\r\n\
+                  X-Auth-Request-Redirect: http://cliff/\r\n";
     let conditions = "If-None-Match: *\r\nRange: bytes=0-1\r\nContent-Type: text/plain\r\nCookie: a=b\r\n";
     let wire = format!("DELETE /log?q=%2F HTTP/1.1\r\nHost: sea\r\nConnection: close\r\n{claims}{conditions}\r\n");
     let server = guarded(forward(&service));

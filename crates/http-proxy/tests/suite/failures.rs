@@ -185,6 +185,27 @@ fn requests_wait_for_room_in_their_order() {
     assert_eq!(asked.iter().filter(|status| **status == 503).count(), 1);
 }
 
+#[test]
+fn requests_that_wait_for_room_go_to_a_server_that_is_added() {
+    let network = Network::new(1);
+    let _nodes = ["10.0.1.1", "10.0.1.2"].map(|host| upstream(&network, host));
+    let mut limits = UpstreamLimits::default();
+    limits.requests_max = 1;
+    limits.queue_timeout = Duration::from_secs(500);
+    let upstreams = set_of(&["http://10.0.1.1"]).limits(limits).build().expect("all is set");
+    let handle = upstreams.handle();
+    let (_gateway, proxy) = gateway_of(&network, &upstreams);
+    let client = network.host("10.0.0.2").node();
+    let _busy = ask(&client, &proxy, Method::GET, "/never");
+    network.run_for(Duration::from_secs(1));
+    let asked = (0..3).map(|_| ask(&client, &proxy, Method::GET, "/")).collect();
+    network.run_for(Duration::from_secs(1));
+    handle.add("http://10.0.1.2".parse().expect("a URL"), 1).expect("a server");
+    let before = network.now();
+    assert_eq!(statuses(&network, asked), [200]);
+    assert!(network.now() - before < Duration::from_secs(10), "they were woken");
+}
+
 /// Milliseconds to wait, and bytes to send then.
 type Step = (u64, &'static str);
 

@@ -24,6 +24,15 @@ fn seen(request: &Request) -> String {
     format!("{:?} {} via {via}, te {te}, host {host}", request.version(), request.target())
 }
 
+fn with_trailers() -> Body {
+    Body::produce(async |writer| {
+        writer.write("tides").await?;
+        let mut fields = Fields::new();
+        fields.push("tide", "high")?;
+        Ok(writer.trailers(fields)?)
+    })
+}
+
 fn upstream() -> ServerHandle {
     let router = || {
         Router::new()
@@ -35,14 +44,8 @@ fn upstream() -> ServerHandle {
                 ODD_NAMES.iter().try_fold(response, |response, name| response.header(name, "1")).expect("valid names")
             })
             .post("/echo", async |request: Request| Response::new().body(request.into_body()))
-            .get("/trailers", || {
-                Response::new().body(Body::produce(async |writer| {
-                    writer.write("tides").await?;
-                    let mut fields = Fields::new();
-                    fields.push("tide", "high")?;
-                    Ok(writer.trailers(fields)?)
-                }))
-            })
+            .get("/trailers", || Response::new().body(with_trailers()))
+            .get("/trailers-and-length", || Response::new().body(with_trailers().with_length(5)))
             .get("/slow", async || {
                 task::sleep(Duration::from_millis(10)).await;
                 "slow"
@@ -142,6 +145,13 @@ fn bodies_and_trailers_go_both_ways() {
         while response.body_mut().next().await.transpose()?.is_some() {}
         let trailers = response.body().trailers().expect("trailers").iter().next();
         assert_eq!(trailers, Some((&b"tide"[..], &b"high"[..])));
+        // HTTP/1.1 has trailers behind chunks alone.
+        let mut response = client.get(format!("{uri}/trailers-and-length")).send().await?;
+        assert_eq!(response.content_length(), Some(5));
+        while response.body_mut().next().await.transpose()?.is_some() {}
+        let trailers = response.body().trailers().and_then(|trailers| trailers.iter().next());
+        let expected = (v == ["2", "HTTP/2.0"]).then_some((&b"tide"[..], &b"high"[..]));
+        assert_eq!(trailers, expected, "{v:?}");
         Ok(())
     });
 }

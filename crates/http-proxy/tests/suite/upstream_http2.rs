@@ -9,7 +9,7 @@ use tidegate::http::proxy::{Proxy, UpstreamUrl, Upstreams};
 use tidegate::http::{Request, Response, Router, Server};
 use tidegate::tls::{Certificates, ClientConfig, Provider, ServerConfig};
 
-use crate::support::http2_upstream::{self, HEADERS, Upstream};
+use crate::support::http2_upstream::{self, DATA, HEADERS, RST_STREAM, Upstream};
 use crate::support::{Running, split, start};
 
 /// REFUSED_STREAM, CANCEL and INTERNAL_ERROR.
@@ -184,7 +184,7 @@ fn a_body_that_is_not_complete_is_sent_again_as_far_as_it_has_come() {
         .write_all(b"POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 9\r\n\r\nhalf")
         .expect("it reads");
     let stream = session.head();
-    while session.receive().expect("a frame").kind != http2_upstream::DATA {}
+    while session.receive().expect("a frame").kind != DATA {}
     session.reset(stream, REFUSED);
     let stream = session.head();
     client.write_all(b" rest").expect("it reads");
@@ -209,7 +209,7 @@ fn a_body_of_more_than_64_kib_is_not_sent_again() {
     let mut received = 0;
     while received < LENGTH {
         let frame = session.receive().expect("a frame");
-        received += if frame.kind == http2_upstream::DATA { frame.content.len() } else { 0 };
+        received += if frame.kind == DATA { frame.content.len() } else { 0 };
     }
     session.reset(stream, REFUSED);
     client.write_all(b" rest").expect("it reads");
@@ -277,6 +277,44 @@ fn clients_that_ask_for_upgrades_eject_no_upstream_of_http2() {
     assert_eq!(answers, ["a", "b"]);
 }
 
+/// The hosts that an upstream has got for requests without one.
+fn hosts_without_host(proxy: &Running) -> [String; 2] {
+    ["HTTP/1.0", "HTTP/1.1\r\nHost:\r\nConnection: close"].map(|version| {
+        let response = proxy.exchange(&format!("GET /host {version}\r\n\r\n"));
+        let (head, body) = split(&response);
+        assert!(head.starts_with("HTTP/1.1 200 "), "{version}: {response}");
+        body
+    })
+}
+
+#[test]
+fn a_response_whose_end_comes_behind_its_last_byte_is_not_reset() {
+    let upstream = Upstream::new();
+    let proxy = proxy_of(&[&upstream]);
+    let mut session = warm(&proxy, &upstream);
+    let client = ask(&proxy, "GET", "");
+    let stream = session.request();
+    session.send(HEADERS, http2_upstream::END_HEADERS, stream, &[0x88, 0x0f, 0x0d, 1, b'4']);
+    session.send(DATA, 0, stream, b"tide");
+    // The next request shows that the proxy has read the data.
+    let next = ask(&proxy, "GET", "");
+    let second = loop {
+        let frame = session.receive().expect("a request");
+        assert_ne!(frame.kind, RST_STREAM, "stream {}", frame.stream);
+        if frame.kind == HEADERS {
+            break frame.stream;
+        }
+    };
+    session.send(DATA, http2_upstream::END_STREAM, stream, b"");
+    assert_eq!(answer(client), ("200".into(), "tide".into()));
+    session.answer(second, "next");
+    assert_eq!(answer(next), ("200".into(), "next".into()));
+    drop(proxy);
+    while let Some(frame) = session.receive() {
+        assert_ne!(frame.kind, RST_STREAM, "stream {}", frame.stream);
+    }
+}
+
 #[test]
 fn an_upstream_of_https_chooses_the_version() {
     for (protocols, offers, expected) in [
@@ -293,6 +331,7 @@ fn an_upstream_of_https_chooses_the_version() {
         let router = || {
             Router::new()
                 .get("/version", |request: Request| format!("{:?}", request.version()))
+                .get("/host", |request: Request| request.host().to_owned())
                 .post("/echo", async |request: Request| Response::new().body(request.into_body()))
         };
         let server = Server::bind("127.0.0.1:0").expect("a port").loops(1).tls(tls).start(router);
@@ -304,6 +343,9 @@ fn an_upstream_of_https_chooses_the_version() {
         for _ in 0..3 {
             assert_eq!(proxy.get("/version").1, expected, "{protocols:?}");
         }
+        let authority = server.0.address().to_string();
+        let host = if expected == "HTTP/2.0" { authority.as_str() } else { "" };
+        assert_eq!(hosts_without_host(&proxy), [host; 2], "{protocols:?}");
         let body = "tide ".repeat(20_000);
         let length = body.len();
         let head = format!("POST /echo HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n");
@@ -330,6 +372,8 @@ fn an_upstream_of_http2_can_be_a_unix_socket() {
             assert_eq!(proxy.get("/version").1, version, "{scheme}");
         }
         assert_eq!(proxy.get("/host").1, "test", "{scheme}");
+        let host = if scheme == "unix" { "" } else { "localhost" };
+        assert_eq!(hosts_without_host(&proxy), [host; 2], "{scheme}");
         let body = "tide ".repeat(20_000);
         let length = body.len();
         let head = format!("POST /echo HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n");
