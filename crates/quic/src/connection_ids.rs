@@ -35,7 +35,7 @@ pub(crate) fn origin_of(id: &[u8]) -> Option<EndpointPlace> {
     Some(EndpointPlace { generation: third ^ fourth, place: (first ^ second) & PLACE_BITS })
 }
 
-/// What the header of a datagram says about its endpoint.
+/// The endpoint of a datagram, as far as its header names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PacketDestination<'a> {
     /// An id that a server has chosen names the endpoint.

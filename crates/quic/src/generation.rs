@@ -1,4 +1,4 @@
-//! `Generation`: what the endpoints of a server share, and what a successor with the same sockets gets from them.
+//! `Generation`: the state that the endpoints of a server share, and that a successor with the same sockets gets.
 //!
 //! A client's first packets have a connection id that the client chose. So the ids of handshakes under way are in a table,
 //! which a successor gets; every other packet names its endpoint (`connection_ids.rs`).

@@ -20,7 +20,7 @@ pub struct MessageSender(OwnedFd);
 #[derive(Debug)]
 pub struct MessageReceiver(OwnedFd);
 
-/// What became of a message.
+/// The outcome of a send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MessageOutcome {
     /// It is under way.

@@ -35,7 +35,7 @@ impl SealingKey {
         provider.sealing().map(|suite| Self { suite, secret: *secret })
     }
 
-    /// A digest that nobody can compute without the secret.
+    /// A digest that cannot be computed without the secret.
     #[must_use]
     pub fn digest(&self, bytes: &[u8]) -> [u8; 32] {
         let mut digest = [0; 32];
@@ -51,7 +51,7 @@ impl SealingKey {
         seal(self.suite, self.derive(salt)?, plain)
     }
 
-    /// Decrypts what [`seal`](Self::seal) has made with the same salt; `None` if the bytes are others.
+    /// Decrypts bytes of [`seal`](Self::seal) with the same salt; `None` if the bytes are others.
     #[must_use]
     pub fn open(&self, salt: &[u8], sealed: &[u8]) -> Option<Vec<u8>> {
         open(self.suite, self.derive(salt)?, sealed)

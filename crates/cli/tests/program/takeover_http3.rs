@@ -102,7 +102,7 @@ fn restart(start: impl Fn(&str) -> Program, count: usize, target: &str) {
         program = next;
     }
     let figures = load.end();
-    println!("{count} restarts: {figures}");
+    println!("{count} restarts: {} requests, {} GOAWAY, {:?}", figures["requests"], figures["goaways"], errors(&figures));
     assert_eq!(errors(&figures), vec![], "{figures}");
     assert!(figures["goaways"].as_u64() >= Some(count as u64), "{figures}");
 }
@@ -208,7 +208,7 @@ fn connections_of_a_server_that_was_killed_get_a_reset_of_its_successor() {
 fn connections_are_ended_in_good_order_when_a_file_is_reloaded() {
     let files = Files::new();
     let file = |text: &str, second: &str| {
-        let listen = "[[listen]]\naddress = \"127.0.0.1:0\"\nself-signed = true\nhttp3 = true\n";
+        let listen = "[[listen]]\naddress = \"127.0.0.1:0\"\nprotocol = \"https\"\nself-signed = true\nhttp3 = true\n";
         format!("{listen}{second}[[route]]\nrespond = {{ body = \"{text}\" }}\n")
     };
     let path = files.path("takeover");

@@ -185,7 +185,7 @@ impl SteeredPlace {
         }
     }
 
-    /// Whether the endpoint does not receive before it is told to.
+    /// Whether the endpoint waits until a predecessor has stopped receiving.
     pub(super) fn is_waiting(&self) -> bool {
         self.loops.generations.as_ref().is_some_and(|generations| generations.is_waiting)
     }
@@ -239,7 +239,7 @@ struct Relayed {
     count: u64,
 }
 
-/// What became of the datagrams for other endpoints.
+/// The counts of datagrams for other endpoints.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) struct OutgoingCounts {
     pub(super) forwarded: u64,

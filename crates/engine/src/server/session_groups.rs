@@ -43,7 +43,7 @@ pub(super) struct SessionGroup {
 
 /// A handover that has begun.
 pub(crate) struct SessionHandover {
-    /// What a successor gets.
+    /// The parcel of the successor.
     pub(super) parcel: SessionParcel,
     /// The pipes of each group's endpoints, in the order of the parcel.
     receivers: Vec<(Arc<SteeredLoops>, Vec<MessageReceiver>)>,
@@ -67,7 +67,7 @@ impl SessionGroups {
         Arc::new(Self { groups, thread: Mutex::default() })
     }
 
-    /// Packs everything that a successor needs. Nothing changes before [`release`](Self::release).
+    /// Packs the sockets, pipes and secrets for a successor. Nothing changes before [`release`](Self::release).
     ///
     /// # Errors
     /// The process has no descriptors left.
