@@ -116,7 +116,9 @@ impl SessionTables {
     /// Removes a session. Returns it, with the tokens of its streams.
     pub(super) fn remove_session(&mut self, number: SessionNumber) -> Option<(Session, Vec<Token>)> {
         let mut session = self.sessions.remove(&number)?;
-        session.datagram_waker.take().map(Waker::wake);
+        if let Some(waker) = session.datagram_waker.take() {
+            waker.wake();
+        }
         self.links.remove(&session.link);
         let tokens = session.streams.values().filter_map(|index| self.streams.try_remove(*index as usize));
         let tokens = tokens.map(|stream| stream.token).collect();

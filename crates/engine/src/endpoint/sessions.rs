@@ -18,7 +18,7 @@ use std::os::unix::fs::FileExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use tidegate_buffer::{Outbound, Pool, Slice};
@@ -255,8 +255,9 @@ impl<E: StreamEndpoint + 'static> SessionsEntry<E> {
                 }
                 SessionEvent::Stopped { stream, code, is_unneeded } => self.on_stopped(core, stream, code, is_unneeded),
                 SessionEvent::Datagrams(session) => {
-                    let waker = self.tables.datagram_waker(session).and_then(Option::take);
-                    waker.map(Waker::wake);
+                    if let Some(waker) = self.tables.datagram_waker(session).and_then(Option::take) {
+                        waker.wake();
+                    }
                 }
                 SessionEvent::Ended { session, reason } => {
                     self.read_rest(core, session);

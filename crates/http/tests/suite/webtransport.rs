@@ -641,7 +641,7 @@ fn a_drain_is_announced_and_the_application_closes_in_time() {
     };
     let server = server.expect("limits").start(router).expect("a server");
     let address = server.address().ip().expect("an IP address");
-    let event_loop = EventLoop::on(Backend::Auto).expect("a loop");
+    let mut event_loop = EventLoop::on(Backend::Auto).expect("a loop");
     let close = event_loop.block_on(async move {
         let local = SocketAddr::from(([127, 0, 0, 1], 0));
         let client = WebTransportClient::bind(local, &client_tls, limits()).expect("a client");
@@ -664,7 +664,7 @@ fn a_server_without_webtransport_is_noticed_before_the_request() {
     let server = Server::bind("127.0.0.1:0").expect("an address").tls(server_tls).http3().expect("limits");
     let server = server.start(|| Router::new().get("/", || "a page")).expect("a server");
     let address = server.address().ip().expect("an IP address");
-    let event_loop = EventLoop::on(Backend::Auto).expect("a loop");
+    let mut event_loop = EventLoop::on(Backend::Auto).expect("a loop");
     let refused = event_loop.block_on(async move {
         let local = SocketAddr::from(([127, 0, 0, 1], 0));
         let client = WebTransportClient::bind(local, &client_tls, limits()).expect("a client");
