@@ -5,12 +5,17 @@ Both forward to `examples/zone` and have one thread, pinned to one core; dnsperf
 transport, in turns, with all names in the cache; the medians and their ratio are the result.
 
     python3 benches/dns.py --rounds 5 --queries 200000
+
+With `--lookups`: CPU of a lookup that no cache answers, by our resolver and by hickory-resolver, over UDP, 64 at once. With `--memory`:
+resident memory of `tidegate dns` before and after 100,000 names came into its cache. With `--highest`: the highest rate over UDP, and
+the queries that are lost at nine tenths of it.
 """
 
 import argparse
 import os
 import pathlib
 import re
+import resource
 import shlex
 import shutil
 import socket
@@ -110,6 +115,60 @@ def measure(server, names, count, mode, queries):
     return (cpu_seconds(server.process.pid) - before) * 1e6 / completed, rate
 
 
+PEERS = ROOT / "benches/peers/target/release"
+MEMORY_NAMES = 100_000
+
+
+def lookups(zone_program, directory, rounds, count):
+    """Microseconds of CPU a lookup of each resolver, the medians of the rounds."""
+    clients = {name: PEERS / f"lookups-{name}" for name in ["tidegate", "hickory"]}
+    if not all(path.exists() for path in clients.values()):
+        raise Failure("(cd benches/peers && cargo build --release -p dns-lookups)")
+    zone, figures = pathlib.Path(directory, "wild"), {name: [] for name in clients}
+    zone.write_text("$ORIGIN tides.example.\n$TTL 86400\n@ SOA ns root 1 7200 3600 1209600 300\n* A 192.0.2.1\n")
+    with servers.Server(shlex.join([zone_program, "127.0.0.1:0", str(zone)]), core=LOAD_CORE) as upstream:
+        for _ in range(rounds):
+            for name, path in clients.items():
+                command = ["taskset", "-c", str(SERVER_CORE), str(path), "{}:{}".format(*upstream.address), str(count), "64"]
+                before = resource.getrusage(resource.RUSAGE_CHILDREN)
+                found = subprocess.run(command, capture_output=True, text=True, timeout=RUN_SECONDS_MAX).stdout.strip()
+                after = resource.getrusage(resource.RUSAGE_CHILDREN)
+                if found != str(count):
+                    raise Failure(f"{name}: {found} of {count} names were found")
+                cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+                figures[name].append(cpu * 1e6 / count)
+    ours, theirs = (statistics.median(figures[name]) for name in ["tidegate", "hickory"])
+    print(f"a lookup: tidegate {ours:.2f} us, hickory-resolver {theirs:.2f} us: {ours / theirs:.2f}")
+
+
+def memory(words, names_of, directory):
+    """Bytes that 100,000 names take in the cache."""
+    names = pathlib.Path(directory, "many")
+    names.write_text("".join(f"h{number}.wild.tides.example A\n" for number in range(MEMORY_NAMES)))
+    with servers.Server(shlex.join(words), core=SERVER_CORE) as running:
+        dnsperf(running.address, names_of, "udp", 1)
+        before = running.rss()
+        # A first query over TCP waits for its lookup, so none is lost.
+        dnsperf(running.address, names, "tcp", 1)
+        grown = running.rss() - before
+    print(f"{MEMORY_NAMES} names: {grown / 1e6:.1f} MB")
+
+
+def highest(words, names, count, queries):
+    """The highest rate over UDP, and the part that is lost at nine tenths of it."""
+    with servers.Server(shlex.join(words), core=SERVER_CORE) as running:
+        dnsperf(running.address, names, "udp", 1)
+        _, rate = dnsperf(running.address, names, "udp", max(1, queries // count))
+        command = ["taskset", "-c", str(LOAD_CORE), "dnsperf", "-s", running.address[0], "-p", str(running.address[1])]
+        command += ["-d", str(names), "-m", "udp", "-c", "8", "-q", "1000", "-Q", str(rate * 9 // 10), "-l", "10"]
+        output = subprocess.run(command, capture_output=True, text=True, timeout=RUN_SECONDS_MAX).stdout
+        lost = re.search(r"Queries lost:\s+(\d+)", output)
+        sent = re.search(r"Queries sent:\s+(\d+)", output)
+        if not lost or not sent:
+            raise Failure(f"{shlex.join(command)}:\n{output}")
+    print(f"highest rate {rate} a second; at nine tenths of it {lost[1]} of {sent[1]} queries lost")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
@@ -117,6 +176,9 @@ def main():
     parser.add_argument("--names", type=int, default=1_000)
     parser.add_argument("--program", default=str(ROOT / "target/release/tidegate"))
     parser.add_argument("--zone", default=str(ROOT / "target/release/examples/zone"))
+    parser.add_argument("--lookups", action="store_true")
+    parser.add_argument("--memory", action="store_true")
+    parser.add_argument("--highest", action="store_true")
     options = parser.parse_args()
     missing = [tool for tool in ["unbound", "dnsperf", "taskset"] if not shutil.which(tool)]
     if missing:
@@ -125,12 +187,18 @@ def main():
     with tempfile.TemporaryDirectory() as directory:
         zone, names = pathlib.Path(directory, "zone"), pathlib.Path(directory, "names")
         hosts = [f"h{number}" for number in range(options.names)]
-        records = "".join(f"{host} A 192.0.2.{number % 250}\n" for number, host in enumerate(hosts))
+        if options.lookups:
+            return lookups(options.zone, directory, options.rounds, options.queries // 4)
+        records = "* A 192.0.2.1\n" + "".join(f"{host} A 192.0.2.{number % 250}\n" for number, host in enumerate(hosts))
         zone.write_text(f"$ORIGIN tides.example.\n$TTL 86400\n@ SOA ns root 1 7200 3600 1209600 300\n{records}")
         names.write_text("".join(f"{host}.tides.example A\n" for host in hosts))
         with servers.Server(shlex.join([options.zone, "127.0.0.1:0", str(zone)]), core=LOAD_CORE) as upstream:
             place = "{}:{}".format(*upstream.address)
             words = [options.program, "dns", "--listen", "127.0.0.1:0", "--upstream", place, "--loops", "1"]
+            if options.memory:
+                return memory(words, names, directory)
+            if options.highest:
+                return highest(words, names, options.names, options.queries)
             for number in range(options.rounds):
                 for mode in ["udp", "tcp"]:
                     ours = servers.Server(shlex.join(words), core=SERVER_CORE)

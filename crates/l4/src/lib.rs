@@ -20,6 +20,7 @@
 //! | `routes.rs` | `Routes`: upstreams by server names |
 //! | `udp.rs` | `UdpForwarder`: datagrams by flows |
 //! | `upstreams.rs` | `Upstreams`: the servers, with the state that loops share |
+//! | `handle.rs` | `UpstreamsHandle`: changes the servers while connections go on |
 //! | `maintenance.rs` | `Maintenance`: checks of servers, and their names |
 //! | `balance.rs` | `Balance`: which upstream is next |
 //! | `health.rs` | `Ejection`; the health of one upstream, and its share |
@@ -29,6 +30,7 @@
 
 mod balance;
 mod client_hello;
+mod handle;
 mod health;
 mod maintenance;
 mod opening;
@@ -40,6 +42,7 @@ mod upstreams;
 
 pub use self::balance::{Balance, Balancer, Candidate, hash_of};
 pub use self::client_hello::{ClientHello, HelloError, read_client_hello};
+pub use self::handle::{TooManyServers, UpstreamsHandle};
 pub use self::health::{Ejection, Health, Millis, millis};
 pub use self::maintenance::Maintenance;
 pub use self::opening::{Opened, Opening, OpeningError};

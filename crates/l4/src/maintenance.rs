@@ -9,9 +9,9 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use tidegate_codec::framing::Raw;
-use tidegate_engine::{Backend, Client, EventLoop, Resolve as _, task};
+use tidegate_engine::{Backend, Client, EventLoop, ResolvedServer, task};
 
-use super::upstreams::{ConnectCheck, ServerSet, Upstreams};
+use super::upstreams::{ConnectCheck, ListedServer, ServerSet, Upstreams};
 
 /// A thread that checks servers and resolves their names. Dropping it has the thread end within a second.
 #[derive(Debug)]
@@ -58,13 +58,11 @@ impl Upstreams {
 async fn maintain(shared: Weak<ServerSet>, has_ended: Arc<AtomicBool>, resolved: Sender<()>) {
     let mut rows: HashMap<u64, (u32, u32)> = HashMap::new();
     let mut check_at = task::now();
-    let mut due: Vec<Instant> = Vec::new();
+    let (mut lookups, mut is_first) = (HashMap::new(), true);
     while let Some(shared) = shared.upgrade().filter(|_| !has_ended.load(Relaxed)) {
         let (upstreams, now) = (Upstreams(shared), task::now());
-        let is_first = due.is_empty();
-        due.resize(upstreams.0.servers.len(), now);
-        resolve_due(&upstreams, &mut due).await;
-        if is_first {
+        resolve_due(&upstreams, &mut lookups).await;
+        if std::mem::take(&mut is_first) {
             let _ = resolved.send(());
         }
         if let Some(check) = upstreams.0.check
@@ -78,41 +76,59 @@ async fn maintain(shared: Weak<ServerSet>, has_ended: Arc<AtomicBool>, resolved:
     }
 }
 
-/// Resolves the names that are due, at the same time. One that cannot be resolved keeps its addresses. `due` has the time of
-/// each server.
-async fn resolve_due(upstreams: &Upstreams, due: &mut [Instant]) {
-    let (servers, now) = (&upstreams.0.servers, task::now());
-    let is_due = |place: &usize| servers[*place].0.ip().is_none() && due[*place] <= now;
-    let lookups: Vec<_> = (0..servers.len())
-        .filter(is_due)
-        .map(|place| {
-            let (name, port) = servers[place].0.name();
-            // A task, so that all go on at the same time.
-            (place, name.to_owned(), task::spawn(upstreams.0.resolver.resolve_servers(name, port)))
-        })
+/// When a name is resolved again.
+#[derive(Debug, Clone, Copy)]
+struct LookupState {
+    due: Instant,
+    /// Since when a part of each lookup has failed.
+    partial_since: Option<Instant>,
+}
+
+/// Resolves the names that are due, at the same time. One that cannot be resolved keeps its addresses. `states` has the
+/// state of each server by its number.
+async fn resolve_due(upstreams: &Upstreams, states: &mut HashMap<u64, LookupState>) {
+    let (servers, now) = (upstreams.servers(), task::now());
+    states.retain(|number, _| servers.iter().any(|server| server.number == *number));
+    let is_due = |number| states.get(&number).is_none_or(|state| state.due <= now);
+    let lookups: Vec<_> = servers
+        .iter()
+        .filter(|server| server.address.ip().is_none() && is_due(server.number))
+        // A task, so that all go on at the same time.
+        .map(|server| (server, task::spawn(server.address.look_up(&upstreams.0.resolver))))
         .collect();
-    for (place, name, lookup) in lookups {
-        let mut ttl = None;
+    for (server, lookup) in lookups {
+        let before = states.get(&server.number).and_then(|state| state.partial_since);
+        let (mut ttl, mut partial_since) = (None, before);
         match lookup.await.unwrap_or_else(|error| Err(io::Error::other(error))) {
             Ok(found) => {
-                let is_partial = found.is_partial;
                 ttl = found.ttl;
-                let mut found: Vec<_> = found.servers.into_iter().map(|server| server.address).collect();
-                if is_partial {
-                    // Those of a family whose lookup failed stay.
-                    let families: Vec<bool> = found.iter().map(SocketAddr::is_ipv6).collect();
-                    let known = upstreams.addresses_of(place).into_iter();
-                    found.extend(known.filter(|address| !families.contains(&address.is_ipv6())));
+                partial_since = found.is_partial.then(|| before.unwrap_or(now));
+                let mut servers = found.servers;
+                // A part that fails for long says nothing about the addresses that are known of it.
+                if partial_since.is_some_and(|since| now < since + PARTIAL_TIME_MAX) {
+                    keep_known(upstreams, server, &mut servers);
                 }
-                found.sort_unstable();
-                found.dedup();
-                found.truncate(ADDRESSES_MAX);
-                upstreams.set_addresses(place, &found);
+                servers.sort_unstable_by_key(|one| (one.priority, one.address));
+                servers.dedup_by_key(|one| one.address);
+                servers.truncate(ADDRESSES_MAX);
+                upstreams.set_addresses(server.number, &servers);
             }
-            Err(error) => tracing::warn!(subsystem = "l4", %name, %error, "upstream not resolved"),
+            Err(error) => tracing::warn!(subsystem = "l4", name = %server.address, %error, "upstream not resolved"),
         }
         let interval = upstreams.0.resolve_interval;
-        due[place] = now + ttl.map_or(interval, |ttl| ttl.max(TTL_MIN).min(interval));
+        let due = now + ttl.map_or(interval, |ttl| ttl.max(TTL_MIN).min(interval));
+        states.insert(server.number, LookupState { due, partial_since });
+    }
+}
+
+/// Adds the known addresses of the part of a lookup that failed: those of a family that has none now, or, of a service, all.
+fn keep_known(upstreams: &Upstreams, server: &ListedServer, servers: &mut Vec<ResolvedServer>) {
+    let families: Vec<bool> = servers.iter().map(|one| one.address.is_ipv6()).collect();
+    for known in upstreams.known_of(server.number) {
+        let is_left = server.address.is_service() || !families.contains(&known.address.is_ipv6());
+        if is_left && !servers.iter().any(|one| one.address == known.address) {
+            servers.push(known);
+        }
     }
 }
 
@@ -155,6 +171,9 @@ const TICK: Duration = Duration::from_millis(500);
 
 /// A name with a shorter TTL is not resolved more often than that.
 const TTL_MIN: Duration = Duration::from_secs(1);
+
+/// How long addresses stay that only a part of a lookup would find, while that part fails.
+const PARTIAL_TIME_MAX: Duration = Duration::from_secs(300);
 
 /// How many addresses of one name are used.
 const ADDRESSES_MAX: usize = 64;

@@ -3,11 +3,11 @@
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use tidegate_engine::{NameResolver, Resolve};
+use tidegate_engine::{NameResolver, Resolve, ResolvedServer, ResolvingServers};
 
 use super::balance::{Balance, Balancer, Candidate, hash_of};
 use super::health::{Ejection, Health, Millis, millis};
@@ -25,10 +25,15 @@ use super::health::{Ejection, Health, Millis, millis};
 pub struct Upstreams(pub(crate) Arc<ServerSet>);
 
 /// The place of a server: `tcp://HOST:PORT` or `udp://HOST:PORT`. A name may have several addresses, and each is used.
+/// `srv+tcp://_postgres._tcp.sea.example` and `srv+udp://` are services (RFC 2782): their servers, ports, weights and
+/// priorities are those of their SRV records, which a resolver such as `tidegate::dns::HostResolver` finds. One of a higher priority
+/// number gets connections while none of a lower one is available.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerAddress {
     is_udp: bool,
+    is_service: bool,
     host: String,
+    /// 0 for a service.
     port: u16,
 }
 
@@ -36,12 +41,14 @@ pub struct ServerAddress {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum InvalidAddress {
-    /// The scheme is neither `tcp` nor `udp`.
+    /// The scheme is none of `tcp`, `udp`, `srv+tcp` and `srv+udp`.
     Scheme,
     /// The host is neither an IP address, in brackets if it is one of IPv6, nor a name.
     Host,
     /// The port is no number from 1 to 65,535; there is no default.
     Port,
+    /// A service has a port, or is no name.
+    Service,
 }
 
 /// Bounds of upstreams. Each default protects.
@@ -88,7 +95,6 @@ pub struct UpstreamsBuilder {
 
 #[derive(Debug)]
 pub(crate) struct ServerSet {
-    pub(crate) servers: Vec<(ServerAddress, u32)>,
     pub(crate) limits: UpstreamLimits,
     pub(crate) check: Option<ConnectCheck>,
     pub(crate) resolve_interval: Duration,
@@ -96,8 +102,25 @@ pub(crate) struct ServerSet {
     pub(crate) sends_proxy_header: bool,
     ejection: Ejection,
     balancer: Mutex<Balancer>,
-    members: Mutex<Arc<[Arc<Member>]>>,
+    list: Mutex<ServerList>,
+    /// Whether servers may be added later.
+    pub(crate) has_handle: AtomicBool,
     began: OnceLock<Instant>,
+}
+
+/// The servers as they were named, and their addresses.
+#[derive(Debug)]
+struct ServerList {
+    servers: Arc<[ListedServer]>,
+    members: Arc<[Arc<Member>]>,
+}
+
+/// A server as it was named. A server that stays in the list keeps its number.
+#[derive(Debug, Clone)]
+pub(crate) struct ListedServer {
+    pub(crate) number: u64,
+    pub(crate) address: ServerAddress,
+    pub(crate) weight: u32,
 }
 
 /// One address of a server.
@@ -106,7 +129,11 @@ pub(crate) struct Member {
     /// No two of a process have the same.
     pub(crate) id: u64,
     pub(crate) address: SocketAddr,
-    weight: u32,
+    /// The number of the server that it is an address of.
+    server: u64,
+    weight: AtomicU32,
+    /// Of an SRV record; 0 otherwise.
+    priority: AtomicU32,
     hash: u64,
     active: AtomicU32,
     pub(crate) health: Health,
@@ -142,7 +169,26 @@ impl Upstreams {
     }
 
     pub(crate) fn members(&self) -> Arc<[Arc<Member>]> {
-        self.0.members.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.list().members.clone()
+    }
+
+    fn list(&self) -> MutexGuard<'_, ServerList> {
+        self.0.list.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The servers as they were named.
+    pub(crate) fn servers(&self) -> Arc<[ListedServer]> {
+        self.list().servers.clone()
+    }
+
+    /// Changes the servers. Those that stay keep their addresses.
+    pub(crate) fn change_servers<T>(&self, change: impl FnOnce(&mut Vec<ListedServer>) -> T) -> T {
+        let mut list = self.list();
+        let mut servers = list.servers.to_vec();
+        let result = change(&mut servers);
+        list.servers = servers.into();
+        list.update(None);
+        result
     }
 
     /// Milliseconds since the first call.
@@ -157,11 +203,17 @@ impl Upstreams {
             !tried.contains(&member.id) && member.active.load(Relaxed) < self.0.limits.connections_max
         };
         let candidates = |is_eligible: fn(&Health, Millis) -> bool| -> Vec<Candidate> {
+            let may = |member: &&Arc<Member>| is_free(member) && is_eligible(&member.health, now);
+            // Of each server, the lowest priority number that has an address.
+            let is_first = |member: &Member| {
+                let mut others = members.iter().filter(|other| other.server == member.server);
+                !others.any(|other| other.priority() < member.priority() && may(&other))
+            };
             let candidate = |member: &Arc<Member>| Candidate {
                 hash: member.hash,
-                weight: (member.weight * member.health.share(self.0.ejection.slow_start, now)).max(1),
+                weight: (member.weight.load(Relaxed) * member.health.share(self.0.ejection.slow_start, now)).max(1),
                 active: member.active.load(Relaxed),
-                is_eligible: is_free(member) && is_eligible(&member.health, now),
+                is_eligible: may(&member) && (member.priority() == 0 || is_first(member)),
             };
             members.iter().map(candidate).collect()
         };
@@ -192,50 +244,88 @@ impl Upstreams {
         }
     }
 
-    /// Whether names have to be resolved.
+    /// Whether names have to be resolved, now or later.
     pub(crate) fn has_names(&self) -> bool {
-        self.0.servers.iter().any(|(server, _)| server.ip().is_none())
+        self.0.has_handle.load(Relaxed) || self.servers().iter().any(|server| server.address.ip().is_none())
     }
 
-    /// The addresses that a server has now.
-    pub(crate) fn addresses_of(&self, place: usize) -> Vec<SocketAddr> {
-        self.members().iter().filter(|member| member.is_of(place)).map(|member| member.address).collect()
+    /// The addresses that a server has now, by its number.
+    pub(crate) fn known_of(&self, server: u64) -> Vec<ResolvedServer> {
+        let members = self.members();
+        let known = members.iter().filter(|member| member.server == server);
+        known.map(|member| member.resolved()).collect()
     }
 
-    /// Replaces the addresses of the server at a place. An address that stays keeps its health.
-    pub(crate) fn set_addresses(&self, place: usize, found: &[SocketAddr]) {
-        let mut members = self.0.members.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Replaces the addresses of the server with a number. An address that stays keeps its health. A server that has left the
+    /// list gets none.
+    pub(crate) fn set_addresses(&self, server: u64, found: &[ResolvedServer]) {
+        self.list().update(Some((server, found)));
+    }
+}
+
+impl ServerList {
+    /// Makes the addresses of all servers anew: those that were found for one of them, and those that the others have.
+    fn update(&mut self, found: Option<(u64, &[ResolvedServer])>) {
         let mut after: Vec<Arc<Member>> = Vec::new();
-        for (number, (server, weight)) in self.0.servers.iter().enumerate() {
-            // Those of the other servers stay.
-            let own: Vec<_> = match (number == place, server.ip()) {
-                (true, _) => found.to_vec(),
-                (false, Some(ip)) => vec![SocketAddr::new(ip, server.port)],
-                (false, None) => {
-                    members.iter().filter(|member| member.is_of(number)).map(|member| member.address).collect()
+        for server in self.servers.iter() {
+            let of_server = self.members.iter().filter(|member| member.server == server.number);
+            let own: Vec<ResolvedServer> =
+                match (found.filter(|(number, _)| *number == server.number), server.address.ip()) {
+                    (Some((_, found)), _) => found.to_vec(),
+                    (None, Some(ip)) => vec![SocketAddr::new(ip, server.address.port).into()],
+                    (None, None) => of_server.clone().map(|member| member.resolved()).collect(),
+                };
+            let weight_max = own.iter().map(|one| u32::from(one.weight)).max().unwrap_or_default();
+            for resolved in own {
+                if after.iter().any(|member| member.address == resolved.address) {
+                    continue;
                 }
-            };
-            for address in own {
-                let known = members.iter().find(|member| member.address == address && member.is_of(number)).cloned();
-                if !after.iter().any(|member| member.address == address) {
-                    after.push(known.unwrap_or_else(|| Arc::new(Member::new(number, address, *weight))));
-                }
+                let weight = match u32::from(resolved.weight) {
+                    _ if !server.address.is_service => server.weight,
+                    weight if weight_max > WEIGHT_MAX => weight * WEIGHT_MAX / weight_max,
+                    weight => weight,
+                };
+                let known = of_server.clone().find(|member| member.address == resolved.address).cloned();
+                let member = known.unwrap_or_else(|| Arc::new(Member::new(server.number, resolved.address)));
+                member.weight.store(weight.max(1), Relaxed);
+                member.priority.store(resolved.priority.into(), Relaxed);
+                after.push(member);
             }
         }
-        *members = after.into();
+        self.members = after.into();
+    }
+}
+
+impl ListedServer {
+    /// A server that no list has had.
+    pub(crate) fn new(address: ServerAddress, weight: u32) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self { number: NEXT.fetch_add(1, Relaxed), address, weight: weight.clamp(1, WEIGHT_MAX) }
     }
 }
 
 impl Member {
-    /// The number of the server is in the low bits of the number of the member.
-    fn new(server: usize, address: SocketAddr, weight: u32) -> Self {
+    fn new(server: u64, address: SocketAddr) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        let id = NEXT.fetch_add(1, Relaxed) << SERVER_BITS | (server as u64 & SERVER_MASK);
-        Self { id, address, weight, hash: hash_of(address), active: AtomicU32::new(0), health: Health::default() }
+        Self {
+            id: NEXT.fetch_add(1, Relaxed),
+            address,
+            server,
+            weight: AtomicU32::new(1),
+            priority: AtomicU32::new(0),
+            hash: hash_of(address),
+            active: AtomicU32::new(0),
+            health: Health::default(),
+        }
     }
 
-    fn is_of(&self, server: usize) -> bool {
-        self.id & SERVER_MASK == server as u64 & SERVER_MASK
+    fn priority(&self) -> u32 {
+        self.priority.load(Relaxed)
+    }
+
+    fn resolved(&self) -> ResolvedServer {
+        let (priority, weight) = (self.priority() as u16, self.weight.load(Relaxed) as u16);
+        ResolvedServer { address: self.address, priority, weight }
     }
 }
 
@@ -295,8 +385,10 @@ impl UpstreamsBuilder {
     #[must_use]
     pub fn build(self) -> Upstreams {
         let is_udp = self.servers.first().is_some_and(|(server, _)| server.is_udp);
-        let upstreams = Upstreams(Arc::new(ServerSet {
-            servers: self.servers,
+        let servers = self.servers.into_iter().map(|(address, weight)| ListedServer::new(address, weight));
+        let mut list = ServerList { servers: servers.collect(), members: [].into() };
+        list.update(None);
+        Upstreams(Arc::new(ServerSet {
             limits: self.limits,
             check: self.check,
             resolve_interval: self.resolve_interval.unwrap_or(RESOLVE_INTERVAL),
@@ -304,15 +396,10 @@ impl UpstreamsBuilder {
             sends_proxy_header: self.sends_proxy_header,
             ejection: self.ejection.unwrap_or_else(|| Ejection::default_for(is_udp)),
             balancer: Mutex::new(Balancer::new(self.balance)),
-            members: Mutex::new([].into()),
+            list: Mutex::new(list),
+            has_handle: AtomicBool::new(false),
             began: OnceLock::new(),
-        }));
-        for (place, (server, _)) in upstreams.0.servers.iter().enumerate() {
-            if let Some(ip) = server.ip() {
-                upstreams.set_addresses(place, &[SocketAddr::new(ip, server.port)]);
-            }
-        }
-        upstreams
+        }))
     }
 }
 
@@ -323,8 +410,17 @@ impl ServerAddress {
         self.is_udp
     }
 
-    pub(crate) fn name(&self) -> (&str, u16) {
-        (&self.host, self.port)
+    /// Looks up the addresses of a name, or of a service.
+    pub(crate) fn look_up(&self, resolver: &NameResolver) -> ResolvingServers {
+        if self.is_service {
+            resolver.resolve_service(&self.host)
+        } else {
+            resolver.resolve_servers(&self.host, self.port)
+        }
+    }
+
+    pub(crate) fn is_service(&self) -> bool {
+        self.is_service
     }
 
     pub(crate) fn ip(&self) -> Option<IpAddr> {
@@ -337,11 +433,22 @@ impl FromStr for ServerAddress {
 
     fn from_str(text: &str) -> Result<Self, InvalidAddress> {
         let (scheme, rest) = text.split_once("://").ok_or(InvalidAddress::Scheme)?;
-        let is_udp = match scheme {
-            "tcp" => false,
-            "udp" => true,
+        let (is_udp, is_service) = match scheme {
+            "tcp" => (false, false),
+            "udp" => (true, false),
+            "srv+tcp" => (false, true),
+            "srv+udp" => (true, true),
             _ => return Err(InvalidAddress::Scheme),
         };
+        if is_service {
+            let is_service = is_name(rest) && rest.parse::<IpAddr>().is_err();
+            let host = rest.to_ascii_lowercase();
+            return if is_service {
+                Ok(Self { is_udp, is_service, host, port: 0 })
+            } else {
+                Err(InvalidAddress::Service)
+            };
+        }
         let (host, port) = rest.rsplit_once(':').ok_or(InvalidAddress::Port)?;
         let is_number = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
         let port = if is_number { port.parse().ok() } else { None };
@@ -352,7 +459,7 @@ impl FromStr for ServerAddress {
             None if is_name(host) => host.to_ascii_lowercase(),
             None => return Err(InvalidAddress::Host),
         };
-        Ok(Self { is_udp, host, port })
+        Ok(Self { is_udp, is_service, host, port })
     }
 }
 
@@ -366,6 +473,7 @@ impl fmt::Display for ServerAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let scheme = if self.is_udp { "udp" } else { "tcp" };
         match self.ip() {
+            _ if self.is_service => write!(f, "srv+{scheme}://{}", self.host),
             Some(IpAddr::V6(ip)) => write!(f, "{scheme}://[{ip}]:{}", self.port),
             _ => write!(f, "{scheme}://{}:{}", self.host, self.port),
         }
@@ -375,9 +483,10 @@ impl fmt::Display for ServerAddress {
 impl fmt::Display for InvalidAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Scheme => "it begins with tcp:// or udp://",
+            Self::Scheme => "it begins with tcp://, udp://, srv+tcp:// or srv+udp://",
             Self::Host => "the host is neither an IP address nor a name; one of IPv6 is in brackets",
             Self::Port => "it ends with a port, a number from 1 to 65535",
+            Self::Service => "a service is a name without a port, as in srv+tcp://_postgres._tcp.sea.example",
         })
     }
 }
@@ -400,8 +509,6 @@ impl Default for ConnectCheck {
 pub const WEIGHT_MAX: u32 = 1_000;
 
 const RESOLVE_INTERVAL: Duration = Duration::from_secs(30);
-const SERVER_BITS: u32 = 16;
-const SERVER_MASK: u64 = (1 << SERVER_BITS) - 1;
 
 #[cfg(test)]
 mod tests {
@@ -414,7 +521,7 @@ mod tests {
 
     #[test]
     fn the_place_of_a_server_has_a_scheme_a_host_and_a_port() {
-        for text in ["tcp://10.0.0.1:1", "udp://[::1]:53", "tcp://db.example:5432", "udp://a_b:65535"] {
+        for text in ["tcp://10.0.0.1:1", "udp://[::1]:53", "tcp://db.example:5432", "srv+tcp://_pg._tcp.a"] {
             assert_eq!(text.parse::<ServerAddress>().map(|server| server.to_string()), Ok(text.to_owned()));
         }
         for (text, error) in [
@@ -427,6 +534,9 @@ mod tests {
             ("tcp://::1:53", InvalidAddress::Host),
             ("tcp://a b:53", InvalidAddress::Host),
             ("tcp://:53", InvalidAddress::Host),
+            ("srv://_pg._tcp.a", InvalidAddress::Scheme),
+            ("srv+tcp://_pg._tcp.a:5432", InvalidAddress::Service),
+            ("srv+udp://10.0.0.1", InvalidAddress::Service),
         ] {
             assert_eq!(text.parse::<ServerAddress>(), Err(error), "{text}");
         }
@@ -485,11 +595,26 @@ mod tests {
     fn an_address_that_stays_keeps_its_state_when_a_name_is_resolved_again() {
         let upstreams = set(&["tcp://db.example:5432", "tcp://10.0.0.9:1"]);
         let address = |last: u8| SocketAddr::from(([10, 0, 0, last], 5432));
-        upstreams.set_addresses(0, &[address(1), address(2)]);
+        let name = upstreams.servers()[0].number;
+        upstreams.set_addresses(name, &[address(1).into(), address(2).into()]);
         let ids: Vec<_> = upstreams.members().iter().map(|member| member.id).collect();
-        upstreams.set_addresses(0, &[address(2), address(3)]);
+        upstreams.set_addresses(name, &[address(2).into(), address(3).into()]);
         let members = upstreams.members();
         assert_eq!(upstreams.addresses(), [address(2), address(3), "10.0.0.9:1".parse().expect("an address")]);
         assert_eq!((members[0].id, members[2].id), (ids[1], ids[2]));
+    }
+
+    #[test]
+    fn servers_of_a_higher_priority_number_wait_for_those_of_a_lower_one() {
+        let now = Instant::now();
+        let upstreams = set(&["srv+tcp://_pg._tcp.sea.example"]);
+        let server =
+            |host: u8, priority, weight| ResolvedServer { address: ([10, 0, 0, host], 5432).into(), priority, weight };
+        upstreams.set_addresses(upstreams.servers()[0].number, &[server(1, 1, 3), server(2, 1, 1), server(3, 2, 1)]);
+        let picked: Vec<_> = (0..8).map(|_| upstreams.pick(None, &[], now).expect("one").0.address.ip()).collect();
+        let count = |host: u8| picked.iter().filter(|ip| **ip == IpAddr::from([10, 0, 0, host])).count();
+        assert_eq!([count(1), count(2), count(3)], [6, 2, 0], "{picked:?}");
+        let tried: Vec<_> = upstreams.members()[..2].iter().map(|member| member.id).collect();
+        assert_eq!(upstreams.pick(None, &tried, now).expect("the last").0.address.ip(), IpAddr::from([10, 0, 0, 3]));
     }
 }

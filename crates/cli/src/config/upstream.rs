@@ -46,7 +46,7 @@ impl Keys for Upstream {
         Key::<Self>::new(
             "servers",
             Kind::List(&Kind::Either(&[Kind::Text, Kind::Table(info::<WeightedServer>)])),
-            "URLs: `http://`, `https://`, `https+h3://` (HTTP/3), `h2c://`, `unix:`, `unix+h2c:`, or `srv://` with the name of SRV records, for routes, `tcp://` or `udp://` with a port for listeners that pass on; each alone or as a table with a weight.",
+            "URLs: `http://`, `https://`, `https+h3://` (HTTP/3), `h2c://`, `unix:`, `unix+h2c:`, or `srv://` with the name of SRV records, for routes, `tcp://` or `udp://` with a port, or `srv+tcp://` or `srv+udp://` with the name of SRV records, for listeners that pass on; each alone or as a table with a weight.",
             |to, value, reader| {
                 let Data::List(items) = &value.data else { return };
                 if items.is_empty() {
@@ -57,7 +57,7 @@ impl Keys for Upstream {
                         Data::Table(_) => reader.table(item),
                         _ => WeightedServer { url: reader.located(item), weight: 1 },
                     };
-                    if server.url.value.starts_with("tcp://") || server.url.value.starts_with("udp://") {
+                    if L4_SCHEMES.iter().any(|scheme| server.url.value.starts_with(scheme)) {
                         match server.url.value.parse() {
                             Ok(address) => to.l4_servers.push((address, server.weight)),
                             Err(error) => reader.mistake(item.place, format!("the address of a server: {error}")),
@@ -277,3 +277,6 @@ pub(super) fn literal(value: &Value, reader: &mut super::reader::Reader<'_>) -> 
     }
     text
 }
+
+/// The schemes of servers below HTTP.
+const L4_SCHEMES: [&str; 4] = ["tcp://", "udp://", "srv+tcp://", "srv+udp://"];

@@ -7,6 +7,8 @@ mod forwarder;
 mod generated;
 mod hickory;
 mod host_resolver;
+mod hostile_streams;
+mod https_lookups;
 mod messages;
 mod names;
 mod over_https;
