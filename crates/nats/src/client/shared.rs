@@ -678,8 +678,7 @@ mod tests {
         shared.unlink(true, "the server closed the connection");
         // One failure is enough.
         assert!(flush().is_ok());
-        let result = lock(&slot).result.take();
-        result
+        lock(&slot).result.take()
     }
 
     #[test]

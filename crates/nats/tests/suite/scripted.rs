@@ -169,7 +169,9 @@ fn requests_expire_in_time_behind_bytes_that_the_server_does_not_read() {
             let (mut stream, _) = listener.accept().expect("a connection");
             stream.write_all(b"INFO {\"max_payload\":1048576,\"headers\":true}\r\n").expect("it is sent");
             let mut lines = BufReader::new(stream.try_clone().expect("a copy"));
-            (0..2).for_each(|_| drop(lines.read_line(&mut String::new()).expect("a line")));
+            for _ in 0..2 {
+                lines.read_line(&mut String::new()).expect("a line");
+            }
             // Those of CONNECT, of the subscribers and of the flush.
             stream.write_all(&b"PONG\r\n".repeat(3)).expect("it is sent");
             (stream, lines)

@@ -60,10 +60,10 @@ fn result_after_the_end(
         let first = client.cmd("ECHO").arg("a").key("a").send();
         let late = client.cmd("GET").arg("a").idempotent().send();
         first.await.expect("a reply");
-        late
+        Some(late)
     });
     drop(event_loop);
-    let late = late.expect("the loop runs");
+    let late = late.expect("the loop runs").expect("it is there");
     let result = pin!(late).poll(&mut Context::from_waker(Waker::noop()));
     server.drain(std::time::Duration::ZERO);
     Some(result)

@@ -415,7 +415,7 @@ fn names_change_from_another_task_and_a_sharded_channel_needs_no_cluster() {
             let mut subscriber = Client::to("10.0.0.1:6379").expect("an address").resp2().subscriber();
             let subscriptions = subscriber.subscriptions();
             let changing = task::spawn(async move { subscriptions.ssubscribe("a") });
-            assert_eq!(subscriber.recv().await, Some(tidegate_redis::SubscriberEvent::Up));
+            assert_eq!(subscriber.recv().await, Some(SubscriberEvent::Up));
             changing.await.expect("no panic");
             task::sleep(Duration::from_secs(1)).await;
             assert_eq!((subscriber.counts().connections, subscriber.last_failure()), (1, None));
