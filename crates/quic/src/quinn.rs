@@ -9,13 +9,13 @@ use bytes::Bytes;
 use quinn_proto::congestion::CubicConfig;
 use quinn_proto::crypto::rustls::{HandshakeData, QuicClientConfig, QuicServerConfig};
 use quinn_proto::crypto::{AeadKey, CryptoError, HandshakeTokenKey, HmacKey};
-pub(crate) use quinn_proto::{
-    Connection as Machine, ConnectionHandle, ConnectionId, DatagramEvent, Dir, Endpoint as Machines,
-    Event, Incoming, ReadError, Side, StreamEvent, StreamId, Transmit as Sent, WriteError,
-};
 use quinn_proto::{
     ConnectError, ConnectionError as MachineError, ConnectionIdGenerator, EcnCodepoint, EndpointConfig, IdleTimeout,
     InvalidCid, RandomConnectionIdGenerator, TransportConfig,
+};
+pub(crate) use quinn_proto::{
+    Connection as Machine, ConnectionHandle, ConnectionId, DatagramEvent, Dir, Endpoint as Machines, Event, Incoming,
+    ReadError, Side, StreamEvent, StreamId, Transmit as Sent, WriteError,
 };
 use tidegate_buffer::Ecn;
 use tidegate_codec::{EndpointPlace, Handshake};
