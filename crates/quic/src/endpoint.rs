@@ -22,9 +22,7 @@ use crate::connection::ConnectionState;
 use crate::counters::{Counters, add, remove};
 use crate::error::ConnectionError;
 use crate::generation::HandshakeIds;
-use crate::quinn::{
-    self, ConnectionHandle, ConnectionId, DatagramEvent, Incoming, LastId, Machine, Machines, Sent,
-};
+use crate::quinn::{self, ConnectionHandle, ConnectionId, DatagramEvent, Incoming, LastId, Machine, Machines, Sent};
 use crate::watches::Watches;
 
 /// QUIC on one socket: the connections of all peers, free of I/O.

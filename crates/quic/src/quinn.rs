@@ -11,13 +11,13 @@ use quinn_proto::QlogConfig;
 use quinn_proto::congestion::CubicConfig;
 use quinn_proto::crypto::rustls::{HandshakeData, QuicClientConfig, QuicServerConfig};
 use quinn_proto::crypto::{AeadKey, CryptoError, HandshakeTokenKey, HmacKey};
-pub(crate) use quinn_proto::{
-    Connection as Machine, ConnectionHandle, ConnectionId, DatagramEvent, Dir, Endpoint as Machines,
-    Event, Incoming, ReadError, Side, StreamEvent, StreamId, Transmit as Sent, WriteError,
-};
 use quinn_proto::{
     ConnectError, ConnectionError as MachineError, ConnectionIdGenerator, EcnCodepoint, EndpointConfig, IdleTimeout,
     InvalidCid, RandomConnectionIdGenerator, SendDatagramError, TransportConfig,
+};
+pub(crate) use quinn_proto::{
+    Connection as Machine, ConnectionHandle, ConnectionId, DatagramEvent, Dir, Endpoint as Machines, Event, Incoming,
+    ReadError, Side, StreamEvent, StreamId, Transmit as Sent, WriteError,
 };
 use tidegate_buffer::Ecn;
 use tidegate_codec::{DatagramQueue, DatagramRefused, EndpointPlace, Handshake};

@@ -102,7 +102,12 @@ fn restart(start: impl Fn(&str) -> Program, count: usize, target: &str) {
         program = next;
     }
     let figures = load.end();
-    println!("{count} restarts: {} requests, {} GOAWAY, {:?}", figures["requests"], figures["goaways"], errors(&figures));
+    println!(
+        "{count} restarts: {} requests, {} GOAWAY, {:?}",
+        figures["requests"],
+        figures["goaways"],
+        errors(&figures)
+    );
     assert_eq!(errors(&figures), vec![], "{figures}");
     assert!(figures["goaways"].as_u64() >= Some(count as u64), "{figures}");
 }
