@@ -187,7 +187,11 @@ pub(crate) struct HandshakeIds {
 
 impl HandshakeIds {
     /// Of a server.
-    pub(crate) fn new(ids: [ConnectionId; 2], place: EndpointPlace, generation: Option<&Arc<Generation>>) -> Option<Box<Self>> {
+    pub(crate) fn new(
+        ids: [ConnectionId; 2],
+        place: EndpointPlace,
+        generation: Option<&Arc<Generation>>,
+    ) -> Option<Box<Self>> {
         let generation = generation?.clone();
         generation.add_handshake(&ids, place);
         Some(Box::new(Self { ids, generation }))
