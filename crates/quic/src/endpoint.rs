@@ -444,7 +444,7 @@ impl Endpoint {
         let by_client = *incoming.orig_dst_cid();
         let config = self.settings.of_connection();
         let (handle, machine) = self.machines.accept(incoming, now, buffer, config).map_err(|error| error.response)?;
-        let handshake = HandshakeIds::new([by_client, self.last_id.get()], self.own, &self.settings);
+        let handshake = HandshakeIds::new([by_client, self.last_id.get()], self.own, self.settings.generation.as_ref());
         self.insert(handle, machine, now);
         if let Some(connection) = self.at(handle.0).filter(|connection| !connection.is_established) {
             connection.handshake = handshake;

@@ -11,7 +11,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use tidegate_codec::{EndpointGeneration, EndpointPlace};
 use tidegate_tls::{self as tls, SealingKey};
 
-use crate::config::Settings;
 use crate::connection_ids::{PacketDestination, destination};
 use crate::error::ConfigError;
 use crate::quinn::ConnectionId;
@@ -188,8 +187,12 @@ pub(crate) struct HandshakeIds {
 
 impl HandshakeIds {
     /// Of a server.
-    pub(crate) fn new(ids: [ConnectionId; 2], place: EndpointPlace, settings: &Settings) -> Option<Box<Self>> {
-        let generation = settings.generation.clone()?;
+    pub(crate) fn new(
+        ids: [ConnectionId; 2],
+        place: EndpointPlace,
+        generation: Option<&Arc<Generation>>,
+    ) -> Option<Box<Self>> {
+        let generation = generation?.clone();
         generation.add_handshake(&ids, place);
         Some(Box::new(Self { ids, generation }))
     }

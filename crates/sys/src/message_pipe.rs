@@ -50,7 +50,7 @@ pub enum MessageOutcome {
 /// Those of the system.
 pub fn open() -> io::Result<(MessageSender, MessageReceiver)> {
     let (sender, receiver) = Socket::pair(Domain::UNIX, Type::SEQPACKET.cloexec(), None)?;
-    // The kernel grants what its limit permits.
+    // The kernel grants as many as its limit permits.
     let _ = sender.set_send_buffer_size(SEND_BUFFER_BYTES);
     Ok((MessageSender(sender.into()), MessageReceiver(receiver.into())))
 }
@@ -152,7 +152,7 @@ impl From<MessageSender> for OwnedFd {
 /// The longest message.
 pub const MESSAGE_BYTES_MAX: usize = 128 * 1024;
 
-/// Bytes under way, with what the kernel needs for them.
+/// Bytes under way, with the kernel's overhead.
 const SEND_BUFFER_BYTES: usize = 4 * 1024 * 1024;
 
 #[cfg(test)]

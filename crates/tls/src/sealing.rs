@@ -45,7 +45,7 @@ impl SealingKey {
         digest
     }
 
-    /// Encrypts bytes, with a salt that is used once. `None` if they are more than a record of TLS has: 16,384.
+    /// Encrypts bytes, with a salt that is used once. `None` if they are more than a TLS record has: 16,384.
     #[must_use]
     pub fn seal(&self, salt: &[u8], plain: &[u8]) -> Option<Vec<u8>> {
         seal(self.suite, self.derive(salt)?, plain)

@@ -269,7 +269,7 @@ fn forged_datagrams_of_other_generations_harm_nobody() {
     // One that never was gets a stateless reset (RFC 9000 §10.3) of the newest, which is shorter.
     attacker.send(&forged(9, 0)).unwrap();
     assert!((21..64).contains(&attacker.recv(&mut response).unwrap()));
-    // A living one gets its datagrams, and resets what it does not know by itself.
+    // A living one gets its datagrams, and resets unknown ids by itself.
     attacker.send(&forged(0, 1)).unwrap();
     assert!((21..64).contains(&attacker.recv(&mut response).unwrap()));
     for number in 0..=u8::MAX {
