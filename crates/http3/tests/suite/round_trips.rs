@@ -72,7 +72,7 @@ proptest! {
         let (length, length_bytes) = varint::read(&wire[kind_bytes..]).expect("a length");
         let payload = &wire[kind_bytes + length_bytes..];
         prop_assert_eq!(length, payload.len() as u64);
-        prop_assert_eq!(Settings::parse(payload, 8), Ok(settings));
+        prop_assert_eq!(Settings::parse(payload, 16), Ok(settings));
     }
 
     /// Any split of any bytes gives the same messages, or the same error.
