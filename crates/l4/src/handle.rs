@@ -68,9 +68,10 @@ impl UpstreamsHandle {
     pub fn add(&self, address: ServerAddress, weight: u32) -> Result<(), TooManyServers> {
         self.0.change_servers(|listed| {
             let new = kept_or_new(listed, address, weight);
+            let is_full = listed.len() >= SERVERS_MAX;
             match listed.iter_mut().find(|server| server.address == new.address) {
                 Some(server) => *server = new,
-                None if listed.len() >= SERVERS_MAX => return Err(TooManyServers),
+                None if is_full => return Err(TooManyServers),
                 None => listed.push(new),
             }
             Ok(())

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use tidegate_dns::server::{ClientQuery, DnsServer, QueryHandler, Reply, Response, ServerLimits};
 use tidegate_dns::{MessageView, Name, Rdata, Record, RecordType, ResponseCode, Zone};
-use tidegate_engine::{Backend, ServerHandle, task};
+use tidegate_engine::{ServerHandle, task};
 
-use crate::support::{frame, query};
+use crate::support::{backends, frame, query};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -19,10 +19,6 @@ fn connect(server: &ServerHandle) -> TcpStream {
     let stream = TcpStream::connect(address).expect("it listens");
     stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
     stream
-}
-
-fn backends() -> [Backend; 2] {
-    [Backend::Epoll, Backend::Uring]
 }
 
 #[test]

@@ -19,6 +19,8 @@ use tidegate_dns::{
 };
 use tidegate_engine::{Admission, Backend, EventLoop, Listener, ServerHandle, task};
 
+use crate::support::backends;
+
 const ZONE: &str =
     "$ORIGIN tides.example.\n$TTL 60\n@ SOA ns root 1 2 3 4 30\nwww 50 A 192.0.2.1\nwww 40 A 192.0.2.2\n";
 const MESSAGE: &str = "application/dns-message";
@@ -60,7 +62,7 @@ fn clients() -> [Client; 2] {
 
 #[test]
 fn get_and_post_have_the_answer_with_its_time_in_both_versions() {
-    for backend in [Backend::Epoll, Backend::Uring] {
+    for backend in backends() {
         let zone = zone();
         let metrics = ServerMetrics::new();
         let server = DnsServer::bind("127.0.0.1:0").expect("an address").metrics(&metrics);

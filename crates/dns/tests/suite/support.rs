@@ -3,6 +3,7 @@
 use std::io;
 
 use tidegate_dns::{EncodedMessage, Header, MessageWriter, Name, Question, Rdata, Record, RecordType};
+use tidegate_engine::Backend;
 use tidegate_testkit::Random;
 
 pub(crate) fn name(text: &str) -> Name {
@@ -74,4 +75,15 @@ pub(crate) fn random_record(random: &mut Random) -> Record {
         _ => parse(RecordType(4_711), "\\# 3 00ff10"),
     };
     Record::new(random_name(random), number as u32, data)
+}
+
+/// The backends that the system has.
+pub(crate) fn backends() -> Vec<Backend> {
+    match tidegate_sys::uring::Uring::probe() {
+        Ok(_) => vec![Backend::Epoll, Backend::Uring],
+        Err(error) => {
+            println!("skipped: there is no io_uring here: {error}");
+            vec![Backend::Epoll]
+        }
+    }
 }
