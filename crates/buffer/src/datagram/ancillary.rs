@@ -1,4 +1,4 @@
-//! `Ancillary`: what a datagram carries beside its payload, where that is more than UDP has.
+//! `Ancillary`: data beside the payload of a datagram, if it has more of them than UDP.
 
 use std::fmt;
 use std::os::fd::OwnedFd;

@@ -199,7 +199,7 @@ impl<K: Kernel> UringDriver<K> {
         if !socket.flags.contains(Flags::CONNECTING) {
             return self.has_room(token, event);
         }
-        // A ring reports what woke the poll. A vsock socket whose request was sent wakes it before the peer has answered.
+        // A ring reports the event that woke the poll. A vsock socket whose request was sent wakes it before the peer has answered.
         let is_early = event.result >= 0 && !socket::is_connect_decided(&socket.descriptor);
         if is_early || event.was_cancelled() {
             // The event carries no result of the connect, so the poll is armed again.
