@@ -174,9 +174,11 @@ impl Fetch {
         reason: &'static str,
     ) -> Response {
         let cache = &self.cache;
-        let new = ResponseFacts::of(gateway::fields(validated), &cache.targets);
+        let new = facts_of(validated, &cache.targets);
         let stored = ResponseFacts::of(&entry.fields, &cache.targets);
-        let control = if new.control.is_present { &new.control } else { &stored.control };
+        let mut control = if new.control.is_present { &new.control } else { &stored.control }.clone();
+        control.withheld.extend(gateway::has_cookie(validated).then(|| b"set-cookie"[..].into()));
+        let control = &control;
         let arrival = new.date.is_none().then_some(times.received);
         let fields = update::updated(&entry.fields, gateway::fields(validated), control, arrival);
         let for_this_client = update::of_one_exchange(gateway::fields(validated), control);
@@ -232,10 +234,11 @@ impl Fetch {
         times: ExchangeTimes,
     ) -> Result<EntryHead, &'static str> {
         let (cache, fields) = (&self.cache, gateway::fields(response));
-        let facts = ResponseFacts::of(fields, &cache.targets);
+        let mut facts = facts_of(response, &cache.targets);
         let status = gateway::status(response);
         let freshness = storing::admit(request, status.code(), &facts, times, cache.policy)?;
         let selector = self.selector(&facts)?;
+        facts.control.withheld.extend(gateway::has_cookie(response).then(|| b"set-cookie"[..].into()));
         let mut stored = storing::stored_fields(fields, &facts, times);
         if !has(&stored, b"content-type")
             && let Some(content_type) = response.field("content-type")
@@ -369,6 +372,17 @@ impl Drop for Permit {
     fn drop(&mut self) {
         self.0.revalidations.fetch_sub(1, Relaxed);
     }
+}
+
+/// The facts of a response, of whose fields the gateway's cookie for one client is no part.
+fn facts_of<'a>(response: &'a Response, targets: &[Box<str>]) -> ResponseFacts<'a> {
+    let fields = gateway::fields(response);
+    let mut facts = ResponseFacts::of(fields, targets);
+    if gateway::has_cookie(response) {
+        let cookies = fields.iter().filter(|(name, _)| name.eq_ignore_ascii_case(b"set-cookie")).count();
+        facts.sets_cookie = cookies > 1;
+    }
+    facts
 }
 
 /// Whether a status is about the resource, for all its clients. Any other error may be about one request or its client.

@@ -366,8 +366,8 @@ impl LoopUpstreams {
             }
             return Err(failed(&lease, Failure::of_send(&unsent), reuse));
         }
-        let (response_timeout, continue_timeout) = (options.response_timeout, self.shared.limits.continue_timeout);
-        let mut wait = HeadWait::new(&mut *connection, upload, interims, response_timeout, continue_timeout);
+        let continue_timeout = self.shared.limits.continue_timeout;
+        let mut wait = HeadWait::new(&mut *connection, upload, interims, options, continue_timeout);
         let head = poll_fn(|cx| wait.poll(cx)).await;
         match head {
             Ok(head) => {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tidegate_engine::task::{self, Sleep};
 use tidegate_http::gateway::InterimWriter;
-use tidegate_http::{IntoResponse, Response};
+use tidegate_http::{Edit, IntoResponse, Response};
 use tidegate_http_message::BodyError;
 use tidegate_http1::client::Incoming;
 use tidegate_http1::{Interim, ResponseHead, Status};
@@ -16,6 +16,7 @@ use super::connection::Connection;
 use super::error::Failure;
 use super::fields;
 use super::lease::Lease;
+use super::options::Options;
 use super::upload::{Upload, UploadError};
 
 /// Why an attempt did not yield a head.
@@ -60,6 +61,8 @@ pub(super) struct HeadWait<'a> {
     connection: &'a mut dyn Connection,
     upload: &'a mut Upload,
     interims: &'a InterimWriter,
+    /// Interim responses have no field that these remove or replace.
+    edits: &'a [Edit],
     /// Until the head, once the request is sent.
     response_timeout: Option<Duration>,
     /// Until the body is sent without `100 Continue`.
@@ -75,12 +78,14 @@ impl<'a> HeadWait<'a> {
         connection: &'a mut dyn Connection,
         upload: &'a mut Upload,
         interims: &'a InterimWriter,
-        response_timeout: Option<Duration>,
+        options: &'a Options,
         continue_timeout: Duration,
     ) -> Self {
+        let (edits, response_timeout) = (&options.response_edits[..], options.response_timeout);
         let awaits_continue = upload.awaits_continue().then(|| task::sleep(continue_timeout));
         let awaits_end = !upload.is_done();
-        Self { connection, upload, interims, response_timeout, awaits_continue, awaits_end, is_held_back: false }
+        let is_held_back = false;
+        Self { connection, upload, interims, edits, response_timeout, awaits_continue, awaits_end, is_held_back }
     }
 
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<ResponseHead, Stop>> {
@@ -133,7 +138,7 @@ impl<'a> HeadWait<'a> {
                 Some(Incoming::Head(head)) => return Poll::Ready(Ok(head)),
                 Some(Incoming::Interim(head)) if head.status() == Status::CONTINUE => self.upload.go_on(),
                 Some(Incoming::Interim(head)) => {
-                    let fields = fields::passed_on(head.headers(), &[], |_| false);
+                    let fields = fields::passed_on(head.headers(), self.edits, |_| false);
                     self.interims.send(Interim::new(head.status()).fields(fields));
                 }
                 _ => return Poll::Ready(Err(Stop::upstream(Failure::Closed(None)))),

@@ -117,11 +117,11 @@ impl StickyCookie {
         hash_of((self.secret, upstream))
     }
 
-    /// Adds the cookie for an upstream, if the request does not name it.
-    pub(super) fn add_to(&self, fields: &mut Fields, request: &Request, upstream: u64) {
+    /// Adds the cookie for an upstream, if the request does not name it. Returns whether it was added.
+    pub(super) fn add_to(&self, fields: &mut Fields, request: &Request, upstream: u64) -> bool {
         let id = self.id_of(upstream);
         if self.id_in(request) == Some(id) {
-            return;
+            return false;
         }
         let Self { name, path, same_site, .. } = self;
         let mut text = format!("{name}={id:016x}; Path={path}; HttpOnly; SameSite={same_site}");
@@ -134,7 +134,7 @@ impl StickyCookie {
         if let Some(max_age) = self.max_age {
             let _ = write!(text, "; Max-Age={}", max_age.as_secs());
         }
-        let _ = fields.push("Set-Cookie", text);
+        fields.push("Set-Cookie", text).is_ok()
     }
 }
 

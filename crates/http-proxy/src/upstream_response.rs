@@ -63,11 +63,13 @@ impl UpstreamResponse {
             client.admission.complete();
             return self.tunnel(&client);
         }
-        let mut response = gateway::forwarded(Response::with(status)).fields(response_fields(
-            &self.head,
-            &self.lease.upstream,
-            (client.request, client.options, plan),
-        ));
+        let of_client = (client.request, &**client.options, plan);
+        let mut fields = response_fields(&self.head, &self.lease.upstream, of_client);
+        let has_cookie = add_sticky(&mut fields, &client, &self.lease.upstream);
+        let mut response = gateway::forwarded(Response::with(status)).fields(fields);
+        if has_cookie {
+            response = gateway::with_cookie(response);
+        }
         if client.upload.awaits_continue() {
             // The client keeps its body, and the codec closes the connection.
             response = response.close();
@@ -104,6 +106,7 @@ impl UpstreamResponse {
         let Self { head, connection, lease, handshake_answer } = self;
         let (plan, idle_timeout) = (client.plan, client.tunnel_idle_timeout);
         let mut fields = response_fields(&head, &lease.upstream, (client.request, client.options, plan));
+        add_sticky(&mut fields, client, &lease.upstream);
         if let Some(answer) = handshake_answer {
             fields.remove("sec-websocket-accept");
             Handshake::add_answer(&mut fields, &answer);
@@ -233,10 +236,13 @@ fn response_fields(
         let values = TemplateValues::new(request).trusting_networks(&options.forwarding.trusted);
         values.with_upstream(address_of(upstream)).with_status(status_code(head.status()))
     });
-    if let Some(sticky) = &options.sticky {
-        sticky.add_to(&mut fields, request, upstream.hash);
-    }
     fields
+}
+
+/// Adds the cookie for the upstream, if there is one that the client does not have. Returns whether it was added.
+fn add_sticky(fields: &mut Fields, client: &ClientSide<'_>, upstream: &Upstream) -> bool {
+    let sticky = client.options.sticky.as_ref();
+    sticky.is_some_and(|sticky| sticky.add_to(fields, client.request, upstream.hash))
 }
 
 fn status_code(status: Status) -> StatusCode {

@@ -9,7 +9,7 @@ use tidegate_http1::{Config, Fields, Limits, RequestHead};
 use tidegate_sys::Address;
 
 pub use crate::client_of::{client_of, counted_ip};
-pub use crate::cookie_value::of as cookie;
+pub use crate::cookie_value::{all_of as cookies, of as cookie};
 use crate::endpoint::{Call, InterimQueue, begun};
 pub use crate::endpoint::{InterimHandler, InterimWriter};
 pub use crate::exchange_note::{EndCause, ExchangeNote};
@@ -175,6 +175,19 @@ pub fn take_body(response: &mut Response) -> Body {
 pub fn forwarded(mut response: Response) -> Response {
     response.is_forwarded = true;
     response
+}
+
+/// Marks a response whose last `Set-Cookie` the gateway has added, for one client.
+#[must_use]
+pub fn with_cookie(mut response: Response) -> Response {
+    response.has_cookie_of_gateway = true;
+    response
+}
+
+/// Whether the last `Set-Cookie` of a response is that of the gateway: see [`with_cookie`].
+#[must_use]
+pub fn has_cookie(response: &Response) -> bool {
+    response.has_cookie_of_gateway
 }
 
 /// The trace that middleware has found in a request, or begun.

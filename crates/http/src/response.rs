@@ -34,6 +34,8 @@ pub struct Response {
     pub(crate) close: bool,
     /// Another server has made it.
     pub(crate) is_forwarded: bool,
+    /// Its last `Set-Cookie` is that of this gateway, for one client.
+    pub(crate) has_cookie_of_gateway: bool,
     /// Why the layer has made an error, for `DebugPages`.
     pub(crate) cause: Cause,
 }
@@ -85,6 +87,7 @@ impl Response {
             status,
             close: false,
             is_forwarded: false,
+            has_cookie_of_gateway: false,
             cause: Cause::NONE,
         }
     }

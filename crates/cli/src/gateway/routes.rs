@@ -278,6 +278,8 @@ fn is_below(path: &str, paths: &PathPlan) -> bool {
 #[derive(Clone)]
 struct OpenUpstream {
     group: Upstream,
+    /// The file of `ca`, as it was read.
+    authorities: Option<Vec<u8>>,
     set: Upstreams,
     /// Checks the servers, and finds their addresses again, until no routes in use have them.
     maintenance: Option<Arc<Maintenance>>,
@@ -285,12 +287,14 @@ struct OpenUpstream {
 
 impl OpenUpstream {
     fn open(group: &Upstream) -> Result<Self, Box<dyn Error>> {
-        Ok(Self { group: group.clone(), set: upstreams::build(group)?, maintenance: None })
+        // Read before it is used: if it changes in between, the next reload uses it again.
+        let authorities = upstreams::authorities(group);
+        Ok(Self { group: group.clone(), authorities, set: upstreams::build(group)?, maintenance: None })
     }
 
-    /// Whether it has these settings. The file of `ca` may have changed.
+    /// Whether it has these settings, and the file of `ca` is the same.
     fn is_of(&self, group: &Upstream) -> bool {
-        group.ca.is_none() && self.group == *group
+        self.group == *group && self.authorities == upstreams::authorities(group)
     }
 }
 
@@ -534,6 +538,25 @@ fn fixed(response: &FixedResponse) -> Result<Response, InvalidField> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_upstream_with_authorities_is_the_same_until_their_file_changes() {
+        let folder = std::env::temp_dir().join(format!("tidegate-authorities-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let (file, ca) = (folder.join("gateway.toml"), folder.join("ca.pem"));
+        let text = "[[upstream]]\nname = \"app\"\nservers = [\"https://10.0.0.1\"]\nca = \"ca.pem\"\n\
+                    [[route]]\nupstream = \"app\"\n";
+        std::fs::write(&file, text).unwrap();
+        let key = rcgen::generate_simple_self_signed(["sea".to_owned()]).unwrap();
+        std::fs::write(&ca, key.cert.pem()).unwrap();
+        let group = Config::load(&file).unwrap().upstreams.remove(0);
+        let open = OpenUpstream::open(&group).unwrap();
+        assert!(open.is_of(&group));
+        std::fs::write(&ca, format!("{}\n", key.cert.pem())).unwrap();
+        assert!(!open.is_of(&group));
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert!(!open.is_of(&group));
+    }
 
     #[test]
     fn the_query_of_a_redirect_comes_before_its_fragment() {

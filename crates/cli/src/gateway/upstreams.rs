@@ -48,6 +48,11 @@ pub(super) fn build(group: &Upstream) -> Result<Upstreams, Box<dyn Error>> {
     built.map_err(|error| format!("the upstream `{}`: {error}", group.name.value).into())
 }
 
+/// The content of the file of `ca`; `None` if there is none, or it cannot be read.
+pub(super) fn authorities(group: &Upstream) -> Option<Vec<u8>> {
+    std::fs::read(&group.ca.as_ref()?.value).ok()
+}
+
 fn health_check(given: &Check) -> HealthCheck {
     let mut check = HealthCheck::default();
     check.path = given.path.clone().unwrap_or(check.path);

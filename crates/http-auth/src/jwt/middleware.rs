@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use http::StatusCode;
 use serde_json::Value;
 use tidegate_engine::task;
-use tidegate_http::gateway::{cookie, is_same};
+use tidegate_http::gateway::{cookies, is_same};
 use tidegate_http::{IntoResponse, Next, Request, Response};
 
 use super::claims::JwtClaims;
@@ -312,7 +312,7 @@ impl TokenSource {
                 }
                 fields.into_iter().filter_map(bearer).collect()
             }
-            Self::Cookie(name) => cookie(request, name).into_iter().collect(),
+            Self::Cookie(name) => cookies(request, name).take(2).collect(),
             Self::Query(name) => {
                 let pairs = request.head().query_bytes().unwrap_or_default().split(|&byte| byte == b'&');
                 let values = pairs.filter_map(|pair| pair.strip_prefix(name.as_bytes())?.strip_prefix(b"="));

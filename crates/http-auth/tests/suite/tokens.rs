@@ -171,6 +171,10 @@ fn a_token_may_be_in_a_cookie_or_in_the_query() {
     };
     let (server, _file) = of(TokenSource::Cookie("session".into()));
     assert_eq!(status(&server.get("/", &format!("Cookie: a=b; session={token}\r\n"))), "200");
+    let two = format!("Cookie: session={token}; a=b; session=x\r\n");
+    assert_eq!(status(&server.get("/", &two)), "400");
+    let two = format!("Cookie: session=x\r\nCookie: session={token}\r\n");
+    assert_eq!(status(&server.get("/", &two)), "400");
     assert_eq!(status(&server.get("/", &bearer(&token))), "401");
     let (server, _file) = of(TokenSource::Query("token".into()));
     assert_eq!(status(&server.get(&format!("/?a=b&token={token}"), "")), "200");

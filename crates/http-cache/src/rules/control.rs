@@ -64,13 +64,15 @@ impl Directives {
         }
     }
 
-    /// Notes the listed names. Returns whether there are any.
+    /// Notes the listed names. Returns whether there are any; more than the bound count as none, so that the directive is
+    /// about the whole response.
     fn withhold(&mut self, value: Option<&[u8]>) -> bool {
         let Some(value) = value else { return false };
-        let names = unquoted(value).split(|&byte| byte == b',').map(<[u8]>::trim_ascii).filter(|name| !name.is_empty());
+        let names = unquoted(value).split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
+        let mut names = names.filter(|name| !name.is_empty());
         let before = self.withheld.len();
-        self.withheld.extend(names.take(WITHHELD_MAX).map(Box::from));
-        self.withheld.len() > before
+        self.withheld.extend(names.by_ref().take(WITHHELD_MAX.saturating_sub(before)).map(Box::from));
+        self.withheld.len() > before && names.next().is_none()
     }
 
     /// The directives of a targeted field, which is a structured dictionary (RFC 9213 §2.1): `None` if it is not valid.

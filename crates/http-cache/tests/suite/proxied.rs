@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tidegate::ServerHandle;
 use tidegate::http::cache::{Cache, CacheLimits};
-use tidegate::http::proxy::{Proxy, Upstreams};
+use tidegate::http::proxy::{Proxy, StickyCookie, Upstreams};
 use tidegate::http::{Edit, RequestIds, Router, Server, Template, with_middleware};
 
 /// An upstream that answers each connection by `response`, and closes it.
@@ -168,6 +168,31 @@ fn a_response_that_varies_by_a_field_of_the_gateway_is_not_stored() {
             assert!(gateway.get().ends_with(b"ebb"));
         }
         assert_eq!(upstream.requests.load(Relaxed), requests, "{vary}");
+    }
+}
+
+#[test]
+fn the_cookie_of_the_gateway_is_for_one_client() {
+    for (lines, requests) in [
+        ("Cache-Control: public, max-age=3600\r\n", 1),
+        ("Cache-Control: max-age=3600\r\n", 1),
+        ("Cache-Control: public, max-age=3600\r\nSet-Cookie: own=1\r\n", 1),
+        // That of the upstream is for one client as well.
+        ("Cache-Control: max-age=3600\r\nSet-Cookie: own=1\r\n", 2),
+    ] {
+        let wire = format!("HTTP/1.1 200 OK\r\n{lines}Connection: close\r\nContent-Length: 3\r\n\r\nebb");
+        let (cache, upstream) = (Cache::new(), Upstream::new(wire.into_bytes()));
+        let upstreams = Upstreams::new([&*upstream.url]).expect("upstreams");
+        let router = move || {
+            let cookie = StickyCookie::new("tide").expect("a name");
+            Router::new().fallback(cache.wrap(Proxy::new(&upstreams).sticky(cookie)))
+        };
+        let server = Server::bind("127.0.0.1:0").expect("an address").half_close(true).loops(1);
+        let gateway = Gateway(server.start(router).expect("it starts"));
+        let [first, second] = [(); 2].map(|()| String::from_utf8(gateway.get()).expect("text"));
+        assert!(first.contains("Set-Cookie: tide=") && first.ends_with("ebb"), "{first}");
+        assert!(second.contains("Set-Cookie: ") == (requests == 2) && second.ends_with("ebb"), "{second}");
+        assert_eq!(upstream.requests.load(Relaxed), requests, "{lines}");
     }
 }
 

@@ -195,3 +195,18 @@ fn a_host_that_looks_like_a_path_names_no_other_url() {
     other.script(200, "Cache-Control: max-age=3600", "page");
     assert_eq!(other.request("GET", "/a/b", "").body, "page");
 }
+
+#[test]
+fn a_list_of_names_beyond_the_bound_is_about_the_whole_response() {
+    let names = |count: usize| (0..count).map(|number| format!("x{number}")).collect::<Vec<_>>().join(", ");
+    let [within, beyond, two] = [names(32), names(33), names(20)];
+    check(
+        Cache::builder,
+        &[
+            ("", 200, &format!("Cache-Control: max-age=3600, private=\"{within}\""), 1, "", true),
+            ("", 200, &format!("Cache-Control: max-age=3600, private=\"{beyond}\""), 1, "", false),
+            ("", 200, &format!("Cache-Control: max-age=3600, no-cache=\"{beyond}\""), 1, "", false),
+            ("", 200, &format!("Cache-Control: max-age=3600, private=\"{two}\", private=\"{two}\""), 1, "", false),
+        ],
+    );
+}

@@ -5,7 +5,7 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::thread;
 
 use tidegate::http::proxy::{Proxy, Upstreams};
-use tidegate::http::{Router, Server};
+use tidegate::http::{Edit, Router, Server};
 
 use crate::support::Running;
 use crate::support::http2_peer::{END_HEADERS, END_STREAM, HEADERS, Peer, frame};
@@ -47,10 +47,28 @@ fn answer(stream: TcpStream) -> Option<()> {
 }
 
 fn proxy() -> Running {
+    proxy_with(&[])
+}
+
+fn proxy_with(edits: &'static [&'static str]) -> Running {
     let upstreams = Upstreams::builder().server(upstream().parse().expect("a URL")).build().expect("upstreams");
     // The clients below end their sides, and wait.
     let server = Server::bind("127.0.0.1:0").expect("an address").half_close(true).loops(1);
-    Running(server.start(move || Router::new().fallback(Proxy::new(&upstreams))).expect("the server starts"))
+    let router = move || {
+        let removed = edits.iter().map(|name| Edit::remove(*name));
+        Router::new().fallback(removed.fold(Proxy::new(&upstreams), Proxy::edit_response))
+    };
+    Running(server.start(router).expect("the server starts"))
+}
+
+#[test]
+fn a_field_that_responses_lose_is_in_no_interim_response() {
+    for (edits, expected) in [(&[][..], 4), (&["Link"][..], 0)] {
+        let proxy = proxy_with(edits);
+        let response = proxy.exchange("GET /4 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+        assert_eq!(response.matches("HTTP/1.1 103 ").count(), 4, "{response}");
+        assert_eq!(response.matches("Link: ").count(), expected, "{response}");
+    }
 }
 
 #[test]

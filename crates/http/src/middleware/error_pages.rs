@@ -254,17 +254,20 @@ fn range(member: &[u8]) -> Option<(&[u8], u16)> {
 }
 
 /// The fields that are about a body (RFC 9110 §8), and not about the resource or the client.
-const FIELDS_OF_BODY: [&str; 10] = [
+const FIELDS_OF_BODY: [&str; 13] = [
     "accept-ranges",
+    "content-digest",
     "content-disposition",
     "content-encoding",
     "content-language",
     "content-location",
+    "content-md5",
     "content-range",
     "content-type",
     "digest",
     "etag",
     "last-modified",
+    "repr-digest",
 ];
 
 #[cfg(test)]
@@ -289,6 +292,19 @@ mod tests {
         ] {
             assert_eq!(prefers_json(&request("GET", "/", accept)), expected, "{accept}");
         }
+    }
+
+    #[test]
+    fn fields_of_the_old_body_are_removed() {
+        let pages = ErrorPages::new().server_errors(ErrorPage::html("sorry")).forwarded();
+        let mut response = Response::status(StatusCode::BAD_GATEWAY);
+        for name in ["Digest", "Content-Digest", "Repr-Digest", "Content-MD5", "ETag", "X"] {
+            response.add_header(name, "a").unwrap();
+        }
+        let request = request("GET", "/", "");
+        pages.after(&RequestInfo::of(&request, std::time::Instant::now(), None), &mut response);
+        let names: Vec<_> = response.fields.iter().map(|(name, _)| name.to_ascii_lowercase()).collect();
+        assert_eq!(names, [b"x"]);
     }
 
     #[test]
