@@ -151,7 +151,7 @@ impl DnsOptions {
             Some(tls) => self.secure.add_to(server, &handlers, tls, &limits, requests),
             None => server,
         };
-        Ok(server.start_with(handlers)?)
+        Ok(server.start_with(&handlers)?)
     }
 
     fn limits(&self) -> ServerLimits {

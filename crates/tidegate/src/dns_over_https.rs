@@ -44,7 +44,7 @@ mod server {
     /// // Browsers need `tls` here.
     /// let config = http::Config::new();
     /// let https = config.serve(Listener::bind("127.0.0.1:0")?, move || dns_router(&of_https));
-    /// let server = server.listener(https).start_with(handlers)?;
+    /// let server = server.listener(https).start_with(&handlers)?;
     /// # drop(server);
     /// # Ok(())
     /// # }

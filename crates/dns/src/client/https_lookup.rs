@@ -89,9 +89,10 @@ fn is_usable(service: &Svcb<'_>) -> bool {
     service.port() != Some(0) && (!has(NO_DEFAULT_ALPN) || has(ALPN)) && mandatory.chunks(2).all(is_known)
 }
 
-/// A host for a resolver: with the dot at its end, so that no search list completes it.
+/// A host for a resolver: with the dot at its end, so that no search list completes it, and without the random cases of a
+/// query.
 fn host_of(name: &Name) -> Box<str> {
-    name.to_string().into()
+    name.to_string().to_ascii_lowercase().into()
 }
 
 const HTTPS_PORT: u16 = 443;

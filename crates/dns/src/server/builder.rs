@@ -125,14 +125,14 @@ impl DnsServer {
         make: impl Fn(usize) -> H + Send + Sync + 'static,
     ) -> Result<ServerHandle, StartError> {
         let handlers = self.handlers(make);
-        self.start_with(handlers)
+        self.start_with(&handlers)
     }
 
     /// The same with handlers of [`handlers`](Self::handlers).
     ///
     /// # Errors
     /// [`StartError`], with a remedy.
-    pub fn start_with<H: QueryHandler + 'static>(self, handlers: LoopHandlers<H>) -> Result<ServerHandle, StartError> {
+    pub fn start_with<H: QueryHandler + 'static>(self, handlers: &LoopHandlers<H>) -> Result<ServerHandle, StartError> {
         let Self { addresses, listeners, server, limits, access, metrics: _ } = self;
         let access = Admission { connections_per_address_max: Some(limits.connections_per_address_max), ..access };
         let control = AdmissionControl::new(&Admission { connections_per_address_max: None, ..access.clone() });

@@ -45,7 +45,7 @@ use crate::numbers::ResponseCode;
 /// let tls = tls.with_alpn(["dot"]);
 /// let over_tls =
 ///     handlers.serve(Listener::bind("127.0.0.1:853")?, move || Over::new(tls.accept(), ServerCodec::default()));
-/// let server = server.listener(over_tls).start_with(handlers)?;
+/// let server = server.listener(over_tls).start_with(&handlers)?;
 /// # drop(server);
 /// # Ok(())
 /// # }

@@ -45,7 +45,7 @@ fn start<H: QueryHandler + 'static>(
     let of_http = handlers.clone();
     let listener = Listener::bind("127.0.0.1:0").expect("an address");
     let http = http::Config::new().serve(listener, move || dns_router(&of_http));
-    let server = server.listener(http).start_with(handlers).expect("it starts");
+    let server = server.listener(http).start_with(&handlers).expect("it starts");
     let uri = format!("http://{}{DNS_PATH}", server.listeners()[1].addresses()[0]);
     (server, uri)
 }
@@ -253,7 +253,7 @@ fn a_resolver_asks_over_https_and_one_listener_speaks_dot() {
     let over_tls = handlers.serve(listener(), move || Over::new(dot.accept(), ServerCodec::default()));
     let of_https = handlers.clone();
     let over_https = http::Config::new().tls(server_tls).serve(listener(), move || dns_router(&of_https));
-    let server = server.listener(over_tls).listener(over_https).start_with(handlers).expect("it starts");
+    let server = server.listener(over_tls).listener(over_https).start_with(&handlers).expect("it starts");
     let address = |number: usize| server.listeners()[number].addresses()[0].clone();
     let (tls_address, https_address) = (address(1), address(2));
     on_a_loop(async move {
