@@ -17,6 +17,7 @@ use crate::extract::BodyUse;
 pub use crate::field_names::{has_prefix, is_of_connection, is_same};
 pub use crate::middleware::address_key;
 pub use crate::normal_path::{normal_path_of, strip_prefix};
+use crate::response::ResponseOrigin;
 pub use crate::serving::order::PipelineSlot;
 use crate::{BoxResponseFuture, Endpoint, Request, RequestSpan, Response, TlsInfo, TraceContext};
 
@@ -161,7 +162,7 @@ pub fn status(response: &Response) -> tidegate_http1::Status {
 /// Whether a response is that of an upstream: see [`forwarded`].
 #[must_use]
 pub fn is_forwarded(response: &Response) -> bool {
-    response.is_forwarded
+    response.origin.is_upstream()
 }
 
 /// Takes the body of a response.
@@ -173,21 +174,21 @@ pub fn take_body(response: &mut Response) -> Body {
 #[must_use]
 #[inline]
 pub fn forwarded(mut response: Response) -> Response {
-    response.is_forwarded = true;
+    response.origin = ResponseOrigin::Upstream;
     response
 }
 
-/// Marks a response whose last `Set-Cookie` the gateway has added, for one client.
+/// Marks a response of an upstream whose last `Set-Cookie` the gateway has added, for one client.
 #[must_use]
 pub fn with_cookie(mut response: Response) -> Response {
-    response.has_cookie_of_gateway = true;
+    response.origin = ResponseOrigin::UpstreamWithCookie;
     response
 }
 
 /// Whether the last `Set-Cookie` of a response is that of the gateway: see [`with_cookie`].
 #[must_use]
 pub fn has_cookie(response: &Response) -> bool {
-    response.has_cookie_of_gateway
+    response.origin == ResponseOrigin::UpstreamWithCookie
 }
 
 /// The trace that middleware has found in a request, or begun.

@@ -291,11 +291,10 @@ fn a_response_of_an_earlier_process_with_a_clock_ahead_needs_a_validation() {
     };
     let disk = Disk::open(&folder.0, &limits(1 << 20)).unwrap();
     write(&disk, "http://sea/a", &fresh(5000));
-    let read =
-        |disk: &Disk, now| {
-            let (number, selector) = (only(disk, b"http://sea/a").unwrap(), &entry("").selector);
-            disk.read(number, (b"http://sea/a", selector), Some(now), |_| true).unwrap().freshness.needs_validation
-        };
+    let read = |disk: &Disk, now| {
+        let (number, selector) = (only(disk, b"http://sea/a").unwrap(), &entry("").selector);
+        disk.read(number, (b"http://sea/a", selector), Some(now), |_| true).unwrap().freshness.needs_validation
+    };
     assert!(read(&disk, 4999) && !read(&disk, 5000));
     let inherited = |disk: &Disk| disk.index().keys[&b"http://sea/a"[..]][0].is_inherited;
     assert!(!inherited(&disk) && inherited(&Disk::open(&folder.0, &limits(1 << 20)).unwrap()));
