@@ -10,8 +10,8 @@ use tidegate_sys::Address;
 
 pub use crate::client_of::{client_of, counted_ip};
 pub use crate::cookie_value::{all_of as cookies, of as cookie};
-use crate::endpoint::{Call, InterimQueue, begun};
-pub use crate::endpoint::{InterimHandler, InterimWriter};
+use crate::endpoint::{Call, ChosenFields, InterimQueue, begun};
+pub use crate::endpoint::{InterimHandler, InterimWriter, TrustTest};
 pub use crate::exchange_note::{EndCause, ExchangeNote};
 use crate::extract::BodyUse;
 pub use crate::field_names::{has_prefix, is_of_connection, is_same};
@@ -35,10 +35,22 @@ pub fn endpoint(
 }
 
 /// The same function, which sends some request fields on with values that its own request does not have, such as
-/// `X-Forwarded-For`: a cache in front of it cannot know which of them belongs to a response.
+/// `X-Forwarded-For`: a cache in front of it cannot know which of them belongs to a response. It passes on `X-Forwarded-Proto`
+/// and its like of the requests that it `trusts`; `None` if it trusts none.
 #[must_use]
-pub fn with_chosen_fields(endpoint: Endpoint, is_chosen: impl Fn(&[u8]) -> bool + 'static) -> Endpoint {
-    Endpoint { chosen_fields: Some(Rc::new(is_chosen)), ..endpoint }
+pub fn with_chosen_fields(
+    endpoint: Endpoint,
+    is_chosen: impl Fn(&[u8]) -> bool + 'static,
+    trusts: Option<Rc<TrustTest>>,
+) -> Endpoint {
+    let chosen = ChosenFields { is_chosen: Box::new(is_chosen), trusts };
+    Endpoint { chosen_fields: Some(Rc::new(chosen)), ..endpoint }
+}
+
+/// The test by which a function trusts a request's peer, if it trusts any: see [`with_chosen_fields`].
+#[must_use]
+pub fn trust_of(endpoint: &Endpoint) -> Option<Rc<TrustTest>> {
+    endpoint.chosen_fields.as_ref()?.trusts.clone()
 }
 
 /// A request as its codec yields it, of a client without TLS.
@@ -77,7 +89,13 @@ impl FunctionBehind {
     /// Whether it sends a request field of this name on with a value that its request does not have.
     #[must_use]
     pub fn chooses_field(&self, name: &[u8]) -> bool {
-        self.0.chosen_fields.as_ref().is_some_and(|is_chosen| is_chosen(name))
+        self.0.chosen_fields.as_ref().is_some_and(|chosen| (chosen.is_chosen)(name))
+    }
+
+    /// Whether it passes on fields such as `X-Forwarded-Proto` of a request.
+    #[must_use]
+    pub fn trusts(&self, request: &Request) -> bool {
+        trust_of(&self.0).is_some_and(|trusts| trusts(request))
     }
 
     /// The response of the function.
