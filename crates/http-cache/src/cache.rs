@@ -62,13 +62,14 @@ impl Cache {
     /// stored. Returns how many were removed from memory; `None` for a text that is no URL.
     pub fn purge(&self, url: &str) -> Option<usize> {
         let key = key::of_url(url)?;
-        Some(self.0.invalidate(&key))
+        // Behind a trusted proxy a URL has several keys.
+        Some(self.0.invalidate(&key) + self.0.invalidate_where(|other| key::is_of_url(other, &key)))
     }
 
     /// The same for all URLs that begin with a prefix, such as `https://example.org/pictures/`.
     pub fn purge_prefix(&self, prefix: &str) -> Option<usize> {
         let prefix = key::of_url(prefix)?;
-        Some(self.0.invalidate_where(|key| key.starts_with(&prefix)))
+        Some(self.0.invalidate_where(|key| key::url_of(key).starts_with(&prefix)))
     }
 
     /// The same for all URLs of a host, with its port unless that is the default one.

@@ -64,7 +64,11 @@ impl<S, M, F: RequestFunction<S, M>> RequestFunction<S, CachedFunction<M>> for C
 fn in_front_of(endpoint: Endpoint, cache: Arc<CacheShared>) -> Endpoint {
     let front = cache.clone();
     let scratch = RefCell::<Scratch>::default();
-    let answer = move |request: &Request| answer_at_once(&front, request, &scratch);
+    let trust = gateway::trust_of(&endpoint);
+    let answer = move |request: &Request| {
+        let is_trusted = trust.as_ref().is_some_and(|trusts| trusts(request));
+        answer_at_once(&front, request, is_trusted, &scratch)
+    };
     gateway::in_front(endpoint, answer, move |request, behind, interims| -> BoxResponseFuture {
         Box::pin(serve(cache.clone(), request, behind, interims))
     })
@@ -79,15 +83,21 @@ struct Scratch {
     now: Option<(Instant, Millis)>,
 }
 
-/// The response to a request for which a fresh one is stored.
-fn answer_at_once(cache: &CacheShared, request: &Request, scratch: &RefCell<Scratch>) -> Option<Response> {
+/// The response to a request for which a fresh one is stored. Of a trusted request, the
+/// function passes on the scheme and the host that fields name.
+fn answer_at_once(
+    cache: &CacheShared,
+    request: &Request,
+    is_trusted: bool,
+    scratch: &RefCell<Scratch>,
+) -> Option<Response> {
     let (head, target) = (request.head(), request.target_bytes());
     if !matches!(head.method(), Method::Get | Method::Head) || head.has_body() {
         return None;
     }
     let Scratch { key, heads, now } = &mut *scratch.borrow_mut();
     let is_path = target.first() == Some(&b'/');
-    if is_path && heads.write_origin(request.is_secure(), head.field_lines(), key) {
+    if is_path && heads.write_origin((request.is_secure(), is_trusted), head.field_lines(), key) {
         key.extend_from_slice(target);
         let turn = task::now();
         let now = match now {
@@ -96,7 +106,7 @@ fn answer_at_once(cache: &CacheShared, request: &Request, scratch: &RefCell<Scra
         };
         return cache.plain_hit(key, request, now);
     }
-    cache.hit_at_once(key, request)
+    cache.hit_at_once(key, (request, is_trusted))
 }
 
 impl CacheShared {
@@ -113,10 +123,10 @@ impl CacheShared {
 
     /// The response to any other request, from a stored one that it may have.
     #[inline(never)]
-    fn hit_at_once(&self, key: &mut Vec<u8>, request: &Request) -> Option<Response> {
+    fn hit_at_once(&self, key: &mut Vec<u8>, (request, is_trusted): (&Request, bool)) -> Option<Response> {
         let head = request.head();
         let facts = RequestFacts::of(head.headers(), self.ignores_client_control);
-        if facts.is_for_origin || facts.has_upgrade || !key::write(request, key) {
+        if facts.is_for_origin || facts.has_upgrade || !key::write(request, is_trusted, key) {
             return None;
         }
         let now = self.now();
@@ -145,7 +155,7 @@ impl CacheShared {
 /// The response to a request that is not answered at once.
 async fn serve(cache: Arc<CacheShared>, request: Request, behind: FunctionBehind, interims: InterimWriter) -> Response {
     let mut key = Vec::new();
-    let has_key = key::write(&request, &mut key) && key.len() <= cache.limits.key_bytes_max;
+    let has_key = key::write(&request, behind.trusts(&request), &mut key) && key.len() <= cache.limits.key_bytes_max;
     let ignores_control = cache.ignores_client_control;
     let facts = RequestFacts::of(request.head().headers(), ignores_control);
     let method = request.head().method();

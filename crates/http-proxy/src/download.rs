@@ -70,7 +70,7 @@ impl Download {
                     }
                     writer.push(data)?;
                 }
-                Ok(Some(Incoming::Trailers(trailers))) => return self.end_with(trailers, writer).await,
+                Ok(Some(Incoming::Trailers(trailers))) => return Box::pin(self.end_with(trailers, writer)).await,
                 Ok(Some(Incoming::End)) => {
                     self.finish();
                     return Ok(());

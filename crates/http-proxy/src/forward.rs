@@ -331,10 +331,9 @@ impl LoopUpstreams {
         let RequestContext { request, plan, options, interims, .. } = *context;
         let failed = Stop::of_failure;
         let is_new = Reuse::default();
-        // The upstream speaks HTTP/2 or HTTP/3 by prior knowledge.
         let has_streams = lease.upstream.has_streams();
-        let is_translated = has_streams && plan.is_websocket_of_http1();
-        let handshake_answer = if is_translated { answer_to(request.head()) } else { None };
+        let may_translate = has_streams && plan.is_websocket_of_http1();
+        let handshake_answer = may_translate.then(|| answer_to(request.head())).flatten();
         let mut outgoing = plan.outgoing(request, lease.addressee(), options, has_streams).map_err(Stop::Client)?;
         let is_extended = has_streams && (plan.handshake.is_some() || handshake_answer.is_some());
         let needs_http1 = plan.needs_http1 && !is_extended;
@@ -354,7 +353,6 @@ impl LoopUpstreams {
                 return Err(failed(&lease, Failure::NoExtendedConnect, is_new));
             }
         }
-        // An upstream of `https` has chosen HTTP/2.
         if !has_streams && connection.is_stream() && plan.differs_on_streams(request, options) {
             outgoing = plan.outgoing(request, lease.addressee(), options, true).map_err(Stop::Client)?;
         }

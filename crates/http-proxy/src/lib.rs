@@ -315,7 +315,10 @@ impl Proxy {
             Box::pin(async move { upstreams.forward(request, (&options, mirror.as_ref()), interims).await })
         };
         let endpoint = gateway::endpoint(call, needs_destination);
-        gateway::with_chosen_fields(endpoint, move |name| settings.chooses_field(name))
+        let trusting = (!settings.forwarding.trusted.is_empty()).then(|| settings.clone());
+        let trusts = trusting
+            .map(|options| -> Rc<gateway::TrustTest> { Rc::new(move |request| options.forwarding.trusts(request)) });
+        gateway::with_chosen_fields(endpoint, move |name| settings.chooses_field(name), trusts)
     }
 }
 

@@ -182,7 +182,7 @@ fn pass_body_on(
                 download.finish();
                 return response.body(Data::from(data));
             }
-            // On a stream of HTTP/2 or HTTP/3 trailers or the end may follow.
+            // An HTTP/2 or HTTP/3 upstream may send trailers, or the end, later.
             Poll::Ready(Ok(Some(Incoming::Trailers(trailers)))) => {
                 let body = Body::produce(move |writer| async move {
                     writer.push(Data::from(data).fit())?;

@@ -37,11 +37,21 @@ pub struct Endpoint {
     /// The limits of its route.
     pub(crate) limits: OnceCell<Rc<RouteLimits>>,
     /// Which fields it sends on with values that the request does not have.
-    pub(crate) chosen_fields: Option<Rc<FieldTest>>,
+    pub(crate) chosen_fields: Option<Rc<ChosenFields>>,
+}
+
+/// Which fields a function that passes requests on sends with other values than they have.
+pub(crate) struct ChosenFields {
+    pub(crate) is_chosen: Box<FieldTest>,
+    /// Whether it passes on fields such as `X-Forwarded-Proto` of a request; `None` if of none.
+    pub(crate) trusts: Option<Rc<TrustTest>>,
 }
 
 /// A test of a field's name.
-pub(crate) type FieldTest = dyn Fn(&[u8]) -> bool;
+type FieldTest = dyn Fn(&[u8]) -> bool;
+
+/// Whether a function passes on the fields of a request that only a trusted proxy writes.
+pub type TrustTest = dyn Fn(&Request) -> bool;
 
 impl Endpoint {
     pub(crate) fn new(call: Call, body: BodyUse) -> Self {

@@ -10,13 +10,14 @@ use tidegate_sys::Address;
 
 pub use crate::client_of::{client_of, counted_ip};
 pub use crate::cookie_value::{all_of as cookies, of as cookie};
-use crate::endpoint::{Call, InterimQueue, begun};
-pub use crate::endpoint::{InterimHandler, InterimWriter};
+use crate::endpoint::{Call, ChosenFields, InterimQueue, begun};
+pub use crate::endpoint::{InterimHandler, InterimWriter, TrustTest};
 pub use crate::exchange_note::{EndCause, ExchangeNote};
 use crate::extract::BodyUse;
 pub use crate::field_names::{has_prefix, is_of_connection, is_same};
 pub use crate::middleware::address_key;
 pub use crate::normal_path::{normal_path_of, strip_prefix};
+use crate::response::ResponseOrigin;
 pub use crate::serving::order::PipelineSlot;
 use crate::{BoxResponseFuture, Endpoint, Request, RequestSpan, Response, TlsInfo, TraceContext};
 
@@ -34,10 +35,22 @@ pub fn endpoint(
 }
 
 /// The same function, which sends some request fields on with values that its own request does not have, such as
-/// `X-Forwarded-For`: a cache in front of it cannot know which of them belongs to a response.
+/// `X-Forwarded-For`: a cache in front of it cannot know which of them belongs to a response. It passes on `X-Forwarded-Proto`
+/// and its like of the requests that it `trusts`; `None` if it trusts none.
 #[must_use]
-pub fn with_chosen_fields(endpoint: Endpoint, is_chosen: impl Fn(&[u8]) -> bool + 'static) -> Endpoint {
-    Endpoint { chosen_fields: Some(Rc::new(is_chosen)), ..endpoint }
+pub fn with_chosen_fields(
+    endpoint: Endpoint,
+    is_chosen: impl Fn(&[u8]) -> bool + 'static,
+    trusts: Option<Rc<TrustTest>>,
+) -> Endpoint {
+    let chosen = ChosenFields { is_chosen: Box::new(is_chosen), trusts };
+    Endpoint { chosen_fields: Some(Rc::new(chosen)), ..endpoint }
+}
+
+/// The test by which a function trusts a request's peer, if it trusts any: see [`with_chosen_fields`].
+#[must_use]
+pub fn trust_of(endpoint: &Endpoint) -> Option<Rc<TrustTest>> {
+    endpoint.chosen_fields.as_ref()?.trusts.clone()
 }
 
 /// A request as its codec yields it, of a client without TLS.
@@ -76,7 +89,13 @@ impl FunctionBehind {
     /// Whether it sends a request field of this name on with a value that its request does not have.
     #[must_use]
     pub fn chooses_field(&self, name: &[u8]) -> bool {
-        self.0.chosen_fields.as_ref().is_some_and(|is_chosen| is_chosen(name))
+        self.0.chosen_fields.as_ref().is_some_and(|chosen| (chosen.is_chosen)(name))
+    }
+
+    /// Whether it passes on fields such as `X-Forwarded-Proto` of a request.
+    #[must_use]
+    pub fn trusts(&self, request: &Request) -> bool {
+        trust_of(&self.0).is_some_and(|trusts| trusts(request))
     }
 
     /// The response of the function.
@@ -161,7 +180,7 @@ pub fn status(response: &Response) -> tidegate_http1::Status {
 /// Whether a response is that of an upstream: see [`forwarded`].
 #[must_use]
 pub fn is_forwarded(response: &Response) -> bool {
-    response.is_forwarded
+    response.origin.is_upstream()
 }
 
 /// Takes the body of a response.
@@ -173,21 +192,21 @@ pub fn take_body(response: &mut Response) -> Body {
 #[must_use]
 #[inline]
 pub fn forwarded(mut response: Response) -> Response {
-    response.is_forwarded = true;
+    response.origin = ResponseOrigin::Upstream;
     response
 }
 
-/// Marks a response whose last `Set-Cookie` the gateway has added, for one client.
+/// Marks a response of an upstream whose last `Set-Cookie` the gateway has added, for one client.
 #[must_use]
 pub fn with_cookie(mut response: Response) -> Response {
-    response.has_cookie_of_gateway = true;
+    response.origin = ResponseOrigin::UpstreamWithCookie;
     response
 }
 
 /// Whether the last `Set-Cookie` of a response is that of the gateway: see [`with_cookie`].
 #[must_use]
 pub fn has_cookie(response: &Response) -> bool {
-    response.has_cookie_of_gateway
+    response.origin == ResponseOrigin::UpstreamWithCookie
 }
 
 /// The trace that middleware has found in a request, or begun.

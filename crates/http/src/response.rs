@@ -32,12 +32,25 @@ pub struct Response {
     pub(crate) content_type: Option<ContentType>,
     pub(crate) status: Status,
     pub(crate) close: bool,
-    /// Another server has made it.
-    pub(crate) is_forwarded: bool,
-    /// Its last `Set-Cookie` is that of this gateway, for one client.
-    pub(crate) has_cookie_of_gateway: bool,
+    pub(crate) origin: ResponseOrigin,
     /// Why the layer has made an error, for `DebugPages`.
     pub(crate) cause: Cause,
+}
+
+/// The server that has made a response. One byte, since responses are returned by value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ResponseOrigin {
+    Here,
+    /// Another server has made it.
+    Upstream,
+    /// Another server has made it, and its last `Set-Cookie` is that of this gateway, for one client.
+    UpstreamWithCookie,
+}
+
+impl ResponseOrigin {
+    pub(crate) fn is_upstream(self) -> bool {
+        self != Self::Here
+    }
 }
 
 impl Response {
@@ -86,8 +99,7 @@ impl Response {
             content_type: None,
             status,
             close: false,
-            is_forwarded: false,
-            has_cookie_of_gateway: false,
+            origin: ResponseOrigin::Here,
             cause: Cause::NONE,
         }
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tidegate::ServerHandle;
 use tidegate::http::cache::{Cache, CacheLimits};
-use tidegate::http::proxy::{Proxy, StickyCookie, Upstreams};
+use tidegate::http::proxy::{Forwarding, Proxy, StickyCookie, Upstreams};
 use tidegate::http::{Edit, RequestIds, Router, Server, Template, with_middleware};
 
 /// An upstream that answers each connection by `response`, and closes it.
@@ -63,9 +63,14 @@ impl Gateway {
     }
 
     fn get(&self) -> Vec<u8> {
+        self.get_with("")
+    }
+
+    fn get_with(&self, lines: &str) -> Vec<u8> {
         let mut stream = TcpStream::connect(self.0.address().ip().expect("an address")).expect("a connection");
         stream.set_read_timeout(Some(Duration::from_secs(120))).expect("a socket");
-        stream.write_all(b"GET / HTTP/1.1\r\nHost: sea\r\nConnection: close\r\n\r\n").expect("it reads");
+        let wire = format!("GET / HTTP/1.1\r\nHost: sea\r\n{lines}Connection: close\r\n\r\n");
+        stream.write_all(wire.as_bytes()).expect("it reads");
         stream.shutdown(Shutdown::Write).expect("a socket");
         let mut response = Vec::new();
         let _ = stream.read_to_end(&mut response);
@@ -168,6 +173,36 @@ fn a_response_that_varies_by_a_field_of_the_gateway_is_not_stored() {
             assert!(gateway.get().ends_with(b"ebb"));
         }
         assert_eq!(upstream.requests.load(Relaxed), requests, "{vary}");
+    }
+}
+
+#[test]
+fn the_scheme_and_the_host_that_a_trusted_proxy_names_are_of_the_key() {
+    let lines = [
+        "X-Forwarded-Proto: http\r\n",
+        "X-Forwarded-Proto: https\r\n",
+        "X-Forwarded-Proto: https\r\nX-Forwarded-Host: ocean\r\n",
+        "X-Forwarded-Proto: https\r\nRange: bytes=0-1\r\n",
+    ];
+    let wire = "HTTP/1.1 200 OK\r\nCache-Control: max-age=3600\r\nConnection: close\r\nContent-Length: 3\r\n\r\nebb";
+    for (trusted, requests) in [("127.0.0.0/8", 3), ("10.0.0.0/8", 1)] {
+        let (cache, upstream) = (Cache::new(), Upstream::new(wire.as_bytes().to_vec()));
+        let upstreams = Upstreams::new([&*upstream.url]).expect("upstreams");
+        let purged = cache.clone();
+        let router = move || {
+            let mut forwarding = Forwarding::default();
+            forwarding.trusted = trusted.parse().expect("a network");
+            Router::new().fallback(cache.wrap(Proxy::new(&upstreams).forwarding(forwarding)))
+        };
+        let server = Server::bind("127.0.0.1:0").expect("an address").half_close(true).loops(1);
+        let gateway = Gateway(server.start(router).expect("it starts"));
+        for _ in 0..2 {
+            lines.iter().for_each(|lines| drop(gateway.get_with(lines)));
+        }
+        assert_eq!(upstream.requests.load(Relaxed), requests, "{trusted}");
+        let https = if trusted == "127.0.0.0/8" { 2 } else { 0 };
+        assert_eq!(purged.purge("https://sea/"), Some(https), "{trusted}");
+        assert_eq!(purged.purge_prefix("http://sea/"), Some(1), "{trusted}");
     }
 }
 

@@ -72,7 +72,7 @@ impl Middleware for DebugPages {
     fn after(&self, info: &RequestInfo, response: &mut Response) {
         let status = response.status_code();
         let is_error = status.is_client_error() || status.is_server_error();
-        if !cfg!(debug_assertions) || !is_error || response.is_forwarded || !is_text(response) {
+        if !cfg!(debug_assertions) || !is_error || response.origin.is_upstream() || !is_text(response) {
             return;
         }
         let request = info.request();

@@ -8,7 +8,7 @@ use tidegate_http1::ContentType;
 
 use super::{Middleware, RequestInfo};
 use crate::request::Request;
-use crate::response::Response;
+use crate::response::{Response, ResponseOrigin};
 use crate::template::{Template, TemplatePart, TemplateValues};
 
 /// Replaces the bodies of responses with these statuses, those of functions too. The responses of upstreams stay as they
@@ -157,7 +157,7 @@ impl ErrorPages {
 
 impl Middleware for ErrorPages {
     fn after(&self, info: &RequestInfo, response: &mut Response) {
-        if response.is_forwarded && !self.replaces_forwarded {
+        if response.origin.is_upstream() && !self.replaces_forwarded {
             return;
         }
         let status = response.status_code();
@@ -175,7 +175,7 @@ impl Middleware for ErrorPages {
         }
         let body = text.fill(format, &TemplateValues::new(info.request()).with_status(status));
         *response = std::mem::take(response).content_type(content_type).body(body);
-        response.is_forwarded = false;
+        response.origin = ResponseOrigin::Here;
     }
 }
 
