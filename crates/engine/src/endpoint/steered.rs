@@ -149,8 +149,8 @@ impl SteeredLoops {
         let (done, receiver) = channel();
         for (mailbox, token) in self.members.iter().filter_map(|member| member.inbox.get()) {
             let switch = SwitchReceiving { on, _done: done.clone() };
-            // A loop that takes no messages has ended, or is stuck: then nothing is received either.
-            let _ = mailbox.send(LoopMessage::Post { token: *token, post: Box::new(switch) });
+            // One for each handover. A mailbox that does not take it is of a loop that has ended, and receives nothing.
+            let _ = mailbox.send_beyond_bound(LoopMessage::Post { token: *token, post: Box::new(switch) });
         }
         receiver
     }
@@ -163,6 +163,10 @@ impl SteeredLoops {
         let came = datagrams.len();
         datagrams.retain(|datagram| member.reserve(datagram.payload.len()));
         let count = datagrams.len();
+        if count == 0 {
+            member.dropped.fetch_add(came as u64, Relaxed);
+            return true;
+        }
         let forwarded = Forwarded { to: self.place(place), datagrams, is_of_successor: true };
         let sent = mailbox.send(LoopMessage::Post { token: *token, post: Box::new(forwarded) });
         let dropped = if sent.is_ok() { came - count } else { came };
