@@ -42,6 +42,8 @@ pub use self::session_tables::SessionStreams;
 pub use self::sessions::SessionLimits;
 use self::steered::{DatagramRoute, Forwarded, Outgoing, SwitchReceiving};
 pub(crate) use self::steered::{SteeredLoops, SteeredPlace};
+#[cfg(test)]
+pub(crate) use self::steered::Generations;
 use crate::close_reason::CloseReason;
 use crate::loop_core::Core;
 use crate::slot_entry::{Disposition, SlotEntry, SlotEvent};

@@ -459,9 +459,117 @@ const MESSAGES_PER_TURN: usize = 16;
 
 #[cfg(test)]
 mod tests {
+    use std::cell::{Cell, RefCell};
     use std::net::UdpSocket;
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+    use tidegate_codec::EndpointGeneration;
+    use tidegate_sys::message_pipe::MessageOutcome;
 
     use super::*;
+    use crate::endpoint::Generations;
+
+    /// A generation that counts its calls.
+    #[derive(Default)]
+    struct CountedGeneration {
+        superseded: AtomicUsize,
+        resumed: AtomicUsize,
+        table: Vec<u8>,
+    }
+
+    impl EndpointGeneration for CountedGeneration {
+        fn number(&self) -> u8 {
+            0
+        }
+
+        fn endpoint_of(&self, _: &[u8]) -> Option<EndpointPlace> {
+            None
+        }
+
+        fn state(&self) -> Vec<u8> {
+            Vec::new()
+        }
+
+        fn succeed(&self, _: &[u8], _: &[EndpointPlace]) -> bool {
+            true
+        }
+
+        fn supersede(&self) -> Vec<u8> {
+            self.superseded.fetch_add(1, Relaxed);
+            self.table.clone()
+        }
+
+        fn resume(&self) {
+            self.resumed.fetch_add(1, Relaxed);
+        }
+
+        fn inherit(&self, _: &[u8]) {}
+
+        fn on_gone(&self, _: EndpointPlace) {}
+    }
+
+    fn with_table(table: &[u8]) -> Arc<CountedGeneration> {
+        Arc::new(CountedGeneration { table: table.to_vec(), ..CountedGeneration::default() })
+    }
+
+    fn endpoints(own: &Arc<CountedGeneration>) -> Arc<SteeredLoops> {
+        SteeredLoops::new(None, 1, Some(Generations::new(own.clone(), None)))
+    }
+
+    #[test]
+    fn addresses_of_one_generation_have_one_table_of_handshakes() {
+        let (first, second) = (with_table(b"ebb"), with_table(b"flow"));
+        let groups = [endpoints(&first), endpoints(&second), endpoints(&first), endpoints(&first)];
+        let establishing = supersede(groups.iter().map(|group| &**group));
+        assert_eq!(establishing.len(), 4 * 4 + 3 + 4);
+        assert_eq!(parts_of(&establishing), [&b"ebb"[..], b"flow", b"ebb", b"ebb"]);
+        assert_eq!(first.superseded.load(Relaxed), 1);
+        assert_eq!(parts_of(&[7, 0, 0, 0x80]), [&[0_u8; 0]; 0], "it names no group before it");
+        let large = [(); 12].map(|()| endpoints(&with_table(&vec![7; 400_000])));
+        let establishing = supersede(large.iter().map(|group| &**group));
+        assert!(establishing.len() <= BLOCK_BYTES_MAX && parts_of(&establishing).len() == 12);
+    }
+
+    #[test]
+    fn a_failure_of_the_system_ends_no_pipe() {
+        let own = with_table(b"");
+        let (sender, receiver) = message_pipe::open().expect("a pair");
+        let (ending, end) = message_pipe::open().expect("a pair");
+        let failures = Cell::new(0);
+        let sender = RefCell::new(Some(sender));
+        let wait = |all: &[&MessageReceiver]| {
+            failures.set(failures.get() + 1);
+            match failures.get() {
+                1..4 => {
+                    let living = sender.borrow().as_ref().map(|sender| sender.send(&[b"ebb"]));
+                    assert_eq!(living, Some(MessageOutcome::Sent), "the pipe is open");
+                    Err(io::Error::from_raw_os_error(12))
+                }
+                _ => {
+                    // Now the successor ends, and this server receives again.
+                    *sender.borrow_mut() = None;
+                    MessageReceiver::wait_any(all, None)
+                }
+            }
+        };
+        let sources = vec![PipeSource { endpoints: endpoints(&own), place: 0, receiver }];
+        receive_all(sources, &end, || false, wait);
+        assert_eq!((failures.get() >= 4, own.resumed.load(Relaxed)), (true, 1));
+        drop(ending);
+    }
+
+    #[test]
+    fn a_handover_that_does_not_happen_ends_its_thread() {
+        let thread = SuccessorThread::prepare().expect("a thread");
+        drop(thread);
+        let (sender, receiver) = message_pipe::open().expect("a pair");
+        let thread = SuccessorThread::prepare().expect("a thread");
+        let own = with_table(b"");
+        thread.start(vec![(endpoints(&own), vec![receiver])]);
+        drop(thread);
+        assert_eq!(own.resumed.load(Relaxed), 0, "the successor is there");
+        assert!(sender.is_gone());
+    }
 
     fn parcel(bytes: &[u8], descriptors: Vec<OwnedFd>) -> SessionParcel {
         SessionParcel { bytes: bytes.to_vec(), descriptors }
