@@ -40,10 +40,10 @@ pub(crate) use self::predecessors::Predecessors;
 pub use self::session_handle::{EndpointSession, SessionEndpoint};
 pub use self::session_tables::SessionStreams;
 pub use self::sessions::SessionLimits;
-use self::steered::{DatagramRoute, Forwarded, Outgoing, SwitchReceiving};
-pub(crate) use self::steered::{SteeredLoops, SteeredPlace};
 #[cfg(test)]
 pub(crate) use self::steered::Generations;
+use self::steered::{DatagramRoute, Forwarded, Outgoing, SwitchReceiving};
+pub(crate) use self::steered::{SteeredLoops, SteeredPlace};
 use crate::close_reason::CloseReason;
 use crate::loop_core::Core;
 use crate::slot_entry::{Disposition, SlotEntry, SlotEvent};

@@ -437,7 +437,10 @@ impl TakeoverThread {
         // The pipes end with the successor.
         packed.parcel = SessionParcel::default();
         let mut ready = [0];
-        if let Err(error) = handover::read_exact(stream, &mut ready, Instant::now() + READY_TIMEOUT) {
+        if let Err(error) = handover::read_exact(stream, &mut ready, Instant::now() + READY_TIMEOUT)
+            // If this process did not run for so long, ready may be there: then the successor may go on by now.
+            && !matches!(handover::read_arrived(stream, &mut ready), Ok(1))
+        {
             if error.kind() == io::ErrorKind::TimedOut {
                 // If the client does not receive this, it sees the end of the stream.
                 let _ = handover::write_all(stream, &[TOO_LATE], Instant::now() + STEP_TIMEOUT);

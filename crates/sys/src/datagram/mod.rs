@@ -432,7 +432,8 @@ mod tests {
         let mut io = DatagramIo::new(&pool);
         let (sender, receiver) = UnixDatagram::pair().expect("a pair");
         io.add(1, &sender, &DatagramOptions::default()).expect("a socket");
-        for (credentials, descriptors_max, expected) in [(false, 0, 0), (true, 0, 0), (false, 2, 2), (true, 2, 2), (true, 9, 5)]
+        for (credentials, descriptors_max, expected) in
+            [(false, 0, 0), (true, 0, 0), (false, 2, 2), (true, 2, 2), (true, 9, 5)]
         {
             socket2::SockRef::from(&receiver).set_passcred(credentials).expect("an option");
             io.add(2, &receiver, &DatagramOptions { descriptors_max, ..Default::default() }).expect("a socket");
