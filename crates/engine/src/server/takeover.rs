@@ -517,3 +517,29 @@ const HELLO_TIME_MIN: Duration = Duration::from_millis(100);
 
 /// The pause before the path is tried again.
 const RETRY_PAUSE: Duration = Duration::from_millis(20);
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    /// The release by a predecessor that has sent these bytes, and is gone before the successor is ready.
+    fn release_after(answer: &[u8]) -> io::Result<(Vec<u8>, Option<UnixStream>)> {
+        let (stream, mut far) = UnixStream::pair().expect("a pair");
+        far.write_all(answer).expect("room");
+        drop(far);
+        Predecessor { stream, process: 0, listeners: 1 }.release()
+    }
+
+    #[test]
+    fn one_side_alone_stays() {
+        let stays = release_after(&[TOO_LATE]).expect_err("the predecessor stays");
+        assert_eq!(stays.kind(), io::ErrorKind::TimedOut);
+        for answer in [&[][..], &[RELEASED], &[RELEASED, 2, 0, 0, 0, 7]] {
+            let (establishing, unanswered) = release_after(answer).expect("the predecessor is gone");
+            assert!(establishing.is_empty());
+            assert!(unanswered.is_some(), "the stream stays open");
+        }
+    }
+}
