@@ -387,7 +387,7 @@ fn receive_all(
 ) {
     let mut space = vec![0; MESSAGE_BYTES_MAX];
     let mut has_failed = false;
-    while !sources.is_empty() && !(has_failed && is_ending()) {
+    while !(sources.is_empty() || has_failed && is_ending()) {
         let all: Vec<&MessageReceiver> = sources.iter().map(|source| &source.receiver).chain([end]).collect();
         let due = wait(&all).unwrap_or_else(|error| {
             on_failure(&error, &mut has_failed);
