@@ -57,6 +57,15 @@ impl Mailbox {
 
     /// Puts a message in, from any thread.
     pub(crate) fn send(&self, message: LoopMessage) -> Result<(), MailboxError> {
+        self.put(message, MAILBOX_MESSAGES_MAX)
+    }
+
+    /// Puts a message in although the mailbox is full: the caller sends few, and none may be lost.
+    pub(crate) fn send_beyond_bound(&self, message: LoopMessage) -> Result<(), MailboxError> {
+        self.put(message, usize::MAX)
+    }
+
+    fn put(&self, message: LoopMessage, messages_max: usize) -> Result<(), MailboxError> {
         match &mut *self.lock() {
             Some(Queues { messages, end_deadline, .. }) => match message {
                 // However many messages wait, the message that ends the loop is accepted.
@@ -64,7 +73,7 @@ impl Mailbox {
                     *end_deadline = Some(end_deadline.map_or(by, |before| before.min(by)));
                     messages.push(message);
                 }
-                message if messages.len() >= MAILBOX_MESSAGES_MAX => return Err(MailboxError::Full(message)),
+                message if messages.len() >= messages_max => return Err(MailboxError::Full(message)),
                 message => messages.push(message),
             },
             None => return Err(MailboxError::Ended(message)),

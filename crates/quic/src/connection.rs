@@ -85,10 +85,10 @@ impl ConnectionState {
                 }
                 Event::DatagramReceived => {
                     progress.datagrams_dropped += self.take_datagrams(datagram_bytes_max);
-                    if !self.is_reported {
-                        self.report(events);
+                    // A datagram does not say that it was early: those before the end of the handshake wait for it.
+                    if self.is_established {
+                        events.push_back(SessionEvent::Datagrams(self.number));
                     }
-                    events.push_back(SessionEvent::Datagrams(self.number));
                 }
                 Event::HandshakeDataReady | Event::DatagramsUnblocked => {}
             }
@@ -100,6 +100,9 @@ impl ConnectionState {
                     events.push_back(SessionEvent::Confirmed(self.number));
                 } else {
                     self.report(events);
+                }
+                if self.datagrams.is_some() {
+                    events.push_back(SessionEvent::Datagrams(self.number));
                 }
             }
         }

@@ -679,7 +679,8 @@ impl StreamEndpoint for Endpoint {
 
     fn read_datagram(&mut self, session: SessionNumber) -> Option<Bytes> {
         let connection = self.connections.get_mut(place(session))?.as_deref_mut()?;
-        let queue = connection.datagrams.as_mut().filter(|_| connection.number == session)?;
+        let queue =
+            connection.datagrams.as_mut().filter(|_| connection.number == session && connection.is_established)?;
         let datagram = queue.pop();
         if datagram.is_none() {
             connection.datagrams = None;

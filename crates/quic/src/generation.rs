@@ -147,6 +147,8 @@ impl EndpointGeneration for Generation {
     }
 
     fn resume(&self) {
+        // Nothing is left of the successor: a first generation knows of no other one that is there.
+        self.living.write().unwrap_or_else(PoisonError::into_inner).get_or_insert_default();
         self.is_superseded.store(false, Relaxed);
     }
 
@@ -302,5 +304,9 @@ mod tests {
         assert!(!second.may_reset(other, own) && !second.may_reset(place(2, 0), own));
         second.resume();
         assert!(second.may_reset(other, own));
+        first.supersede();
+        assert!(!first.may_reset(own, other), "the successor is there");
+        first.resume();
+        assert!(first.may_reset(own, other), "the successor has crashed");
     }
 }

@@ -59,6 +59,8 @@ pub struct TransportLimits {
     /// Whether clients send early data (0-RTT, RFC 9001 §4.6), and servers take it; not by default, since an attacker can
     /// send a copy of it again. A server then reports a session before its handshake is complete, and
     /// [`StreamEndpoint::is_early`](tidegate_codec::StreamEndpoint::is_early) names the streams that it may be a copy of.
+    /// Datagrams (RFC 9221) have no such mark: early ones wait in the queue of
+    /// [`datagram_receive_bytes`](Self::datagram_receive_bytes) until the handshake is complete.
     /// HTTP/3 answers requests of safe methods without a body early, and holds all others until the handshake is complete.
     pub early_data: bool,
     /// TLS sessions that a server with early data remembers, 1,024 by default, each of less than 2 KiB and for one

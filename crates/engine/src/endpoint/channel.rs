@@ -93,17 +93,18 @@ impl DatagramChannel {
     /// use tidegate::sys::DatagramOptions;
     /// use tidegate::{Backend, DatagramChannel, EndpointLimits, EventLoop};
     ///
+    /// let client = format!("unix:@tidegate-client-{}", std::process::id()).parse()?;
     /// let received = EventLoop::on(Backend::Auto)?.block_on(async {
     ///     let (limits, options) = (EndpointLimits::default(), DatagramOptions::default());
     ///     // The kernel says who sends.
     ///     let receives = DatagramOptions { credentials: true, ..DatagramOptions::default() };
-    ///     let journal = "unix:@tidegate-journal".parse()?;
+    ///     let journal = format!("unix:@tidegate-journal-{}", std::process::id()).parse()?;
     ///     let mut server = DatagramChannel::bind_unix(&journal, &receives, limits)?;
-    ///     let mut client = DatagramChannel::bind_unix(&"unix:@tidegate-client".parse()?, &options, limits)?;
+    ///     let mut client = DatagramChannel::bind_unix(&client, &options, limits)?;
     ///     client.send_to_unix(b"ready".to_vec(), journal)?;
     ///     Ok::<_, Box<dyn std::error::Error>>(server.recv_from().await?)
     /// })??;
-    /// assert_eq!((&*received.payload, received.peer().to_string().as_str()), (&b"ready"[..], "unix:@tidegate-client"));
+    /// assert_eq!((&*received.payload, received.peer()), (&b"ready"[..], client));
     /// let credentials = received.ancillary.and_then(|ancillary| ancillary.credentials);
     /// assert_eq!(credentials.map(|process| process.process as u32), Some(std::process::id()));
     /// # Ok::<(), Box<dyn std::error::Error>>(())

@@ -40,6 +40,8 @@ pub(crate) use self::predecessors::Predecessors;
 pub use self::session_handle::{EndpointSession, SessionEndpoint};
 pub use self::session_tables::SessionStreams;
 pub use self::sessions::SessionLimits;
+#[cfg(test)]
+pub(crate) use self::steered::Generations;
 use self::steered::{DatagramRoute, Forwarded, Outgoing, SwitchReceiving};
 pub(crate) use self::steered::{SteeredLoops, SteeredPlace};
 use crate::close_reason::CloseReason;

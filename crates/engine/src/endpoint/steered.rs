@@ -149,8 +149,8 @@ impl SteeredLoops {
         let (done, receiver) = channel();
         for (mailbox, token) in self.members.iter().filter_map(|member| member.inbox.get()) {
             let switch = SwitchReceiving { on, _done: done.clone() };
-            // A loop that takes no messages has ended, or is stuck: then nothing is received either.
-            let _ = mailbox.send(LoopMessage::Post { token: *token, post: Box::new(switch) });
+            // One for each handover. A mailbox that does not take it is of a loop that has ended, and receives nothing.
+            let _ = mailbox.send_beyond_bound(LoopMessage::Post { token: *token, post: Box::new(switch) });
         }
         receiver
     }
@@ -163,6 +163,10 @@ impl SteeredLoops {
         let came = datagrams.len();
         datagrams.retain(|datagram| member.reserve(datagram.payload.len()));
         let count = datagrams.len();
+        if count == 0 {
+            member.dropped.fetch_add(came as u64, Relaxed);
+            return true;
+        }
         let forwarded = Forwarded { to: self.place(place), datagrams, is_of_successor: true };
         let sent = mailbox.send(LoopMessage::Post { token: *token, post: Box::new(forwarded) });
         let dropped = if sent.is_ok() { came - count } else { came };
@@ -372,7 +376,54 @@ const _: () = assert!(RELAYED_BYTES + (64 + 1) * 1024 <= MESSAGE_BYTES_MAX);
 
 #[cfg(test)]
 mod tests {
+    use tidegate_sys::{Wake, Waker};
+
     use super::*;
+    use crate::limits::MAILBOX_MESSAGES_MAX;
+
+    /// The waker of a loop that hangs.
+    struct HangingLoop;
+
+    impl Wake for HangingLoop {
+        fn wake(&self) {}
+    }
+
+    /// An endpoint of a loop that hangs, and the loop's mailbox.
+    fn hanging() -> (Arc<SteeredLoops>, Arc<Mailbox>) {
+        let (loops, mailbox) = (SteeredLoops::new(None, 1, None), Mailbox::new(Waker::new(Arc::new(HangingLoop))));
+        loops.place(0).join(&mailbox, TOKEN);
+        (loops, mailbox)
+    }
+
+    const TOKEN: Token = Token { slot: 0, generation: 0 };
+
+    #[test]
+    fn a_full_mailbox_loses_no_switch() {
+        let (loops, mailbox) = hanging();
+        let message = || LoopMessage::Post { token: TOKEN, post: Box::new(()) };
+        for _ in 0..MAILBOX_MESSAGES_MAX {
+            assert!(mailbox.send(message()).is_ok());
+        }
+        assert!(matches!(mailbox.send(message()), Err(MailboxError::Full(_))));
+        let stopped = loops.switch_receiving(false);
+        assert!(matches!(stopped.try_recv(), Err(std::sync::mpsc::TryRecvError::Empty)), "the loop has not stopped");
+        drop(mailbox.collect());
+        assert!(matches!(stopped.try_recv(), Err(std::sync::mpsc::TryRecvError::Disconnected)));
+    }
+
+    #[test]
+    fn messages_of_a_successor_are_bounded_with_their_datagrams() {
+        let ((loops, mailbox), pool) = (hanging(), Pool::new());
+        let mut message = Vec::new();
+        relayed::encode(&Datagram::new(pool.copy(b"ebb"), SocketAddr::from(([127, 0, 0, 1], 1))), &mut message);
+        let message = Bytes::from(message);
+        for _ in 0..FORWARDED_MAX + 5 {
+            assert!(loops.deliver(0, &message));
+        }
+        assert_eq!(mailbox.collect().len(), FORWARDED_MAX);
+        assert_eq!(loops.place(0).take_dropped(), 5);
+        assert!(loops.deliver(0, &message), "there is room again");
+    }
 
     #[test]
     fn datagrams_under_way_to_a_loop_are_bounded_by_number_and_by_bytes() {

@@ -13,14 +13,14 @@
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::mpsc::RecvTimeoutError;
+use std::sync::mpsc::{RecvTimeoutError, Sender, TryRecvError, channel};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tidegate_codec::EndpointPlace;
-use tidegate_sys::handover::{self, LISTENERS_MAX};
+use tidegate_sys::handover::{self, BLOCK_BYTES_MAX, LISTENERS_MAX};
 use tidegate_sys::message_pipe::{self, MESSAGE_BYTES_MAX, MessageReceiver, MessageSender};
 
 use crate::endpoint::{Predecessors, SteeredLoops};
@@ -31,6 +31,8 @@ pub(crate) struct SessionGroups {
     groups: Vec<SessionGroup>,
     /// Receives from a successor.
     thread: Mutex<Option<SuccessorThread>>,
+    /// Pipes that serve nothing: closing them makes room for the descriptors of a handover.
+    reserve: Mutex<Vec<(MessageSender, MessageReceiver)>>,
 }
 
 /// The endpoints at one address.
@@ -46,11 +48,16 @@ pub(crate) struct SessionHandover {
     /// The parcel of the successor.
     pub(super) parcel: SessionParcel,
     /// The pipes of each group's endpoints, in the order of the parcel.
-    receivers: Vec<(Arc<SteeredLoops>, Vec<MessageReceiver>)>,
+    receivers: GroupReceivers,
+    /// It waits for the pipes, if there are any.
+    thread: Option<SuccessorThread>,
 }
 
+/// The pipes of some groups.
+type GroupReceivers = Vec<(Arc<SteeredLoops>, Vec<MessageReceiver>)>;
+
 /// The sockets, pipes and secrets of sessions, as a successor gets them.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct SessionParcel {
     pub(super) bytes: Vec<u8>,
     pub(super) descriptors: Vec<OwnedFd>,
@@ -64,20 +71,55 @@ impl SessionParcel {
 
 impl SessionGroups {
     pub(super) fn new(groups: Vec<SessionGroup>) -> Arc<Self> {
-        Arc::new(Self { groups, thread: Mutex::default() })
+        let all = Self { groups, thread: Mutex::default(), reserve: Mutex::default() };
+        all.fill_reserve();
+        Arc::new(all)
     }
 
-    /// Packs the sockets, pipes and secrets for a successor. Nothing changes before [`release`](Self::release).
+    /// Opens the pipes of the reserve that are missing, as far as there are descriptors.
+    fn fill_reserve(&self) {
+        let mut reserve = self.reserve.lock().unwrap_or_else(PoisonError::into_inner);
+        let missing = self.descriptors_of_handover().div_ceil(2).saturating_sub(reserve.len());
+        reserve.extend((0..missing).map_while(|_| message_pipe::open().ok()));
+    }
+
+    /// The descriptors that a handover opens: clones of the sockets, their pipes, clones of earlier pipes, and the pipe that ends
+    /// the thread.
+    fn descriptors_of_handover(&self) -> usize {
+        let of_group = |group: &SessionGroup| {
+            let earlier = group.endpoints.generation().map_or(0, |(_, predecessors)| predecessors.living().count());
+            3 * group.sockets.len() + earlier
+        };
+        if self.groups.is_empty() { 0 } else { 2 + self.groups.iter().map(of_group).sum::<usize>() }
+    }
+
+    /// Packs the sockets, pipes and secrets for a successor. Nothing changes before [`release`](Self::release), which opens
+    /// nothing any more. If no descriptors are free, those of the reserve are.
     ///
     /// # Errors
-    /// The process has no descriptors left.
+    /// The process has no descriptors left, or may have no further thread.
     pub(super) fn pack(&self) -> io::Result<SessionHandover> {
-        let mut handover = SessionHandover { parcel: SessionParcel::default(), receivers: Vec::new() };
+        self.try_pack().or_else(|_| {
+            drop(std::mem::take(&mut *self.reserve.lock().unwrap_or_else(PoisonError::into_inner)));
+            self.try_pack()
+        })
+    }
+
+    /// A handover has failed, and its descriptors are free again.
+    pub(super) fn on_failed(&self) {
+        self.fill_reserve();
+    }
+
+    fn try_pack(&self) -> io::Result<SessionHandover> {
+        let mut handover = SessionHandover { parcel: SessionParcel::default(), receivers: Vec::new(), thread: None };
         for group in &self.groups {
             let sockets: Vec<Arc<OwnedFd>> = group.sockets.iter().filter_map(Weak::upgrade).collect();
             if sockets.len() == group.endpoints.places() {
                 group.pack(&sockets, &mut handover)?;
             }
+        }
+        if !handover.receivers.is_empty() {
+            handover.thread = Some(SuccessorThread::prepare()?);
         }
         Ok(handover)
     }
@@ -96,15 +138,13 @@ impl SessionGroups {
                 tracing::warn!(subsystem = "takeover", "a loop goes on receiving datagrams for now");
             }
         }
-        let mut establishing = Vec::new();
-        for (group, _) in &handover.receivers {
-            let of_group = group.generation().map_or_else(Vec::new, |(own, _)| own.supersede());
-            establishing.extend((of_group.len() as u32).to_le_bytes());
-            establishing.extend(of_group);
+        let establishing = supersede(handover.receivers.iter().map(|(group, _)| &**group));
+        if let Some(thread) = &handover.thread {
+            thread.start(handover.receivers);
         }
-        let started =
-            if handover.receivers.is_empty() { None } else { SuccessorThread::start(handover.receivers).ok() };
-        *self.thread.lock().unwrap_or_else(PoisonError::into_inner) = started;
+        *self.thread.lock().unwrap_or_else(PoisonError::into_inner) = handover.thread;
+        // Nothing is handed over twice.
+        drop(std::mem::take(&mut *self.reserve.lock().unwrap_or_else(PoisonError::into_inner)));
         establishing
     }
 
@@ -151,6 +191,47 @@ impl SessionGroup {
     }
 }
 
+/// The generations of these groups have a successor. Returns which of their sessions are being established, for each group;
+/// groups of one generation have one table, and the later ones name the first.
+fn supersede<'a>(groups: impl Iterator<Item = &'a SteeredLoops>) -> Vec<u8> {
+    let mut before: Vec<Option<*const ()>> = Vec::new();
+    let mut establishing = Vec::new();
+    for group in groups {
+        let own = group.generation().map(|(own, _)| own);
+        let address = own.map(|own| Arc::as_ptr(own).cast::<()>());
+        let first = before.iter().position(|other| address.is_some() && *other == address);
+        before.push(address);
+        if let Some(first) = first {
+            establishing.extend((first as u32 | SAME_AS).to_le_bytes());
+            continue;
+        }
+        let mut of_group = own.map_or_else(Vec::new, |own| own.supersede());
+        if establishing.len() + of_group.len() > ESTABLISHING_BYTES_MAX {
+            // Clients of these handshakes begin anew.
+            of_group.clear();
+        }
+        establishing.extend((of_group.len() as u32).to_le_bytes());
+        establishing.extend(of_group);
+    }
+    establishing
+}
+
+/// The parts of [`supersede`], one for each group.
+fn parts_of(establishing: &[u8]) -> Vec<&[u8]> {
+    let mut parts: Vec<&[u8]> = Vec::new();
+    let mut rest = establishing;
+    while let Some(length) = take_count(&mut rest) {
+        let first = length.checked_sub(SAME_AS as usize);
+        let part = match first {
+            Some(first) => parts.get(first).copied(),
+            None => take(&mut rest, length),
+        };
+        let Some(part) = part else { break };
+        parts.push(part);
+    }
+    parts
+}
+
 /// The endpoints receive from their sockets again.
 fn resume(endpoints: &SteeredLoops) {
     if let Some((own, _)) = endpoints.generation() {
@@ -160,7 +241,6 @@ fn resume(endpoints: &SteeredLoops) {
 }
 
 /// The sockets of a predecessor at one address, its pipes and its state.
-#[derive(Debug)]
 pub(crate) struct TakenGroup {
     pub(super) address: SocketAddr,
     pub(super) sockets: Vec<OwnedFd>,
@@ -213,13 +293,7 @@ pub(super) struct WaitingEndpoints(pub(super) Vec<(usize, Arc<SteeredLoops>)>);
 impl WaitingEndpoints {
     /// The predecessor has stopped, and these sessions of it are being established.
     pub(super) fn begin(self, establishing: &[u8]) {
-        let mut parts = Vec::new();
-        let mut rest = establishing;
-        while let Some(length) = take_count(&mut rest)
-            && let Some(part) = take(&mut rest, length)
-        {
-            parts.push(part);
-        }
+        let parts = parts_of(establishing);
         for (number, endpoints) in self.0 {
             if let (Some((own, _)), Some(part)) = (endpoints.generation(), parts.get(number)) {
                 own.inherit(part);
@@ -244,27 +318,40 @@ fn take<'a>(bytes: &mut &'a [u8], count: usize) -> Option<&'a [u8]> {
 /// The thread that receives from a successor. Dropping it ends it.
 #[derive(Debug)]
 struct SuccessorThread {
+    /// Has the pipes for it. Its end ends a thread without pipes.
+    pipes: Option<Sender<GroupReceivers>>,
     /// Its end ends the thread.
     ending: Option<MessageSender>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl SuccessorThread {
-    fn start(groups: Vec<(Arc<SteeredLoops>, Vec<MessageReceiver>)>) -> io::Result<Self> {
+    /// A thread that waits for its pipes.
+    ///
+    /// # Errors
+    /// The process has no descriptors left, or may have no further thread.
+    fn prepare() -> io::Result<Self> {
         let (ending, end) = message_pipe::open()?;
+        let (pipes, receiver) = channel();
         let thread = std::thread::Builder::new().name("tidegate-sessions".into()).spawn(move || {
-            let failed = receive_all(groups, &end).err();
-            if let Some(error) = failed {
-                tracing::error!(subsystem = "takeover", %error, "no datagrams come from the successor any more");
-            }
+            let Ok(groups) = receiver.recv() else { return };
+            let is_ending = || matches!(receiver.try_recv(), Err(TryRecvError::Disconnected));
+            receive_all(sources_of(groups), &end, is_ending, |all| MessageReceiver::wait_any(all, None));
         })?;
-        Ok(Self { ending: Some(ending), thread: Some(thread) })
+        Ok(Self { pipes: Some(pipes), ending: Some(ending), thread: Some(thread) })
+    }
+
+    fn start(&self, groups: GroupReceivers) {
+        if let Some(pipes) = &self.pipes {
+            // The thread waits for them.
+            let _ = pipes.send(groups);
+        }
     }
 }
 
 impl Drop for SuccessorThread {
     fn drop(&mut self) {
-        self.ending = None;
+        (self.pipes, self.ending) = (None, None);
         if let Some(thread) = self.thread.take() {
             // If it panicked, that is a bug of ours, and its thread has printed it.
             let _ = thread.join();
@@ -279,24 +366,43 @@ struct PipeSource {
     receiver: MessageReceiver,
 }
 
-/// Receives for all endpoints until `end` has come.
-fn receive_all(groups: Vec<(Arc<SteeredLoops>, Vec<MessageReceiver>)>, end: &MessageReceiver) -> io::Result<()> {
+fn sources_of(groups: GroupReceivers) -> Vec<PipeSource> {
     let source =
         |endpoints: &Arc<SteeredLoops>, (place, receiver)| PipeSource { endpoints: endpoints.clone(), place, receiver };
     let of_group = |(endpoints, receivers): (Arc<SteeredLoops>, Vec<MessageReceiver>)| {
         receivers.into_iter().enumerate().map(move |each| source(&endpoints, each)).collect::<Vec<_>>()
     };
-    let mut sources: Vec<PipeSource> = groups.into_iter().flat_map(of_group).collect();
+    groups.into_iter().flat_map(of_group).collect()
+}
+
+/// Receives for all endpoints until `end` has come, or `is_ending` after a failure.
+///
+/// A failure of the system ends nothing: the successor lives, and would send stateless resets for a pipe that is closed. And an
+/// endpoint that receives from its socket beside the successor takes datagrams that are for that one. So it tries again.
+fn receive_all(
+    mut sources: Vec<PipeSource>,
+    end: &MessageReceiver,
+    is_ending: impl Fn() -> bool,
+    wait: impl Fn(&[&MessageReceiver]) -> io::Result<Vec<usize>>,
+) {
     let mut space = vec![0; MESSAGE_BYTES_MAX];
-    while !sources.is_empty() {
+    let mut has_failed = false;
+    while !(sources.is_empty() || has_failed && is_ending()) {
         let all: Vec<&MessageReceiver> = sources.iter().map(|source| &source.receiver).chain([end]).collect();
-        let due = MessageReceiver::wait_any(&all, None)?;
+        let due = wait(&all).unwrap_or_else(|error| {
+            on_failure(&error, &mut has_failed);
+            Vec::new()
+        });
         if due.contains(&sources.len()) {
-            return Ok(());
+            return;
         }
         // From behind, so that the places of the others stay.
         for number in due.into_iter().rev() {
-            if !receive(&sources[number], &mut space)? {
+            let may_continue = receive(&sources[number], &mut space).unwrap_or_else(|error| {
+                on_failure(&error, &mut has_failed);
+                true
+            });
+            if !may_continue {
                 let ended = sources.remove(number);
                 let is_last = sources.iter().all(|other| !Arc::ptr_eq(&other.endpoints, &ended.endpoints));
                 if is_last {
@@ -305,7 +411,15 @@ fn receive_all(groups: Vec<(Arc<SteeredLoops>, Vec<MessageReceiver>)>, end: &Mes
             }
         }
     }
-    Ok(())
+}
+
+/// Receiving from the pipes has failed: waits before the next attempt. The first failure is logged.
+fn on_failure(error: &io::Error, has_failed: &mut bool) {
+    if !*has_failed {
+        tracing::error!(subsystem = "takeover", %error, "receiving from the successor fails; trying again");
+    }
+    *has_failed = true;
+    std::thread::sleep(FAILURE_PAUSE);
 }
 
 /// Receives some messages. Returns whether more may come.
@@ -328,6 +442,15 @@ fn receive(source: &PipeSource, space: &mut [u8]) -> io::Result<bool> {
 /// How long a successor waits at most until all loops have stopped receiving.
 const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// The pause after a failure of the system.
+const FAILURE_PAUSE: Duration = Duration::from_millis(10);
+
+/// Marks the number of an earlier group in the place of a length.
+const SAME_AS: u32 = 1 << 31;
+
+/// Room for the tables of all groups, with the lengths beside them.
+const ESTABLISHING_BYTES_MAX: usize = BLOCK_BYTES_MAX - 4 * LISTENERS_MAX;
+
 /// Pipes of one group: those of some generations.
 const PIPES_MAX: usize = 512;
 
@@ -336,9 +459,117 @@ const MESSAGES_PER_TURN: usize = 16;
 
 #[cfg(test)]
 mod tests {
+    use std::cell::{Cell, RefCell};
     use std::net::UdpSocket;
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+    use tidegate_codec::EndpointGeneration;
+    use tidegate_sys::message_pipe::MessageOutcome;
 
     use super::*;
+    use crate::endpoint::Generations;
+
+    /// A generation that counts its calls.
+    #[derive(Default)]
+    struct CountedGeneration {
+        superseded: AtomicUsize,
+        resumed: AtomicUsize,
+        table: Vec<u8>,
+    }
+
+    impl EndpointGeneration for CountedGeneration {
+        fn number(&self) -> u8 {
+            0
+        }
+
+        fn endpoint_of(&self, _: &[u8]) -> Option<EndpointPlace> {
+            None
+        }
+
+        fn state(&self) -> Vec<u8> {
+            Vec::new()
+        }
+
+        fn succeed(&self, _: &[u8], _: &[EndpointPlace]) -> bool {
+            true
+        }
+
+        fn supersede(&self) -> Vec<u8> {
+            self.superseded.fetch_add(1, Relaxed);
+            self.table.clone()
+        }
+
+        fn resume(&self) {
+            self.resumed.fetch_add(1, Relaxed);
+        }
+
+        fn inherit(&self, _: &[u8]) {}
+
+        fn on_gone(&self, _: EndpointPlace) {}
+    }
+
+    fn with_table(table: &[u8]) -> Arc<CountedGeneration> {
+        Arc::new(CountedGeneration { table: table.to_vec(), ..CountedGeneration::default() })
+    }
+
+    fn endpoints(own: &Arc<CountedGeneration>) -> Arc<SteeredLoops> {
+        SteeredLoops::new(None, 1, Some(Generations::new(own.clone(), None)))
+    }
+
+    #[test]
+    fn addresses_of_one_generation_have_one_table_of_handshakes() {
+        let (first, second) = (with_table(b"ebb"), with_table(b"flow"));
+        let groups = [endpoints(&first), endpoints(&second), endpoints(&first), endpoints(&first)];
+        let establishing = supersede(groups.iter().map(|group| &**group));
+        assert_eq!(establishing.len(), 4 * 4 + 3 + 4);
+        assert_eq!(parts_of(&establishing), [&b"ebb"[..], b"flow", b"ebb", b"ebb"]);
+        assert_eq!(first.superseded.load(Relaxed), 1);
+        assert_eq!(parts_of(&[7, 0, 0, 0x80]), [&[0_u8; 0]; 0], "it names no group before it");
+        let large = [(); 12].map(|()| endpoints(&with_table(&vec![7; 400_000])));
+        let establishing = supersede(large.iter().map(|group| &**group));
+        assert!(establishing.len() <= BLOCK_BYTES_MAX && parts_of(&establishing).len() == 12);
+    }
+
+    #[test]
+    fn a_failure_of_the_system_ends_no_pipe() {
+        let own = with_table(b"");
+        let (sender, receiver) = message_pipe::open().expect("a pair");
+        let (ending, end) = message_pipe::open().expect("a pair");
+        let failures = Cell::new(0);
+        let sender = RefCell::new(Some(sender));
+        let wait = |all: &[&MessageReceiver]| {
+            failures.set(failures.get() + 1);
+            match failures.get() {
+                1..4 => {
+                    let living = sender.borrow().as_ref().map(|sender| sender.send(&[b"ebb"]));
+                    assert_eq!(living, Some(MessageOutcome::Sent), "the pipe is open");
+                    Err(io::Error::from_raw_os_error(12))
+                }
+                _ => {
+                    // Now the successor ends, and this server receives again.
+                    *sender.borrow_mut() = None;
+                    MessageReceiver::wait_any(all, None)
+                }
+            }
+        };
+        let sources = vec![PipeSource { endpoints: endpoints(&own), place: 0, receiver }];
+        receive_all(sources, &end, || false, wait);
+        assert_eq!((failures.get() >= 4, own.resumed.load(Relaxed)), (true, 1));
+        drop(ending);
+    }
+
+    #[test]
+    fn a_handover_that_does_not_happen_ends_its_thread() {
+        let thread = SuccessorThread::prepare().expect("a thread");
+        drop(thread);
+        let (sender, receiver) = message_pipe::open().expect("a pair");
+        let thread = SuccessorThread::prepare().expect("a thread");
+        let own = with_table(b"");
+        thread.start(vec![(endpoints(&own), vec![receiver])]);
+        drop(thread);
+        assert_eq!(own.resumed.load(Relaxed), 0, "the successor is there");
+        assert!(sender.is_gone());
+    }
 
     fn parcel(bytes: &[u8], descriptors: Vec<OwnedFd>) -> SessionParcel {
         SessionParcel { bytes: bytes.to_vec(), descriptors }

@@ -74,9 +74,11 @@ impl Takeover {
             Lookup::None(lock) => (lock, None),
         };
         let socket = ControlSocket::publish(&self.path, lock)?;
-        let control = TakeoverListener::start(socket, listeners, superseded)?;
-        let establishing = predecessor.map(Predecessor::release).transpose()?;
-        Ok((control, establishing.unwrap_or_default()))
+        let mut control = TakeoverListener::start(socket, listeners, superseded)?;
+        let Some(predecessor) = predecessor else { return Ok((control, Vec::new())) };
+        let (establishing, unanswered) = predecessor.release()?;
+        control.unanswered = unanswered;
+        Ok((control, establishing))
     }
 }
 
@@ -129,18 +131,24 @@ fn request_listeners(stream: UnixStream) -> io::Result<(Predecessor, TakenSocket
 }
 
 impl Predecessor {
-    /// Releases the predecessor. Returns which of its sessions are being established. An error if it has decided to stay.
-    fn release(self) -> io::Result<Vec<u8>> {
+    /// Releases the predecessor. Returns which of its sessions are being established, and the stream if no whole answer has
+    /// come. An error if the predecessor has decided to stay.
+    ///
+    /// One side alone stays: a predecessor that has read ready stays only if it finds the stream closed. So a successor that
+    /// goes on without an answer keeps the stream open.
+    fn release(self) -> io::Result<(Vec<u8>, Option<UnixStream>)> {
         let Self { stream, process, listeners } = self;
         let deadline = Instant::now() + STEP_TIMEOUT;
         let mut answer = [0];
-        let released = handover::write_all(&stream, &[READY], deadline)
-            .and_then(|()| handover::read_exact(&stream, &mut answer, deadline))
+        // A predecessor that stays may have closed its end already, and its answer waits here.
+        let written = handover::write_all(&stream, &[READY], deadline);
+        let released = handover::read_exact(&stream, &mut answer, deadline)
+            .and_then(|()| if answer == [TOO_LATE] { Ok(()) } else { written })
             .and_then(|()| if answer == [RELEASED] { handover::read_block(&stream, deadline) } else { Ok(Vec::new()) });
         match released {
             Ok(establishing) if answer == [RELEASED] => {
                 catch_and_log(|| tracing::info!(subsystem = "takeover", process, listeners, "took over"));
-                Ok(establishing)
+                Ok((establishing, None))
             }
             Ok(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "the running server did not wait for this one")),
             // It has ended, or hangs. It may already have dropped the listeners, so this server has to stay.
@@ -148,7 +156,7 @@ impl Predecessor {
                 catch_and_log(
                     || tracing::warn!(subsystem = "takeover", process, listeners, %error, "took over; no answer"),
                 );
-                Ok(Vec::new())
+                Ok((Vec::new(), Some(stream)))
             }
         }
     }
@@ -164,6 +172,8 @@ fn has_hung_up(error: &io::Error) -> bool {
 pub(crate) struct TakeoverListener {
     shared: Arc<Interruption>,
     thread: Option<JoinHandle<()>>,
+    /// To a predecessor that has not answered, and that would stay if it found the stream closed.
+    unanswered: Option<UnixStream>,
 }
 
 /// The interruption of the thread.
@@ -199,7 +209,7 @@ impl TakeoverListener {
             }
         };
         let thread = std::thread::Builder::new().name("tidegate-takeover".into()).spawn(run)?;
-        Ok(Self { shared, thread: Some(thread) })
+        Ok(Self { shared, thread: Some(thread), unanswered: None })
     }
 }
 
@@ -338,7 +348,10 @@ impl TakeoverThread {
                                 catch_and_log(|| tracing::info!(subsystem = "takeover", process, "handing over"));
                                 return true;
                             }
-                            Err(error) => self.log_failed_attempt(&error, true),
+                            Err(error) => {
+                                self.listeners.sessions().on_failed();
+                                self.log_failed_attempt(&error, true);
+                            }
                         }
                     }
                     Err(error) => {
@@ -424,7 +437,10 @@ impl TakeoverThread {
         // The pipes end with the successor.
         packed.parcel = SessionParcel::default();
         let mut ready = [0];
-        if let Err(error) = handover::read_exact(stream, &mut ready, Instant::now() + READY_TIMEOUT) {
+        if let Err(error) = handover::read_exact(stream, &mut ready, Instant::now() + READY_TIMEOUT)
+            // If this process did not run for so long, ready may be there: then the successor may go on by now.
+            && !matches!(handover::read_arrived(stream, &mut ready), Ok(1))
+        {
             if error.kind() == io::ErrorKind::TimedOut {
                 // If the client does not receive this, it sees the end of the stream.
                 let _ = handover::write_all(stream, &[TOO_LATE], Instant::now() + STEP_TIMEOUT);
@@ -438,10 +454,18 @@ impl TakeoverThread {
         let deadline = Instant::now() + STEP_TIMEOUT;
         let released = handover::write_all(stream, &[RELEASED], deadline)
             .and_then(|()| handover::write_block(stream, &establishing, deadline));
-        if released.is_err() {
-            sessions.resume();
+        match released {
+            // The successor has ended: one that goes on keeps the stream open until it has the whole answer.
+            Err(error) if has_hung_up(&error) => {
+                sessions.resume();
+                Err(error)
+            }
+            Err(error) => {
+                catch_and_log(|| tracing::warn!(subsystem = "takeover", %error, "the successor reads no answer"));
+                Ok(())
+            }
+            Ok(()) => Ok(()),
         }
-        released
     }
 
     /// A successor that failed may already have replaced our socket with its own.
@@ -493,3 +517,29 @@ const HELLO_TIME_MIN: Duration = Duration::from_millis(100);
 
 /// The pause before the path is tried again.
 const RETRY_PAUSE: Duration = Duration::from_millis(20);
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    /// The release by a predecessor that has sent these bytes, and is gone before the successor is ready.
+    fn release_after(answer: &[u8]) -> io::Result<(Vec<u8>, Option<UnixStream>)> {
+        let (stream, mut far) = UnixStream::pair().expect("a pair");
+        far.write_all(answer).expect("room");
+        drop(far);
+        Predecessor { stream, process: 0, listeners: 1 }.release()
+    }
+
+    #[test]
+    fn one_side_alone_stays() {
+        let stays = release_after(&[TOO_LATE]).expect_err("the predecessor stays");
+        assert_eq!(stays.kind(), io::ErrorKind::TimedOut);
+        for answer in [&[][..], &[RELEASED], &[RELEASED, 2, 0, 0, 0, 7]] {
+            let (establishing, unanswered) = release_after(answer).expect("the predecessor is gone");
+            assert!(establishing.is_empty());
+            assert!(unanswered.is_some(), "the stream stays open");
+        }
+    }
+}

@@ -4,10 +4,13 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use tidegate::codec::{Datagram, Endpoint as _, Pool, SessionEvent, StreamEndpoint as _, Transmits};
-use tidegate::engine::{SessionStreams, Streams};
+use tidegate::engine::{EndpointSession, SessionStreams, Streams};
 use tidegate::framing::Raw;
-use tidegate::quic::{ClientConfig, Connection, ConnectionError, Direction, Endpoint, ServerConfig, TransportLimits};
+use tidegate::quic::{
+    ClientConfig, Connection, ConnectionError, Connector, Direction, Endpoint, ServerConfig, TransportLimits,
+};
 use tidegate::sys::DatagramOptions;
+use tidegate::task;
 use tidegate::{Context, EndpointLimits, Event, Handler, Outcome, Slice};
 
 use crate::scenarios::{Echo, exchange, read_all};
@@ -145,6 +148,51 @@ fn a_session_with_early_data_ends_with_its_handshake() {
     assert_eq!((endpoint.connections(), endpoint.poll_timeout()), (0, None));
 }
 
+#[test]
+fn datagrams_in_early_data_wait_for_the_end_of_the_handshake() {
+    let mut stage = Stage::network(1);
+    let (server_tls, client_tls) = tls();
+    let limits = TransportLimits { datagram_receive_bytes: Some(64 * 1024), ..limits(true) };
+    let server = ServerConfig::new(&server_tls, limits.clone()).unwrap();
+    let config = ClientConfig::new(&client_tls, limits).unwrap();
+    let datagrams = early_datagrams(&mut stage, &server, &config);
+    let mut endpoint = server.endpoint(1);
+    let (pool, now) = (Pool::new(), Instant::now());
+    let mut events = Vec::new();
+    for datagram in &datagrams {
+        endpoint.handle_datagram(Datagram::new(pool.copy(datagram), SocketAddr::from(([192, 0, 2, 7], 4433))), now);
+        events.extend(std::iter::from_fn(|| endpoint.poll_event(now)));
+    }
+    let session = events.iter().find_map(|event| match event {
+        SessionEvent::Established { session, .. } => Some(*session),
+        _ => None,
+    });
+    assert!(!events.iter().any(|event| matches!(event, SessionEvent::Datagrams(_))), "{events:?}");
+    assert_eq!(endpoint.read_datagram(session.expect("an early stream")), None);
+    // A handshake that is complete brings them.
+    let (address, client) = (stage.server(&server, echo_datagrams), stage.client(&config));
+    let early = stage.task(early_echo(address, client));
+    assert_eq!(early, b"early");
+}
+
+/// Sends each datagram of a client back.
+fn echo_datagrams(session: EndpointSession<Endpoint>) -> SessionStreams {
+    drop(task::spawn(async move {
+        while let Ok(datagram) = session.recv_datagram().await {
+            session.send_datagram(datagram).unwrap();
+        }
+    }));
+    services()
+}
+
+/// The echo of a datagram that a client sends before its handshake is complete.
+async fn early_echo(address: SocketAddr, client: Connector) -> Vec<u8> {
+    let connection = client.connect(address, NAME).await.unwrap();
+    assert!(!is_confirmed(&connection), "a ticket is left");
+    connection.send_datagram(&b"early"[..]).unwrap();
+    connection.recv_datagram().await.unwrap().to_vec()
+}
+
 /// The datagrams with which a client begins a second connection, of which the server gets none.
 fn early_datagrams(stage: &mut Stage, server: &ServerConfig, config: &ClientConfig) -> Vec<Vec<u8>> {
     let address = stage.server(server, |_| services());
@@ -162,6 +210,8 @@ fn early_datagrams(stage: &mut Stage, server: &ServerConfig, config: &ClientConf
         assert!(!is_confirmed(&connection));
         let mut channel = connection.open_when_allowed(Direction::Bidirectional, Raw).await.unwrap();
         channel.send(b"flow".to_vec().into()).unwrap();
+        // Without the limit there are none.
+        let _ = connection.send_datagram(&b"early"[..]);
         (connection, channel)
     });
     stage.simulated().unwrap().run_for(Duration::from_millis(50));

@@ -239,7 +239,7 @@ fn a_handshake_under_way_stays_with_its_server() {
     send(0);
     send(1);
     until(|| sum(&new, |counts| counts.sessions.begun) == 1);
-    until(|| sum(&old, |counts| counts.datagrams_from_successor) == datagrams[0].len() as u64);
+    until(|| sum(&old, |counts| counts.datagrams_from_successor) >= datagrams[0].len() as u64);
     assert_eq!((sum(&old, |counts| counts.sessions.begun), sum(&new, |counts| counts.sessions.begun)), (1, 1));
     old.drain(Duration::ZERO);
     new.drain(Duration::ZERO);

@@ -253,6 +253,14 @@ impl Name {
     }
 }
 
+/// Room for the control messages of a datagram on a Unix socket: its sender's credentials and at most so many descriptors.
+/// The kernel opens no descriptor for which there is no room, and reports the datagram as truncated (MSG_CTRUNC).
+pub(super) fn unix_control_bytes(has_credentials: bool, descriptors_max: usize) -> usize {
+    let credentials = if has_credentials { HEADER_BYTES + CREDENTIALS_BYTES.next_multiple_of(WORD) } else { 0 };
+    let descriptors = if descriptors_max > 0 { HEADER_BYTES + descriptors_max * size_of::<i32>() } else { 0 };
+    (credentials + descriptors).min(CONTROL_BYTES)
+}
+
 /// Whether an address is the name of a Unix socket that a system call accepts.
 pub(super) fn is_unix_name(address: &Address) -> bool {
     let name = match address {
@@ -279,10 +287,11 @@ fn low_byte(data: &[u8]) -> u8 {
 
 const WORD: usize = size_of::<usize>();
 const HEADER_BYTES: usize = size_of::<libc::cmsghdr>();
+const CREDENTIALS_BYTES: usize = size_of::<libc::ucred>();
 
 /// All messages of a dual-stack socket: two addresses, two marks, two lifetimes, a segment size, drops, and an error with
 /// the address of its sender.
-const CONTROL_BYTES: usize = 320;
+pub(super) const CONTROL_BYTES: usize = 320;
 const NAME_BYTES: usize = size_of::<libc::sockaddr_storage>();
 const NAME_V4_BYTES: usize = size_of::<libc::sockaddr_in>();
 const NAME_V6_BYTES: usize = size_of::<libc::sockaddr_in6>();

@@ -10,7 +10,7 @@ use std::ptr;
 
 use tidegate_buffer::{Address, Ancillary, Charge, Ecn, LocalAddress, Pool};
 
-use super::control::{Control, Facts, Name, QueuedError};
+use super::control::{CONTROL_BYTES, Control, Facts, Name, QueuedError};
 
 /// Arrays for a batch.
 pub(super) struct Messages {
@@ -59,8 +59,8 @@ impl Messages {
         }
     }
 
-    /// Receives a batch: each datagram into the first `size` bytes of the next `stride` bytes of `space`. Returns their
-    /// number, which is not zero.
+    /// Receives a batch: each datagram into the first `size` bytes of the next `stride` bytes of `space`, with up to
+    /// `control_bytes` of control messages. Returns their number, which is not zero.
     ///
     /// # Errors
     /// The system's; `WouldBlock` if there is none.
@@ -68,14 +68,15 @@ impl Messages {
         &mut self,
         socket: BorrowedFd<'_>,
         space: &mut [u8],
-        size: usize,
-        stride: usize,
+        (size, stride): (usize, usize),
+        control_bytes: usize,
     ) -> io::Result<usize> {
+        let control_bytes = control_bytes.min(CONTROL_BYTES);
         let mut count = 0;
         for (chunk, place) in space.chunks_exact_mut(stride).zip(0..BATCH_MAX) {
             let chunk = &mut chunk[..size];
             self.vectors[place] = libc::iovec { iov_base: chunk.as_mut_ptr().cast(), iov_len: chunk.len() };
-            self.prepare(place, size_of::<Name>(), size_of::<Control>());
+            self.prepare(place, size_of::<Name>(), control_bytes);
             count = place + 1;
         }
         loop {

@@ -32,7 +32,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use tidegate_buffer::{Address, Ancillary, Datagram, DatagramError, DatagramErrorReason, Pool, Scratch};
 
-use self::control::QueuedError;
+use self::control::{CONTROL_BYTES, QueuedError, unix_control_bytes};
 use self::messages::{BATCH_MAX, Incoming, Messages, drops_so_far};
 pub use self::options::{DatagramOptions, SourceGroup};
 use self::sparse_space::SparseSpace;
@@ -75,6 +75,8 @@ struct DatagramState {
     loses_when_full: bool,
     /// Descriptors of a datagram that are kept.
     descriptors_max: usize,
+    /// Room for the control messages of each datagram.
+    control_bytes: usize,
     /// Control messages are reported as bytes.
     reports_control: bool,
     /// The kernel splits runs that are sent from this socket.
@@ -119,6 +121,13 @@ impl DatagramIo {
         let local = socket2::SockRef::from(&socket).local_addr()?;
         let (is_v6, is_unix) = (local.is_ipv6(), local.is_unix());
         let peer = address_of(socket, Side::Peer).ok();
+        let has_credentials = options.credentials || socket2::SockRef::from(&socket).passcred().unwrap_or(false);
+        // On other sockets nobody sends descriptors, and kinds of messages that are not known here need room.
+        let control_bytes = if is_unix && !options.control_messages {
+            unix_control_bytes(has_credentials, options.descriptors_max.into())
+        } else {
+            CONTROL_BYTES
+        };
         let state = DatagramState {
             buffer_bytes: if is_unix { options.payload_bytes() } else { options.buffer_bytes() },
             batch: BATCH_MIN,
@@ -127,6 +136,7 @@ impl DatagramIo {
             is_unix,
             loses_when_full: is_unix && peer.is_none(),
             descriptors_max: usize::from(options.descriptors_max),
+            control_bytes,
             reports_control: options.control_messages,
             peer: peer.as_ref().and_then(Address::ip),
             splits_runs: !is_unix,
@@ -160,14 +170,14 @@ impl DatagramIo {
     pub(crate) fn receive(&mut self, slot: u32, socket: impl AsFd) -> Received {
         let socket = socket.as_fd();
         let Some(state) = self.sockets.get_mut(&slot) else { return Received::Nothing };
-        let (size, mut wanted) = (state.buffer_bytes, state.batch);
+        let (size, control_bytes, mut wanted) = (state.buffer_bytes, state.control_bytes, state.batch);
         let received = if state.takes_sparse_space() && self.has_sparse_space(size) {
             // Places that were made for longer datagrams of another socket may be fewer.
             wanted = wanted.min(self.sparse.as_ref().map_or(wanted, SparseSpace::places_count));
-            self.receive_sparsely(socket, size, wanted)
+            self.receive_sparsely(socket, (size, control_bytes), wanted)
         } else {
             wanted = wanted.min((BATCH_BYTES_MAX / size).max(BATCH_MIN));
-            self.receive_directly(socket, size, wanted)
+            self.receive_directly(socket, (size, control_bytes), wanted)
         };
         match received {
             // A full batch: there may be more, and the system does not report them again.
@@ -193,18 +203,28 @@ impl DatagramIo {
     }
 
     /// Receives up to `wanted` datagrams into the scratch, each into a place of `size` bytes.
-    fn receive_directly(&mut self, socket: BorrowedFd<'_>, size: usize, wanted: usize) -> io::Result<usize> {
+    fn receive_directly(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        (size, control_bytes): (usize, usize),
+        wanted: usize,
+    ) -> io::Result<usize> {
         resize_scratch(&mut self.scratch, &mut self.scratch_bytes, &self.pool, wanted * size);
-        let count = self.messages.receive(socket, self.scratch.space(wanted * size), size, size)?;
+        let count = self.messages.receive(socket, self.scratch.space(wanted * size), (size, size), control_bytes)?;
         self.step = Some(size);
         Ok(count)
     }
 
     /// Receives up to `wanted` datagrams into the sparse space, and copies them into the scratch.
-    fn receive_sparsely(&mut self, socket: BorrowedFd<'_>, size: usize, wanted: usize) -> io::Result<usize> {
+    fn receive_sparsely(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        (size, control_bytes): (usize, usize),
+        wanted: usize,
+    ) -> io::Result<usize> {
         let Some(sparse) = &mut self.sparse else { return Err(io::ErrorKind::OutOfMemory.into()) };
         let stride = sparse.stride();
-        let count = self.messages.receive(socket, sparse.places(wanted), size, stride)?;
+        let count = self.messages.receive(socket, sparse.places(wanted), (size, stride), control_bytes)?;
         let lengths = || self.messages.lengths(count).map(move |length| length.min(size));
         sparse.note_received(lengths());
         let needed = lengths().sum::<usize>();
@@ -400,7 +420,40 @@ const ERRORS_MAX: usize = 64;
 mod tests {
     use std::net::UdpSocket;
 
+    use std::os::unix::net::UnixDatagram;
+
+    use tidegate_buffer::{Transmit, Transmits};
+
     use super::*;
+
+    #[test]
+    fn the_kernel_opens_no_descriptor_that_is_not_asked_for() {
+        let pool = Pool::new();
+        let mut io = DatagramIo::new(&pool);
+        let (sender, receiver) = UnixDatagram::pair().expect("a pair");
+        io.add(1, &sender, &DatagramOptions::default()).expect("a socket");
+        for (credentials, descriptors_max, expected) in
+            [(false, 0, 0), (true, 0, 0), (false, 2, 2), (true, 2, 2), (true, 9, 5)]
+        {
+            socket2::SockRef::from(&receiver).set_passcred(credentials).expect("an option");
+            io.add(2, &receiver, &DatagramOptions { descriptors_max, ..Default::default() }).expect("a socket");
+            let mut ancillary = Ancillary::default();
+            for _ in 0..5 {
+                ancillary.attach(sender.try_clone().expect("a descriptor")).expect("room");
+            }
+            let mut transmits = Transmits::new(&pool);
+            transmits.push(Transmit::with_ancillary(b"ebb".to_vec(), ancillary));
+            assert_eq!(io.send(1, &sender, &mut transmits).sent, 1);
+            let control_bytes = io.sockets[&2].control_bytes;
+            let mut space = [0; 8];
+            let received = io.messages.receive(receiver.as_fd(), &mut space, (8, 8), control_bytes);
+            assert_eq!(received.expect("a datagram"), 1);
+            let incoming = io.messages.take_incoming(0, false);
+            let came = (incoming.length, incoming.descriptors.len(), incoming.facts.credentials.is_some());
+            assert_eq!(came, (3, expected, credentials));
+            assert_eq!(incoming.truncated, expected < 5);
+        }
+    }
 
     #[test]
     fn a_batch_that_fills_the_places_there_are_says_that_there_may_be_more() {

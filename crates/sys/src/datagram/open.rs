@@ -70,7 +70,7 @@ impl Socket {
     /// ```
     /// use tidegate::sys::{DatagramOptions, Side, Socket};
     ///
-    /// let address = "unix:@tidegate-example".parse()?;
+    /// let address = format!("unix:@tidegate-example-{}", std::process::id()).parse()?;
     /// let socket = Socket::bind_unix_datagrams(&address, &DatagramOptions::default())?;
     /// assert_eq!(socket.address(Side::Local)?, address);
     /// # Ok::<(), Box<dyn std::error::Error>>(())

@@ -43,7 +43,7 @@ pub struct DatagramOptions {
     pub fragments: bool,
     /// Descriptors of a received datagram that are kept, at most 255; none by default. The rest are closed, and the datagram
     /// counts as truncated: any process that reaches a Unix socket can send descriptors, and would use up those of this
-    /// process.
+    /// process. The kernel opens none above the limit, unless [`control_messages`](Self::control_messages) is set.
     pub descriptors_max: u8,
     /// Report the process that sent each datagram through a Unix socket (SO_PASSCRED):
     /// [`Ancillary::credentials`](tidegate_buffer::Ancillary::credentials). Off by default.
