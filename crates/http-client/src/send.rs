@@ -105,6 +105,10 @@ async fn send_on(
                 exchange.abandon();
                 may_be_early = false;
             }
+            // The server has refused early data, and has processed nothing of it: that is no try.
+            Err(Stop::Failed(ExchangeFailure::Closed { retry: Retry::Always, .. })) if is_early && is_replayable => {
+                may_be_early = false;
+            }
             Ok(head) => {
                 in_flight.disarm();
                 exchange.set_deadline(deadline);
