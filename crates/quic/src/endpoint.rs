@@ -145,7 +145,8 @@ impl Endpoint {
         if self.is_draining || self.open >= self.settings.limits.connections_max {
             return Err(ConnectionError::Full);
         }
-        let outgoing = if self.settings.refusals.contains(name) { &config.outgoing_without_early } else { &config.outgoing };
+        let is_refused = self.settings.refusals.contains(name);
+        let outgoing = if is_refused { &config.outgoing_without_early } else { &config.outgoing };
         let (handle, machine) = self.machines.connect(now, self.settings.of_outgoing(outgoing), address, name)?;
         self.outgoing.insert(handle.0, name.into());
         let has_early_data = machine.has_0rtt();
