@@ -173,8 +173,8 @@ fn a_stream_behind_the_handshake_comes_after_the_request_of_its_session() {
     assert_eq!(server.poll(), ["Opened 0", "Opened 8"]);
     assert_eq!(server.quic().closed, []);
     server.http3.begin_session(at(0)).unwrap();
-    let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
-    let accepted = server.http3.poll_accept_of_session(at(0), Direction::Bidirectional, &mut cx);
+    let cx = std::task::Context::from_waker(std::task::Waker::noop());
+    let accepted = server.http3.poll_accept_of_session(at(0), Direction::Bidirectional, &cx);
     assert_eq!(accepted, std::task::Poll::Ready(Some(at(4))));
 }
 
