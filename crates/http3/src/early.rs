@@ -20,7 +20,7 @@ pub(crate) struct EarlyRequests(HashMap<SessionNumber, EarlySession>);
 #[derive(Default)]
 struct EarlySession {
     streams: BTreeMap<u64, EarlyRequest>,
-    /// Bytes of all streams. It bounds what an attacker fills beside the windows of QUIC.
+    /// Bytes of all streams. They have a bound, since QUIC's windows count no byte that was read.
     bytes: usize,
     /// The handshake is complete: none is held.
     is_released: bool,

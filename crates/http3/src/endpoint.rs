@@ -172,8 +172,8 @@ impl<E: StreamEndpoint> Endpoint<E> {
 
     /// An event of QUIC. Returns the event that the caller gets.
     fn on_event(&mut self, event: SessionEvent, now: Instant) -> Option<SessionEvent> {
-        // The handshake of a connection may be complete before the event that says so: what follows is about streams behind
-        // those that have waited for it.
+        // The handshake of a connection may be complete before the event that says so. The streams that have waited for it
+        // come before this one.
         if let SessionEvent::Opened { stream, .. } | SessionEvent::Readable(stream) = event
             && self.early.holds_any(stream.session)
             && self.quic.is_confirmed(stream.session)
