@@ -48,8 +48,7 @@ pub(crate) struct TlsOptions {
     #[arg(long, value_name = "FILE")]
     tls_key_log: Option<PathBuf>,
     /// Write a file to FOLDER for each HTTP/3 connection, in the qlog format, for tools such as qvis: 1,000 files of 16 MiB
-    /// at most
-    #[cfg(feature = "qlog")]
+    /// at most. It needs a build with `--features qlog`
     #[arg(long, value_name = "FOLDER", requires = "http3")]
     qlog: Option<PathBuf>,
     #[command(flatten)]
@@ -85,6 +84,10 @@ impl TlsOptions {
         listen.tls_key_log.clone_from(&self.tls_key_log);
         #[cfg(feature = "qlog")]
         listen.qlog.clone_from(&self.qlog);
+        #[cfg(not(feature = "qlog"))]
+        if self.qlog.is_some() {
+            return Err("this build has no --qlog: build with `cargo build --release --features qlog`".into());
+        }
         if !self.tls_self_signed && self.tls_cert.is_empty() && !has_acme {
             return match (&self.tls_client_ca, &self.tls_ticket_key[..]) {
                 (None, []) if self.tls_key_log.is_some() => Err("--tls-key-log needs --tls-cert".into()),

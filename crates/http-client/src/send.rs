@@ -89,9 +89,7 @@ async fn send_on(
     request: &mut Request,
     deadline: Option<Instant>,
 ) -> Result<(Rc<dyn ClientExchange>, ResponseHead), ClientError> {
-    let mut retries = 0;
-    let mut origin = origin.clone();
-    let mut may_be_early = may_be_early(request);
+    let (mut retries, mut origin, mut may_be_early) = (0, origin.clone(), may_be_early(request));
     loop {
         let opened = within(deadline, open(client, &origin, may_be_early)).await?;
         let Opened { exchange, is_reused, is_early, alternative } = opened;
@@ -126,12 +124,14 @@ async fn send_on(
             }
             Err(Stop::Failed(ExchangeFailure::Closed { retry, .. }))
                 if is_replayable
-                    && retries < client.limits.retries_max
+                    // A server that refuses early data has processed nothing of it: that is no try.
+                    && (is_early || retries < client.limits.retries_max)
                     && (retry == Retry::Always
                         || retry == Retry::IfIdempotent && is_reused && is_idempotent(request.method.as_str())
                         || retry == Retry::ByHttp1 && origin.may_share()) =>
             {
-                retries += 1;
+                retries += u32::from(!is_early);
+                may_be_early &= !is_early;
                 origin = client.rerouted(&origin);
                 if retry == Retry::ByHttp1 {
                     origin = by_http1(&origin);

@@ -232,13 +232,14 @@ impl Connector {
 
     /// The same, and no early data shows that there is a connection: the handshake is complete.
     async fn connect_confirmed(&self, target: &Target<'_>) -> AnyResult {
-        let connected = self.connect_to_any(target).await?;
-        match &connected {
-            Connected::Session(session) if !session.confirmed().await => {
-                Err(UpstreamError::Connect(ConnectError::NoAddress))
+        // A server that has refused early data gets none on the second connection.
+        for _ in 0..2 {
+            match self.connect_to_any(target).await? {
+                Connected::Session(session) if !session.confirmed().await => {}
+                connected => return Ok(connected),
             }
-            _ => Ok(connected),
         }
+        Err(UpstreamError::Connect(ConnectError::NoAddress))
     }
 
     #[cfg(feature = "http3")]

@@ -4,15 +4,27 @@
 //! §5.1), so that an application, or the server behind a gateway, may refuse it with 425. Every other request waits until
 //! the handshake is complete, which a copy of an earlier connection never achieves.
 
+use std::collections::BTreeMap;
+
 use foldhash::{HashMap, HashMapExt};
 use tidegate_codec::{ReadEnd, SessionNumber, StreamEndpoint, StreamNumber};
 
 use crate::frame::{FrameHead, kind};
 use crate::qpack;
 
-/// The early requests of all connections whose bytes the caller has not read.
+/// The early requests whose bytes the caller has not read, by connection.
 #[derive(Default)]
-pub(crate) struct EarlyRequests(HashMap<StreamNumber, EarlyRequest>);
+pub(crate) struct EarlyRequests(HashMap<SessionNumber, EarlySession>);
+
+/// The early requests of one connection.
+#[derive(Default)]
+struct EarlySession {
+    streams: BTreeMap<u64, EarlyRequest>,
+    /// Bytes of all streams. They have a bound, since QUIC's windows count no byte that was read.
+    bytes: usize,
+    /// The handshake is complete: none is held.
+    is_released: bool,
+}
 
 /// A stream that came in early data.
 #[derive(Default)]
@@ -37,27 +49,43 @@ pub(crate) enum EarlyDecision {
 impl EarlyRequests {
     /// A stream waits for a decision.
     pub(crate) fn add(&mut self, stream: StreamNumber) {
-        self.0.insert(stream, EarlyRequest { is_held: true, ..EarlyRequest::default() });
+        let session = self.0.entry(stream.session).or_default();
+        session.streams.insert(stream.stream, EarlyRequest { is_held: true, ..EarlyRequest::default() });
     }
 
     /// Whether a stream waits.
     pub(crate) fn holds(&self, stream: StreamNumber) -> bool {
-        self.0.get(&stream).is_some_and(|request| request.is_held)
+        // Almost always there are none.
+        !self.0.is_empty()
+            && self
+                .0
+                .get(&stream.session)
+                .and_then(|session| session.streams.get(&stream.stream))
+                .is_some_and(|request| request.is_held)
+    }
+
+    /// Whether streams of a connection may wait.
+    pub(crate) fn holds_any(&self, session: SessionNumber) -> bool {
+        !self.0.is_empty() && self.0.get(&session).is_some_and(|session| !session.is_released)
     }
 
     /// Reads the bytes of a stream that waits.
     pub(crate) fn decide(&mut self, stream: StreamNumber, quic: &mut impl StreamEndpoint) -> EarlyDecision {
-        let Some(request) = self.0.get_mut(&stream).filter(|request| request.is_held) else {
+        let Some(EarlySession { streams, bytes: total, .. }) = self.0.get_mut(&stream.session) else {
+            return EarlyDecision::Hold;
+        };
+        let Some(request) = streams.get_mut(&stream.stream).filter(|request| request.is_held) else {
             return EarlyDecision::Hold;
         };
         let mut space = [0; READ_BYTES];
         loop {
-            if request.bytes.len() >= BYTES_MAX {
+            if request.bytes.len() >= BYTES_MAX || *total >= CONNECTION_BYTES_MAX {
                 // Such a head is not worth the memory: it waits, and QUIC has the rest.
                 return EarlyDecision::Hold;
             }
             let (count, end) = quic.read(stream, &mut space);
             request.bytes.extend_from_slice(space.get(..count).unwrap_or_default());
+            *total += count;
             match end {
                 ReadEnd::More => {}
                 ReadEnd::Blocked => return EarlyDecision::Hold,
@@ -69,21 +97,19 @@ impl EarlyRequests {
             }
         }
         let Some(marked) = marked(&request.bytes) else { return EarlyDecision::Hold };
+        *total = *total - request.bytes.len() + marked.len();
         *request = EarlyRequest { bytes: marked, is_held: false };
         EarlyDecision::Serve
     }
 
     /// The handshake of a connection is complete. Returns the streams that have waited, in their order.
-    pub(crate) fn release(&mut self, session: SessionNumber) -> Vec<StreamNumber> {
-        let held = self.0.iter_mut().filter(|(stream, request)| stream.session == session && request.is_held);
-        let mut streams: Vec<_> = held
-            .map(|(stream, request)| {
-                request.is_held = false;
-                *stream
-            })
-            .collect();
-        streams.sort_unstable_by_key(|stream| stream.stream);
-        streams
+    pub(crate) fn release(&mut self, number: SessionNumber) -> Vec<StreamNumber> {
+        let Some(session) = self.0.get_mut(&number) else { return Vec::new() };
+        session.is_released = true;
+        let held = session.streams.iter_mut().filter_map(|(stream, request)| {
+            std::mem::take(&mut request.is_held).then_some(StreamNumber { session: number, stream: *stream })
+        });
+        held.collect()
     }
 
     /// Reads bytes that were read before. `None` if there are none, and QUIC has those that follow.
@@ -92,10 +118,12 @@ impl EarlyRequests {
         if self.0.is_empty() {
             return None;
         }
-        let request = self.0.get_mut(&stream)?;
+        let session = self.0.get_mut(&stream.session)?;
+        let request = session.streams.get_mut(&stream.stream)?;
         let count = space.len().min(request.bytes.len());
         space.get_mut(..count)?.copy_from_slice(request.bytes.get(..count)?);
         request.bytes.drain(..count);
+        session.bytes -= count;
         if request.bytes.is_empty() {
             self.remove(stream);
         }
@@ -104,16 +132,23 @@ impl EarlyRequests {
 
     /// A stream is over.
     pub(crate) fn remove(&mut self, stream: StreamNumber) {
-        if self.0.remove(&stream).is_some() && self.0.is_empty() {
-            // Without early requests there is no memory for them.
-            self.0 = HashMap::new();
+        if self.0.is_empty() {
+            return;
+        }
+        let Some(session) = self.0.get_mut(&stream.session) else { return };
+        if let Some(request) = session.streams.remove(&stream.stream) {
+            session.bytes -= request.bytes.len();
+        }
+        if session.streams.is_empty() {
+            self.remove_session(stream.session);
         }
     }
 
     /// A connection is over.
     pub(crate) fn remove_session(&mut self, session: SessionNumber) {
-        if !self.0.is_empty() {
-            self.0.retain(|stream, _| stream.session != session);
+        if self.0.remove(&session).is_some() && self.0.is_empty() {
+            // Without early requests there is no memory for them.
+            self.0 = HashMap::new();
         }
     }
 }
@@ -146,6 +181,9 @@ const READ_BYTES: usize = 2048;
 
 /// Bytes of a request that are kept before its handshake is complete. A longer request waits.
 const BYTES_MAX: usize = 16 * 1024;
+
+/// Bytes that are kept for all early requests of a connection. Beyond them bytes stay in QUIC, whose windows bound them.
+const CONNECTION_BYTES_MAX: usize = 64 * 1024;
 
 #[cfg(test)]
 mod tests {

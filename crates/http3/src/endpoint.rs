@@ -172,6 +172,20 @@ impl<E: StreamEndpoint> Endpoint<E> {
 
     /// An event of QUIC. Returns the event that the caller gets.
     fn on_event(&mut self, event: SessionEvent, now: Instant) -> Option<SessionEvent> {
+        // The handshake of a connection may be complete before the event that says so. The streams that have waited for it
+        // come before this one.
+        if let SessionEvent::Opened { stream, .. } | SessionEvent::Readable(stream) = event
+            && self.early.holds_any(stream.session)
+            && self.quic.is_confirmed(stream.session)
+        {
+            self.release_early(stream.session, now);
+            self.queue(|endpoint| endpoint.on_next_event(event, now));
+            return None;
+        }
+        self.on_next_event(event, now)
+    }
+
+    fn on_next_event(&mut self, event: SessionEvent, now: Instant) -> Option<SessionEvent> {
         if self.is_held_early(&event, now) {
             return None;
         }
@@ -203,9 +217,7 @@ impl<E: StreamEndpoint> Endpoint<E> {
             }
             SessionEvent::Opened { stream, .. } => self.on_request(stream, now).then_some(event),
             SessionEvent::Confirmed(session) => {
-                for stream in self.early.release(session) {
-                    self.accept(stream, now);
-                }
+                self.release_early(session, now);
                 None
             }
             SessionEvent::Stopped { stream, code, is_unneeded } => self.on_stopped(stream, (code, is_unneeded), now),
@@ -230,8 +242,7 @@ impl<E: StreamEndpoint> Endpoint<E> {
     ) -> Option<SessionEvent> {
         if self.early.holds(stream) {
             // Nothing has been served of it, and nothing is.
-            self.early.remove(stream);
-            self.quic.close(stream, None, true);
+            self.give_up_early(stream, now);
             return None;
         }
         if !is_unneeded {
@@ -278,6 +289,9 @@ impl<E: StreamEndpoint> Endpoint<E> {
     fn remove(&mut self, session: SessionNumber) {
         self.early.remove_session(session);
         self.set_timer(session, None);
+        if let Some(at) = self.webtransport(session).and_then(|webtransport| webtransport.deadline()) {
+            self.stream_timers.remove(&(at, session));
+        }
         self.sessions.remove(&session);
     }
 
@@ -340,21 +354,38 @@ impl<E: StreamEndpoint> Endpoint<E> {
         match self.early.decide(stream, &mut self.quic) {
             EarlyDecision::Serve => self.accept(stream, now),
             EarlyDecision::Hold => {}
-            EarlyDecision::Drop => self.quic.close(stream, None, true),
+            EarlyDecision::Drop => self.give_up_early(stream, now),
+        }
+    }
+
+    /// The client has given up an early request before it was served, which counts as abuse.
+    fn give_up_early(&mut self, stream: StreamNumber, now: Instant) {
+        self.early.remove(stream);
+        self.quic.close(stream, None, true);
+        self.count_abuse(stream.session, now);
+    }
+
+    /// The handshake of a connection is complete: the early requests that have waited for it are served.
+    fn release_early(&mut self, session: SessionNumber, now: Instant) {
+        for stream in self.early.release(session) {
+            self.accept(stream, now);
         }
     }
 
     /// An early request is served from now on.
     fn accept(&mut self, stream: StreamNumber, now: Instant) {
-        let before = self.events.len();
         let opened = SessionEvent::Opened { stream, direction: Direction::Bidirectional };
-        match self.on_stream_event(opened, now) {
-            Ok(passed) => self.events.extend(passed),
-            Err(opened) if self.on_request(stream, now) => {
-                // In front of its priority.
-                self.events.insert(before.min(self.events.len()), opened);
-            }
-            Err(_) => {}
+        self.queue(|endpoint| match endpoint.on_stream_event(opened, now) {
+            Ok(passed) => passed,
+            Err(opened) => endpoint.on_request(stream, now).then_some(opened),
+        });
+    }
+
+    /// Queues the event that `act` returns, in front of those that it has queued: a stream comes before its priority.
+    fn queue(&mut self, act: impl FnOnce(&mut Self) -> Option<SessionEvent>) {
+        let before = self.events.len();
+        if let Some(event) = act(self) {
+            self.events.insert(before.min(self.events.len()), event);
         }
     }
 
@@ -612,6 +643,7 @@ impl<E: StreamEndpoint> StreamEndpoint for Endpoint<E> {
     }
 
     fn close(&mut self, stream: StreamNumber, cause: Option<ResetCause>, resets: bool) {
+        self.early.remove(stream);
         if self.close_of_session(stream, cause, resets) {
             return;
         }
@@ -620,7 +652,6 @@ impl<E: StreamEndpoint> StreamEndpoint for Endpoint<E> {
             let code = ErrorCode(code);
             return self.lose(stream.session, code, Box::new(code), now);
         }
-        self.early.remove(stream);
         self.quic.close(stream, cause, resets);
         self.end_webtransport(stream);
         if let Some(session) = self.sessions.get_mut(&stream.session) {

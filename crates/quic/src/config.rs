@@ -19,6 +19,7 @@ use crate::limits::TransportLimits;
 #[cfg(feature = "qlog")]
 use crate::qlog::QlogFolder;
 use crate::quinn::{self, Outgoing, Shared, server_tls};
+use crate::refusals::Refusals;
 
 /// The decision on a client that wants to connect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,6 +61,8 @@ pub struct ServerConfig(pub(crate) Settings);
 pub struct ClientConfig {
     pub(crate) settings: Settings,
     pub(crate) outgoing: Outgoing,
+    /// The same without early data, for a server that has refused it.
+    pub(crate) outgoing_without_early: Outgoing,
 }
 
 /// The settings of an endpoint.
@@ -71,6 +74,8 @@ pub(crate) struct Settings {
     pub(crate) handshake_timeout: Duration,
     pub(crate) decide: Option<Arc<Decide>>,
     pub(crate) counters: Arc<CounterSet>,
+    /// Those of a client's servers.
+    pub(crate) refusals: Refusals,
     /// That of a server.
     pub(crate) generation: Option<Arc<Generation>>,
     #[cfg(feature = "qlog")]
@@ -86,6 +91,7 @@ impl Settings {
             handshake_timeout,
             decide: None,
             counters: Arc::default(),
+            refusals: Refusals::default(),
             generation: None,
             #[cfg(feature = "qlog")]
             qlog: None,
@@ -211,8 +217,10 @@ impl ClientConfig {
     /// [`ConfigError`].
     pub fn new(tls: &tls::ClientConfig, limits: TransportLimits) -> Result<Self, ConfigError> {
         let shared = Shared::new(&limits, None, false)?;
-        let outgoing = shared.outgoing(tls.tls().clone(), &limits)?;
-        Ok(Self { settings: Settings::new(shared, limits, tls.handshake_timeout()), outgoing })
+        let outgoing = shared.outgoing(tls.tls().clone(), limits.early_data)?;
+        let outgoing_without_early = shared.outgoing(tls.tls().clone(), false)?;
+        let settings = Settings::new(shared, limits, tls.handshake_timeout());
+        Ok(Self { settings, outgoing, outgoing_without_early })
     }
 
     /// The numbers that peers get for the causes of resets; zero by default.

@@ -1,6 +1,6 @@
 //! `Endpoint`: QUIC for the datagrams of one socket, free of I/O.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::net::SocketAddr;
 use std::num::NonZeroU16;
@@ -41,8 +41,8 @@ pub struct Endpoint {
     open: usize,
     /// Connections that were never established and have a machine, with those that are over.
     handshaking: usize,
-    /// The places of outgoing connections in their handshake.
-    outgoing: BTreeSet<usize>,
+    /// The places of outgoing connections in their handshake, and the names of their servers.
+    outgoing: BTreeMap<usize, Box<str>>,
     /// The upper half of the next session's number.
     generation: u32,
     timers: BTreeSet<(Instant, usize)>,
@@ -70,7 +70,7 @@ impl Endpoint {
             connections: Vec::new(),
             open: 0,
             handshaking: 0,
-            outgoing: BTreeSet::new(),
+            outgoing: BTreeMap::new(),
             generation: 0,
             timers: BTreeSet::new(),
             queued: VecDeque::new(),
@@ -145,9 +145,10 @@ impl Endpoint {
         if self.is_draining || self.open >= self.settings.limits.connections_max {
             return Err(ConnectionError::Full);
         }
-        let (handle, machine) =
-            self.machines.connect(now, self.settings.of_outgoing(&config.outgoing), address, name)?;
-        self.outgoing.insert(handle.0);
+        let is_refused = self.settings.refusals.contains(name);
+        let outgoing = if is_refused { &config.outgoing_without_early } else { &config.outgoing };
+        let (handle, machine) = self.machines.connect(now, self.settings.of_outgoing(outgoing), address, name)?;
+        self.outgoing.insert(handle.0, name.into());
         let has_early_data = machine.has_0rtt();
         let session = self.insert(handle, machine, now);
         self.watches.add(session);
@@ -292,10 +293,14 @@ impl Endpoint {
         if !was_established && progress.has_been_established {
             self.handshaking -= 1;
             connection.handshake = None;
-            outgoing.remove(&index);
+            let name = outgoing.remove(&index);
             add(&counters.handshakes, 1);
             watches.on_confirmed(number);
-            if connection.has_lost_early_data() {
+            let has_lost_early_data = connection.has_lost_early_data();
+            if let Some(name) = name {
+                settings.refusals.set(name, has_lost_early_data);
+            }
+            if has_lost_early_data {
                 progress.error.get_or_insert(ConnectionError::EarlyDataRejected);
             }
         } else if progress.may_open {
@@ -594,7 +599,7 @@ impl tidegate_codec::Endpoint for Endpoint {
         if self.outgoing.is_empty() || !matches!(error.reason, PortUnreachable | Unreachable) {
             return;
         }
-        for index in self.outgoing.iter().copied().collect::<Vec<_>>() {
+        for index in self.outgoing.keys().copied().collect::<Vec<_>>() {
             if self.at(index).is_some_and(|connection| error.destination == Some(connection.peer)) {
                 self.abandon(index, ConnectionError::Unreachable);
             }

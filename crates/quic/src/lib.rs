@@ -22,6 +22,7 @@
 //! | `quinn.rs` | the types of quinn-proto that the crate uses, its configuration, and its errors as ours; it alone names quinn-proto |
 //! | `connection_ids.rs` | the layout of connection ids |
 //! | `generation.rs` | `Generation`: the keys and handshakes that a successor gets |
+//! | `refusals.rs` | `Refusals`: the servers that have refused early data |
 //! | `qlog.rs` | `QlogFolder`: the events of each connection, as a file |
 //! | `watches.rs` | tasks that wait for a connection |
 //! | `client.rs` | `Connector`, `Connection`: connecting, and opening streams |
@@ -43,6 +44,7 @@ mod limits;
 #[cfg(feature = "qlog")]
 mod qlog;
 mod quinn;
+mod refusals;
 mod watches;
 
 pub use client::{Connection, Connector, OpenStream};

@@ -3,9 +3,10 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// A folder that gets a file in the qlog format (draft-ietf-quic-qlog-main-schema) for each connection: packets, losses and
 /// the figures of recovery, for tools such as qvis. Loops wait for the disk, so it is for a test and not for production.
@@ -19,19 +20,24 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[derive(Debug, Clone)]
 pub struct QlogFolder {
     folder: PathBuf,
+    /// The time of its making, in milliseconds since 1970: in a container each process may have the same number.
+    made: u128,
     count: Arc<AtomicU64>,
     files_max: u64,
     file_bytes_max: u64,
 }
 
 impl QlogFolder {
-    /// A folder, which has to be there. Files are named after the process and a number.
+    /// A folder, which has to be there. Files are named after the time of this call in milliseconds since 1970, the process
+    /// and a number.
     pub fn new(folder: impl Into<PathBuf>) -> Self {
-        let count = Arc::default();
-        Self { folder: folder.into(), count, files_max: 1000, file_bytes_max: 16 * 1024 * 1024 }
+        let folder = folder.into();
+        let made = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+        let count = Arc::new(AtomicU64::new(files_in(&folder)));
+        Self { folder, made, count, files_max: 1000, file_bytes_max: 16 * 1024 * 1024 }
     }
 
-    /// Files of this process; 1,000 by default. It bounds the disk that peers can fill.
+    /// Files of the folder, with those that earlier processes have left there; 1,000 by default. It bounds the disk that peers can fill.
     #[must_use]
     pub fn files_max(self, files_max: u64) -> Self {
         Self { files_max, ..self }
@@ -45,15 +51,25 @@ impl QlogFolder {
 
     /// The file of the next connection, unless there are as many as there may be, or the system has refused it.
     pub(crate) fn next(&self) -> Option<BoundedFile> {
-        let number = self.count.fetch_add(1, Ordering::Relaxed);
-        if number >= self.files_max {
+        if self.count.fetch_add(1, Ordering::Relaxed) >= self.files_max {
             return None;
         }
-        let path = self.folder.join(format!("{}-{number}.sqlog", std::process::id()));
+        // Several values may have the same folder.
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let path = self.folder.join(format!("{}-{}-{number}.{EXTENSION}", self.made, std::process::id()));
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).ok()?;
         Some(BoundedFile { file: BufWriter::new(file), left: self.file_bytes_max })
     }
 }
+
+/// The files of connections that a folder has.
+fn files_in(folder: &Path) -> u64 {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.filter(|entry| entry.path().extension().is_some_and(|extension| extension == EXTENSION)).count() as u64
+}
+
+const EXTENSION: &str = "sqlog";
 
 /// A file that takes so many bytes, and then none.
 #[derive(Debug)]
@@ -86,6 +102,8 @@ mod tests {
     #[test]
     fn files_have_a_number_and_a_size() {
         let folder = std::env::temp_dir().join(format!("tidegate-qlog-{}", std::process::id()));
+        // A killed run may have left it.
+        let _absent = std::fs::remove_dir_all(&folder);
         std::fs::create_dir(&folder).unwrap();
         let qlog = QlogFolder::new(&folder).files_max(2).file_bytes_max(10);
         for _ in 0..2 {
@@ -93,10 +111,15 @@ mod tests {
             assert_eq!(file.write(b"12345").unwrap() + file.write(b"67890").unwrap() + file.write(b"x").unwrap(), 11);
         }
         assert!(qlog.next().is_none());
-        let lengths: Vec<_> =
+        // As after a restart: the files that are there count.
+        assert!(QlogFolder::new(&folder).files_max(2).next().is_none());
+        let of_next = QlogFolder::new(&folder).files_max(3);
+        assert!(of_next.next().is_some() && of_next.next().is_none());
+        let mut lengths: Vec<_> =
             std::fs::read_dir(&folder).unwrap().map(|file| file.unwrap().metadata().unwrap().len()).collect();
+        lengths.sort_unstable();
         std::fs::remove_dir_all(&folder).unwrap();
-        assert_eq!(lengths, [10, 10]);
+        assert_eq!(lengths, [0, 10, 10]);
         // A folder that is not there costs no connection.
         assert!(QlogFolder::new(folder).next().is_none());
     }

@@ -87,14 +87,10 @@ impl Shared {
     }
 
     /// The configuration of a connection that a client makes.
-    pub(crate) fn outgoing(
-        &self,
-        tls: Arc<rustls::ClientConfig>,
-        limits: &TransportLimits,
-    ) -> Result<Outgoing, ConfigError> {
+    pub(crate) fn outgoing(&self, tls: Arc<rustls::ClientConfig>, early_data: bool) -> Result<Outgoing, ConfigError> {
         let mut tls = tls;
-        if limits.early_data != tls.enable_early_data {
-            Arc::make_mut(&mut tls).enable_early_data = limits.early_data;
+        if early_data != tls.enable_early_data {
+            Arc::make_mut(&mut tls).enable_early_data = early_data;
         }
         let tls = QuicClientConfig::try_from(tls).map_err(|_| ConfigError::Tls)?;
         let mut outgoing = Outgoing::new(Arc::new(tls));

@@ -217,3 +217,12 @@ fn rates_of_connections_are_refused_with_http3() {
         }
     }
 }
+
+#[cfg(not(feature = "qlog"))]
+#[test]
+fn a_build_without_qlog_names_the_feature() {
+    let arguments = ["serve", "--listen", "127.0.0.1:0", "--tls-self-signed", "--http3", "--qlog", "/"];
+    let output = tidegate(&arguments).output().expect("it starts");
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && error.contains("--features qlog"), "{error}");
+}

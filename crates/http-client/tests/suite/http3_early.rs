@@ -30,14 +30,21 @@ fn limits() -> TransportLimits {
 }
 
 fn client(stage: &Stage) -> Client {
+    client_with(stage, ClientLimits::default())
+}
+
+fn client_with(stage: &Stage, limits: ClientLimits) -> Client {
     let defaults = Http3Config::default();
     let transport = TransportLimits { early_data: true, ..defaults.transport };
-    stage.client_with(Http3Config { transport, ..defaults }, ClientLimits::default())
+    stage.client_with(Http3Config { transport, ..defaults }, limits)
 }
 
 /// Sends requests by a client of its own, whose TLS sessions are those of the stage.
 fn send(stage: &mut Stage, requests: Vec<(&'static str, String)>) -> Result<Vec<u16>, ClientError> {
-    let client = client(stage);
+    send_by(stage, client(stage), requests)
+}
+
+fn send_by(stage: &mut Stage, client: Client, requests: Vec<(&'static str, String)>) -> Result<Vec<u16>, ClientError> {
     stage.task(async move {
         let mut statuses = Vec::new();
         for (method, uri) in requests {
@@ -84,5 +91,26 @@ fn requests_are_sent_again_if_the_server_refuses_early_data() {
         let second = format!("https://{}/", stage.serve(limits(), router(&seen)));
         assert_eq!(send(stage, vec![("GET", second.clone()), ("POST", second)]).expect("responses"), [200, 200]);
         assert_eq!(seen.take(), ["GET -", "GET -", "POST -"]);
+    });
+}
+
+#[test]
+fn a_client_with_many_sessions_of_a_server_that_has_forgotten_them_needs_no_retry() {
+    Stage::each(|stage| {
+        for method in ["GET", "POST"] {
+            let seen = Seen::default();
+            let first = stage.serve(limits(), router(&seen));
+            // Each connection uses up one session, and brings two.
+            for _ in 0..8 {
+                assert_eq!(send(stage, vec![("GET", format!("https://{first}/"))]).expect("a response"), [200]);
+            }
+            seen.take();
+            let second = format!("https://{}/", stage.serve(limits(), router(&seen)));
+            let mut of_client = ClientLimits::default();
+            of_client.retries_max = 0;
+            let client = client_with(stage, of_client);
+            assert_eq!(send_by(stage, client, vec![(method, second)]).expect("a response"), [200], "{method}");
+            assert_eq!(seen.take(), [format!("{method} -")]);
+        }
     });
 }

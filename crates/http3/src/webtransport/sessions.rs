@@ -147,10 +147,14 @@ impl WebTransport {
     /// A stream that is starting or waiting has to go on by then. Returns whether no other one has to before it.
     pub(super) fn set_deadline(&mut self, at: Instant, stream: u64) -> bool {
         if self.deadlines.len() >= DEADLINES_MAX {
-            // Most streams go on at once. QUIC bounds the others.
+            // Most streams go on at once. QUIC bounds the others. The endpoint has a timer for the first one, which stays.
             let Self { deadlines, starting, waiting, .. } = self;
-            deadlines.retain(|(_, stream)| {
-                starting.contains_key(stream) || waiting.iter().any(|(waiting, _)| waiting == stream)
+            let first = deadlines.front().copied();
+            deadlines.retain(|entry| {
+                let (_, stream) = entry;
+                first == Some(*entry)
+                    || starting.contains_key(stream)
+                    || waiting.iter().any(|(waiting, _)| waiting == stream)
             });
         }
         self.deadlines.push_back((at, stream));
@@ -158,7 +162,7 @@ impl WebTransport {
     }
 
     /// When a stream that is starting or waiting is reset, if one is.
-    pub(super) fn deadline(&self) -> Option<Instant> {
+    pub(crate) fn deadline(&self) -> Option<Instant> {
         self.deadlines.front().map(|(at, _)| *at)
     }
 

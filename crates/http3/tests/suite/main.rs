@@ -2,6 +2,7 @@
 
 mod attacks;
 mod connections;
+mod early;
 mod messages;
 mod round_trips;
 mod support;

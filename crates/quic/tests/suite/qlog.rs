@@ -11,6 +11,8 @@ use crate::stage::{NAME, Stage, configs};
 fn each_connection_of_each_side_has_a_file_until_there_are_enough() {
     for mut stage in [Stage::epoll(), Stage::network(1)] {
         let folder = std::env::temp_dir().join(format!("tidegate-quic-qlog-{}", std::process::id()));
+        // A killed run may have left it.
+        let _absent = fs::remove_dir_all(&folder);
         fs::create_dir(&folder).unwrap();
         let (server, client) = configs(TransportLimits::default(), TransportLimits::default());
         let qlog = QlogFolder::new(&folder).files_max(5);
