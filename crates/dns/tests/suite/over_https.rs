@@ -368,9 +368,8 @@ fn an_answer_of_another_media_type_or_from_another_place_is_none() {
         let typed = |query: Bytes| async move {
             Response::new().content_type(ContentType::from_static(MESSAGE)).body(empty_answer(&query))
         };
-        let away = || async {
-            StatusCode::TEMPORARY_REDIRECT.into_response().header("Location", "/typed").expect("a field")
-        };
+        let away =
+            || async { StatusCode::TEMPORARY_REDIRECT.into_response().header("Location", "/typed").expect("a field") };
         Router::new().post("/text", text).post("/typed", typed).post("/away", away)
     });
     let server = server.expect("it starts");

@@ -60,7 +60,11 @@ fn each_lookup_begins_with_another_server_where_they_rotate() {
             let host = name(&format!("n{number}.example"));
             let begun = world.resolver.lookup(&host, record_type, world.now);
             assert!(matches!(begun, Lookup::Pending(_)), "{begun:?}");
-            assert_eq!(world.resolver.poll_transmit().map(|query| query.server), Some(number % 2), "{host} {record_type}");
+            assert_eq!(
+                world.resolver.poll_transmit().map(|query| query.server),
+                Some(number % 2),
+                "{host} {record_type:?}"
+            );
         }
     }
 }
