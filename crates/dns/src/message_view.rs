@@ -194,8 +194,8 @@ impl<'a> MessageView<'a> {
         ResponseCode(upper << 4 | self.header.response_code.0)
     }
 
-    /// How many seconds a response holds: the least TTL of its answers; without answers that of the SOA record, or its
-    /// MINIMUM if that is less (RFC 2308 §5). `None` for one without both, such as an error.
+    /// How many seconds a response holds: the least TTL of its answers and of the SOA record of a denial, or the MINIMUM of that
+    /// if it is less (RFC 2308 §5). `None` for one without both, such as an error.
     #[must_use]
     pub fn seconds_to_live(&self) -> Option<u32> {
         let negative = || {
@@ -204,7 +204,8 @@ impl<'a> MessageView<'a> {
                 _ => None,
             })
         };
-        self.answers().map(|record| record.ttl()).min().or_else(negative)
+        // An alias may be denied at its end: both parts have to hold.
+        self.answers().map(|record| record.ttl()).chain(negative()).min()
     }
 }
 

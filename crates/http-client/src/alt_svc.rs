@@ -23,6 +23,8 @@ pub(super) struct Alternatives(RefCell<HashMap<(Box<str>, u16), Alternative>>);
 struct Alternative {
     endpoint: ServiceEndpoint,
     until: Instant,
+    /// Until when the last `Alt-Svc` of the server counts, so that no HTTPS record replaces it.
+    said_until: Option<Instant>,
     /// How often QUIC was of no use in a row, and until when it rests for that.
     losses: u32,
     rests_until: Option<Instant>,
@@ -46,8 +48,8 @@ impl Alternatives {
         let key = key(origin);
         let found = origins.get(&key)?;
         if found.until <= now {
-            // The rest stays: a server cannot end it by another value of its field.
-            if found.rests_until.is_none_or(|until| until <= now) {
+            // The rest stays: a server cannot end it by another value of its field. So does a withdrawal.
+            if [found.rests_until, found.said_until].into_iter().flatten().all(|until| until <= now) {
                 origins.remove(&key);
             }
             return None;
@@ -67,22 +69,30 @@ impl Alternatives {
         match said {
             None => {}
             Some(AltSvc::Http3 { port, fresh }) => {
-                self.learn_endpoint(origin, ServiceEndpoint { host: None, port }, now + fresh);
+                let until = now + fresh;
+                self.keep(origin, ServiceEndpoint { host: None, port }, until, Some(until));
             }
             Some(AltSvc::None) => {
                 if let Some(known) = self.0.borrow_mut().get_mut(&key(origin)) {
-                    known.until = now;
+                    (known.until, known.said_until) = (now, Some(now + WITHDRAWAL));
                 }
             }
         }
     }
 
-    /// An origin has HTTP/3 at an endpoint, by `Alt-Svc` or by its HTTPS records.
-    pub(super) fn learn_endpoint(&self, origin: &Origin, endpoint: ServiceEndpoint, until: Instant) {
+    /// An origin has HTTP/3 at an endpoint by its HTTPS records. The last `Alt-Svc` of the server comes first, while it lasts.
+    pub(super) fn learn_endpoint(&self, origin: &Origin, endpoint: ServiceEndpoint, until: Instant, now: Instant) {
+        let said_until = self.0.borrow().get(&key(origin)).and_then(|known| known.said_until);
+        if said_until.is_none_or(|said_until| said_until <= now) {
+            self.keep(origin, endpoint, until, None);
+        }
+    }
+
+    fn keep(&self, origin: &Origin, endpoint: ServiceEndpoint, until: Instant, said_until: Option<Instant>) {
         let (mut origins, key) = (self.0.borrow_mut(), key(origin));
         if let Some(known) = origins.get_mut(&key) {
             // A loss is about the way to the server, and stays, whatever the port is.
-            (known.endpoint, known.until) = (endpoint, until);
+            (known.endpoint, known.until, known.said_until) = (endpoint, until, said_until);
             return;
         }
         if origins.len() >= ORIGINS_MAX
@@ -90,7 +100,7 @@ impl Alternatives {
         {
             origins.remove(&first);
         }
-        origins.insert(key, Alternative { endpoint, until, losses: 0, rests_until: None });
+        origins.insert(key, Alternative { endpoint, until, said_until, losses: 0, rests_until: None });
     }
 
     /// TCP has won a race, or a QUIC connection has not answered, or does not serve the origin. A race that began before the
@@ -182,6 +192,9 @@ fn number(digits: &[u8]) -> Option<u64> {
 const FRESH: Duration = Duration::from_secs(86_400);
 const FRESH_MAX: Duration = Duration::from_secs(30 * 86_400);
 
+/// How long HTTPS records do not bring back an alternative that the server has withdrawn.
+const WITHDRAWAL: Duration = Duration::from_secs(3_600);
+
 /// Origins whose alternatives are known.
 pub(super) const ORIGINS_MAX: usize = 1024;
 
@@ -255,6 +268,31 @@ mod tests {
         learn(&[r#"h3=":2""#]);
         learn(&[r#"h2=":443""#]);
         assert_eq!(at(0), None);
+    }
+
+    #[test]
+    fn the_field_of_a_server_comes_before_its_records_while_it_lasts() {
+        let (alternatives, origin, now) = (Alternatives::default(), origin("sea.example"), Instant::now());
+        let (time, second) = (|seconds| now + Duration::from_secs(seconds), Duration::from_secs(1));
+        let learn = |value: &'static str| alternatives.learn(&origin, [value.as_bytes()].into_iter(), now);
+        let record = |at, port| {
+            alternatives.learn_endpoint(&origin, ServiceEndpoint { host: None, port }, at + 9_999 * second, at);
+        };
+        record(now, 5);
+        assert_eq!(port(&alternatives, &origin, now), Some(5));
+        learn(r#"h3=":1"; ma=10"#);
+        record(now, 5);
+        assert_eq!(port(&alternatives, &origin, now), Some(1));
+        record(time(10), 5);
+        assert_eq!(port(&alternatives, &origin, time(10)), Some(5));
+        learn("clear");
+        for seconds in [0, 3_599] {
+            assert_eq!(port(&alternatives, &origin, time(seconds)), None);
+            record(time(seconds), 5);
+            assert_eq!(port(&alternatives, &origin, time(seconds)), None, "{seconds}");
+        }
+        record(time(3_600), 5);
+        assert_eq!(port(&alternatives, &origin, time(3_600)), Some(5));
     }
 
     #[test]

@@ -86,13 +86,12 @@ impl ClientCore {
         }
     }
 
-    /// The origin without the endpoints of its records, which cannot be reached.
-    pub(super) fn without_endpoint(&self, origin: &Origin) -> Origin {
+    /// The endpoints of an origin's records cannot be reached.
+    pub(super) fn on_endpoint_lost(&self, origin: &Origin) {
         if let Some(records) = &self.https_records {
-            records.on_failure(origin);
+            records.on_failure(origin, task::now());
         }
         self.on_alternative_lost(origin);
-        Origin { endpoint: None, alternative: None, ..origin.clone() }
     }
 
     /// TCP has won against the alternative of an origin, or the connection to that was of no use.

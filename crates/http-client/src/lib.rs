@@ -347,7 +347,7 @@ impl ClientBuilder {
 
     /// Whether a client with `http3` asks for the HTTPS records of `https` origins (RFC 9460), as far as its
     /// resolver has such records, such as `tidegate::dns::HostResolver`; yes unless set. The first request to an origin waits for
-    /// them for 50 milliseconds at most. With a record that has `h3`, QUIC begins at once; connections go to the host and the
+    /// them for [`ClientLimits::https_records_wait`] at most. With a record that has `h3`, QUIC begins at once; connections go to the host and the
     /// port that it names, aliases included, and always have the certificate of the origin. Where those cannot be reached,
     /// connections go to the origin itself. A record does not change `http` to `https`.
     pub fn https_records(mut self, asks: bool) -> Self {

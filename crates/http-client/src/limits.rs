@@ -32,6 +32,10 @@ pub struct ClientLimits {
     pub pool_timeout: Duration,
     /// How long resolving a name may take. 5 seconds.
     pub resolve_timeout: Duration,
+    /// How long the first request to an origin waits for its HTTPS records; later answers are for later requests. 50
+    /// milliseconds, as long as for the addresses of a second family (RFC 8305 §3). It stops a resolver that drops such
+    /// questions from delaying requests.
+    pub https_records_wait: Duration,
     /// Addresses of a name that are tried; further ones are ignored. 16. It stops a name with a thousand addresses.
     pub addresses_max: usize,
     /// How long connecting may take, over all addresses. 10 seconds.
@@ -124,6 +128,7 @@ impl Default for ClientLimits {
             idle_timeout: Duration::from_secs(60),
             pool_timeout: Duration::from_secs(30),
             resolve_timeout: Duration::from_secs(5),
+            https_records_wait: Duration::from_millis(50),
             addresses_max: 16,
             connect_timeout: Duration::from_secs(10),
             head_timeout: Duration::from_secs(60),

@@ -2,10 +2,10 @@
 
 use std::error::Error;
 use std::future::{Future, poll_fn};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::Poll;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use http::Method;
 use tidegate_engine::{CloseReason, task};
@@ -255,16 +255,48 @@ async fn open(client: &ClientCore, origin: &Rc<Origin>, may_be_early: bool) -> R
     Err(ClientError::Closed(Rc::new(CloseReason::Done)))
 }
 
-/// Connects to an origin: at the endpoint of its records, and at the origin itself if that is of no use (RFC 9460 §3).
+/// Connects to an origin: at the endpoint of its records, and at the origin itself if that fails (RFC 9460 §3), or has not
+/// answered after a head start. The first connection counts; the endpoint rests unless it is that of the endpoint.
 async fn connect(client: &ClientCore, origin: &Origin) -> Result<Connected<Box<dyn Connection>>, UpstreamError> {
-    let connected = client.connector.connect(&origin.target(&*client.resolver)).await;
-    match connected {
-        Err(_) if origin.endpoint.is_some() => {
-            let origin = client.without_endpoint(origin);
-            client.connector.connect(&origin.target(&*client.resolver)).await
-        }
-        connected => connected,
+    let target = origin.target(&*client.resolver);
+    let mut at_endpoint = pin!(client.connector.connect(&target));
+    if origin.endpoint.is_none() {
+        return at_endpoint.await;
     }
+    let mut endpoint_failed = match task::timeout(ENDPOINT_HEAD_START, at_endpoint.as_mut()).await {
+        Ok(Ok(connected)) => return Ok(connected),
+        Ok(Err(_)) => true,
+        Err(_) => false,
+    };
+    let itself = Origin { endpoint: None, alternative: None, ..origin.clone() };
+    let target = itself.target(&*client.resolver);
+    let mut at_itself = pin!(client.connector.connect(&target));
+    let mut error = None;
+    let (connected, is_at_endpoint) = poll_fn(|cx| {
+        if !endpoint_failed && let Poll::Ready(connected) = at_endpoint.as_mut().poll(cx) {
+            match connected {
+                Ok(connected) => return Poll::Ready((Ok(connected), true)),
+                Err(_) => endpoint_failed = true,
+            }
+        }
+        if error.is_none()
+            && let Poll::Ready(connected) = at_itself.as_mut().poll(cx)
+        {
+            match connected {
+                Ok(connected) => return Poll::Ready((Ok(connected), false)),
+                Err(failure) => error = Some(failure),
+            }
+        }
+        match error.take_if(|_| endpoint_failed) {
+            Some(failure) => Poll::Ready((Err(failure), false)),
+            None => Poll::Pending,
+        }
+    })
+    .await;
+    if !is_at_endpoint {
+        client.on_endpoint_lost(origin);
+    }
+    connected
 }
 
 impl Opened {
@@ -477,3 +509,6 @@ fn error_of(failure: ExchangeFailure, deadline: Option<Instant>) -> ClientError 
 
 /// How many connections in a row may end between the pool and the request.
 const CHECKOUTS_MAX: u32 = 8;
+
+/// How long the endpoint of a record has for a connection before the origin itself is tried as well.
+const ENDPOINT_HEAD_START: Duration = Duration::from_secs(1);

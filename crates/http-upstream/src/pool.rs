@@ -320,6 +320,14 @@ impl Pool {
         }
     }
 
+    /// Whether a connection to an origin is idle, or takes further streams.
+    #[must_use]
+    pub fn has_connection(&self, origin: &Origin) -> bool {
+        let state = self.state.borrow();
+        let connections = state.origins.get(origin);
+        connections.is_some_and(|connections| !connections.idle.is_empty() || !connections.shared.is_empty())
+    }
+
     /// How many connections are idle, and how many are there in all.
     #[must_use]
     pub fn counts(&self) -> (usize, usize) {

@@ -1,5 +1,6 @@
 //! `UpstreamsHandle`: changes the servers of a set while connections go on.
 
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::atomic::Ordering;
 
@@ -51,10 +52,11 @@ impl UpstreamsHandle {
             return Err(TooManyServers);
         }
         self.0.change_servers(|listed| {
-            let known = std::mem::take(listed);
+            let known = std::mem::take(listed).into_iter().map(|server| (server.address.clone(), server));
+            let (known, mut seen): (HashMap<_, _>, _) = (known.collect(), HashSet::new());
             for (address, weight) in servers {
-                if !listed.iter().any(|server| server.address == address) {
-                    listed.push(kept_or_new(&known, address, weight));
+                if seen.insert(address.clone()) {
+                    listed.push(kept_or_new(known.get(&address), address, weight));
                 }
             }
         });
@@ -67,12 +69,11 @@ impl UpstreamsHandle {
     /// [`TooManyServers`].
     pub fn add(&self, address: ServerAddress, weight: u32) -> Result<(), TooManyServers> {
         self.0.change_servers(|listed| {
-            let new = kept_or_new(listed, address, weight);
             let is_full = listed.len() >= SERVERS_MAX;
-            match listed.iter_mut().find(|server| server.address == new.address) {
-                Some(server) => *server = new,
+            match listed.iter_mut().find(|server| server.address == address) {
+                Some(server) => *server = kept_or_new(Some(server), address, weight),
                 None if is_full => return Err(TooManyServers),
-                None => listed.push(new),
+                None => listed.push(kept_or_new(None, address, weight)),
             }
             Ok(())
         })
@@ -96,8 +97,8 @@ impl UpstreamsHandle {
 }
 
 /// A server with its number, if it is known, and with this weight.
-fn kept_or_new(known: &[ListedServer], address: ServerAddress, weight: u32) -> ListedServer {
-    match known.iter().find(|server| server.address == address) {
+fn kept_or_new(known: Option<&ListedServer>, address: ServerAddress, weight: u32) -> ListedServer {
+    match known {
         Some(server) => ListedServer { weight: weight.clamp(1, WEIGHT_MAX), ..server.clone() },
         None => ListedServer::new(address, weight),
     }

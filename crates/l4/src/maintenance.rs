@@ -1,15 +1,17 @@
 //! `Maintenance`: a thread that checks servers and resolves their names.
 
-use std::collections::HashMap;
+use std::cell::RefCell;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::net::SocketAddr;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use tidegate_codec::framing::Raw;
-use tidegate_engine::{Backend, Client, EventLoop, ResolvedServer, task};
+use tidegate_engine::{Backend, Client, EventLoop, ResolvedServer, ResolvedServers, task};
 
 use super::upstreams::{ConnectCheck, ListedServer, ServerSet, Upstreams};
 
@@ -49,22 +51,20 @@ impl Upstreams {
             };
             let _ = event_loop.block_on(maintain(shared, has_ended, resolved));
         })?;
-        // A name that takes longer has no address at first.
+        // It ends with the last sender. A name that takes longer has no address at first.
         let _ = is_resolved.recv_timeout(patience);
         Ok(maintenance)
     }
 }
 
+/// Maintains a set until it ends. `resolved` is dropped once the first lookups have ended.
 async fn maintain(shared: Weak<ServerSet>, has_ended: Arc<AtomicBool>, resolved: Sender<()>) {
     let mut rows: HashMap<u64, (u32, u32)> = HashMap::new();
     let mut check_at = task::now();
-    let (mut lookups, mut is_first) = (HashMap::new(), true);
+    let (lookups, mut resolved) = (LookupStates::default(), Some(resolved));
     while let Some(shared) = shared.upgrade().filter(|_| !has_ended.load(Relaxed)) {
         let (upstreams, now) = (Upstreams(shared), task::now());
-        resolve_due(&upstreams, &mut lookups).await;
-        if std::mem::take(&mut is_first) {
-            let _ = resolved.send(());
-        }
+        resolve_due(&upstreams, &lookups, resolved.take().as_ref());
         if let Some(check) = upstreams.0.check
             && check_at <= now
         {
@@ -76,49 +76,75 @@ async fn maintain(shared: Weak<ServerSet>, has_ended: Arc<AtomicBool>, resolved:
     }
 }
 
+/// The state of the lookups of each server by its number.
+type LookupStates = Rc<RefCell<HashMap<u64, LookupState>>>;
+
 /// When a name is resolved again.
 #[derive(Debug, Clone, Copy)]
 struct LookupState {
     due: Instant,
+    is_in_progress: bool,
     /// Since when a part of each lookup has failed.
     partial_since: Option<Instant>,
 }
 
-/// Resolves the names that are due, at the same time. One that cannot be resolved keeps its addresses. `states` has the
-/// state of each server by its number.
-async fn resolve_due(upstreams: &Upstreams, states: &mut HashMap<u64, LookupState>) {
+/// Begins to resolve the names that are due, each in a task of its own, so that one that is slow delays nothing. Each task has
+/// a clone of `resolved`.
+fn resolve_due(upstreams: &Upstreams, states: &LookupStates, resolved: Option<&Sender<()>>) {
     let (servers, now) = (upstreams.servers(), task::now());
-    states.retain(|number, _| servers.iter().any(|server| server.number == *number));
-    let is_due = |number| states.get(&number).is_none_or(|state| state.due <= now);
-    let lookups: Vec<_> = servers
-        .iter()
-        .filter(|server| server.address.ip().is_none() && is_due(server.number))
-        // A task, so that all go on at the same time.
-        .map(|server| (server, task::spawn(server.address.look_up(&upstreams.0.resolver))))
-        .collect();
-    for (server, lookup) in lookups {
-        let before = states.get(&server.number).and_then(|state| state.partial_since);
-        let (mut ttl, mut partial_since) = (None, before);
-        match lookup.await.unwrap_or_else(|error| Err(io::Error::other(error))) {
-            Ok(found) => {
-                ttl = found.ttl;
-                partial_since = found.is_partial.then(|| before.unwrap_or(now));
-                let mut servers = found.servers;
-                // A part that fails for long says nothing about the addresses that are known of it.
-                if partial_since.is_some_and(|since| now < since + PARTIAL_TIME_MAX) {
-                    keep_known(upstreams, server, &mut servers);
-                }
-                servers.sort_unstable_by_key(|one| (one.priority, one.address));
-                servers.dedup_by_key(|one| one.address);
-                servers.truncate(ADDRESSES_MAX);
-                upstreams.set_addresses(server.number, &servers);
-            }
-            Err(error) => tracing::warn!(subsystem = "l4", name = %server.address, %error, "upstream not resolved"),
+    let names = || servers.iter().filter(|server| server.address.ip().is_none());
+    let numbers: HashSet<_> = names().map(|server| server.number).collect();
+    let mut known = states.borrow_mut();
+    known.retain(|number, _| numbers.contains(number));
+    for server in names() {
+        let new = LookupState { due: now, is_in_progress: false, partial_since: None };
+        let state = known.entry(server.number).or_insert(new);
+        if state.is_in_progress || state.due > now {
+            continue;
         }
-        let interval = upstreams.0.resolve_interval;
-        let due = now + ttl.map_or(interval, |ttl| ttl.max(TTL_MIN).min(interval));
-        states.insert(server.number, LookupState { due, partial_since });
+        state.is_in_progress = true;
+        let lookup = server.address.look_up(&upstreams.0.resolver);
+        let (set, server, states) = (Arc::downgrade(&upstreams.0), server.clone(), states.clone());
+        let resolved = resolved.cloned();
+        drop(task::spawn(async move {
+            let found = task::spawn(lookup).await.unwrap_or_else(|error| Err(io::Error::other(error)));
+            if let Some(set) = set.upgrade() {
+                on_resolved(&Upstreams(set), &server, &states, found);
+            }
+            drop(resolved);
+        }));
     }
+}
+
+/// A lookup has ended. A name that cannot be resolved keeps its addresses.
+fn on_resolved(
+    upstreams: &Upstreams,
+    server: &ListedServer,
+    states: &LookupStates,
+    found: io::Result<ResolvedServers>,
+) {
+    let now = task::now();
+    let before = states.borrow().get(&server.number).and_then(|state| state.partial_since);
+    let (mut ttl, mut partial_since) = (None, before);
+    match found {
+        Ok(found) => {
+            ttl = found.ttl;
+            partial_since = found.is_partial.then(|| before.unwrap_or(now));
+            let mut servers = found.servers;
+            // A part that fails for long says nothing about the addresses that are known of it.
+            if partial_since.is_some_and(|since| now < since + PARTIAL_TIME_MAX) {
+                keep_known(upstreams, server, &mut servers);
+            }
+            servers.sort_unstable_by_key(|one| (one.priority, one.address));
+            servers.dedup_by_key(|one| one.address);
+            servers.truncate(ADDRESSES_MAX);
+            upstreams.set_addresses(server.number, &servers);
+        }
+        Err(error) => tracing::warn!(subsystem = "l4", name = %server.address, %error, "upstream not resolved"),
+    }
+    let interval = upstreams.0.resolve_interval;
+    let due = now + ttl.map_or(interval, |ttl| ttl.max(TTL_MIN).min(interval));
+    states.borrow_mut().insert(server.number, LookupState { due, is_in_progress: false, partial_since });
 }
 
 /// Adds the known addresses of the part of a lookup that failed: those of a family that has none now, or, of a service, all.
@@ -177,3 +203,44 @@ const PARTIAL_TIME_MAX: Duration = Duration::from_secs(300);
 
 /// How many addresses of one name are used.
 const ADDRESSES_MAX: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use std::future::{pending, ready};
+
+    use tidegate_engine::{Resolve, Resolving};
+
+    use super::*;
+
+    /// Knows each host but `slow.example`, whose lookup does not end.
+    struct Slow;
+
+    impl Resolve for Slow {
+        fn resolve(&self, host: &str, port: u16) -> Resolving {
+            match host {
+                "slow.example" => Box::pin(pending()),
+                _ => Box::pin(ready(Ok(vec![([10, 0, 0, 1], port).into()]))),
+            }
+        }
+    }
+
+    #[test]
+    fn a_name_that_is_slow_delays_no_other_one() {
+        let address = |text: &str| text.parse().expect("an address");
+        let builder = Upstreams::builder().server(address("tcp://slow.example:1"), 1).resolver(Slow);
+        let upstreams = builder.server(address("tcp://fast.example:2"), 1).build();
+        let handle = upstreams.handle();
+        let maintenance = upstreams.maintain_on_thread(Duration::ZERO).expect("a thread");
+        let begun = Instant::now();
+        let wait_for = |count: usize| {
+            while upstreams.addresses().len() < count {
+                assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", upstreams.addresses());
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        };
+        wait_for(1);
+        handle.add(address("tcp://new.example:3"), 1).expect("room");
+        wait_for(2);
+        drop(maintenance);
+    }
+}

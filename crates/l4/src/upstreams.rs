@@ -1,5 +1,6 @@
 //! `Upstreams`: servers that can take the same connections or flows, with the state that all loops share.
 
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
@@ -28,7 +29,7 @@ pub struct Upstreams(pub(crate) Arc<ServerSet>);
 /// `srv+tcp://_postgres._tcp.sea.example` and `srv+udp://` are services (RFC 2782): their servers, ports, weights and
 /// priorities are those of their SRV records, which a resolver such as `tidegate::dns::HostResolver` finds. One of a higher priority
 /// number gets connections while none of a lower one is available.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ServerAddress {
     is_udp: bool,
     is_service: bool,
@@ -112,6 +113,9 @@ pub(crate) struct ServerSet {
 #[derive(Debug)]
 struct ServerList {
     servers: Arc<[ListedServer]>,
+    /// The addresses of each server by its number. Two servers may have the same one.
+    of_servers: HashMap<u64, Vec<Arc<Member>>>,
+    /// Each address once, that of the first server which has it.
     members: Arc<[Arc<Member>]>,
 }
 
@@ -204,11 +208,15 @@ impl Upstreams {
         };
         let candidates = |is_eligible: fn(&Health, Millis) -> bool| -> Vec<Candidate> {
             let may = |member: &&Arc<Member>| is_free(member) && is_eligible(&member.health, now);
-            // Of each server, the lowest priority number that has an address.
-            let is_first = |member: &Member| {
-                let mut others = members.iter().filter(|other| other.server == member.server);
-                !others.any(|other| other.priority() < member.priority() && may(&other))
-            };
+            // Of each server with priorities, the lowest number that has an address.
+            let mut lowest: HashMap<u64, u32> = HashMap::new();
+            if members.iter().any(|member| member.priority() > 0) {
+                for member in members.iter().filter(may) {
+                    let lowest = lowest.entry(member.server).or_insert(u32::MAX);
+                    *lowest = member.priority().min(*lowest);
+                }
+            }
+            let is_first = |member: &Member| lowest.get(&member.server) == Some(&member.priority());
             let candidate = |member: &Arc<Member>| Candidate {
                 hash: member.hash,
                 weight: (member.weight.load(Relaxed) * member.health.share(self.0.ejection.slow_start, now)).max(1),
@@ -251,8 +259,8 @@ impl Upstreams {
 
     /// The addresses that a server has now, by its number.
     pub(crate) fn known_of(&self, server: u64) -> Vec<ResolvedServer> {
-        let members = self.members();
-        let known = members.iter().filter(|member| member.server == server);
+        let list = self.list();
+        let known = list.of_servers.get(&server).into_iter().flatten();
         known.map(|member| member.resolved()).collect()
     }
 
@@ -266,34 +274,41 @@ impl Upstreams {
 impl ServerList {
     /// Makes the addresses of all servers anew: those that were found for one of them, and those that the others have.
     fn update(&mut self, found: Option<(u64, &[ResolvedServer])>) {
-        let mut after: Vec<Arc<Member>> = Vec::new();
+        let mut before = std::mem::take(&mut self.of_servers);
+        let (mut members, mut seen) = (Vec::new(), HashSet::new());
         for server in self.servers.iter() {
-            let of_server = self.members.iter().filter(|member| member.server == server.number);
+            let known = before.remove(&server.number).unwrap_or_default();
             let own: Vec<ResolvedServer> =
                 match (found.filter(|(number, _)| *number == server.number), server.address.ip()) {
                     (Some((_, found)), _) => found.to_vec(),
                     (None, Some(ip)) => vec![SocketAddr::new(ip, server.address.port).into()],
-                    (None, None) => of_server.clone().map(|member| member.resolved()).collect(),
+                    (None, None) => known.iter().map(|member| member.resolved()).collect(),
                 };
-            let weight_max = own.iter().map(|one| u32::from(one.weight)).max().unwrap_or_default();
-            for resolved in own {
-                if after.iter().any(|member| member.address == resolved.address) {
-                    continue;
-                }
-                let weight = match u32::from(resolved.weight) {
-                    _ if !server.address.is_service => server.weight,
-                    weight if weight_max > WEIGHT_MAX => weight * WEIGHT_MAX / weight_max,
-                    weight => weight,
-                };
-                let known = of_server.clone().find(|member| member.address == resolved.address).cloned();
-                let member = known.unwrap_or_else(|| Arc::new(Member::new(server.number, resolved.address)));
-                member.weight.store(weight.max(1), Relaxed);
-                member.priority.store(resolved.priority.into(), Relaxed);
-                after.push(member);
-            }
+            let own = members_of(server, &own, known);
+            members.extend(own.iter().filter(|member| seen.insert(member.address)).cloned());
+            self.of_servers.insert(server.number, own);
         }
-        self.members = after.into();
+        self.members = members.into();
     }
+}
+
+/// The members of a server at these addresses, with the state of those that are known.
+fn members_of(server: &ListedServer, own: &[ResolvedServer], known: Vec<Arc<Member>>) -> Vec<Arc<Member>> {
+    let mut known: HashMap<_, _> = known.into_iter().map(|member| (member.address, member)).collect();
+    let weight_max = own.iter().map(|one| u32::from(one.weight)).max().unwrap_or_default();
+    let member = |resolved: &ResolvedServer| {
+        let weight = match u32::from(resolved.weight) {
+            _ if !server.address.is_service => server.weight,
+            weight if weight_max > WEIGHT_MAX => weight * WEIGHT_MAX / weight_max,
+            weight => weight,
+        };
+        let known = known.remove(&resolved.address);
+        let member = known.unwrap_or_else(|| Arc::new(Member::new(server.number, resolved.address)));
+        member.weight.store(weight.max(1), Relaxed);
+        member.priority.store(resolved.priority.into(), Relaxed);
+        member
+    };
+    own.iter().map(member).collect()
 }
 
 impl ListedServer {
@@ -386,7 +401,7 @@ impl UpstreamsBuilder {
     pub fn build(self) -> Upstreams {
         let is_udp = self.servers.first().is_some_and(|(server, _)| server.is_udp);
         let servers = self.servers.into_iter().map(|(address, weight)| ListedServer::new(address, weight));
-        let mut list = ServerList { servers: servers.collect(), members: [].into() };
+        let mut list = ServerList { servers: servers.collect(), of_servers: HashMap::new(), members: [].into() };
         list.update(None);
         Upstreams(Arc::new(ServerSet {
             limits: self.limits,
@@ -602,6 +617,20 @@ mod tests {
         let members = upstreams.members();
         assert_eq!(upstreams.addresses(), [address(2), address(3), "10.0.0.9:1".parse().expect("an address")]);
         assert_eq!((members[0].id, members[2].id), (ids[1], ids[2]));
+    }
+
+    #[test]
+    fn an_address_of_two_servers_stays_when_one_of_them_is_removed() {
+        let upstreams = set(&["tcp://one.example:1", "tcp://two.example:1"]);
+        let address = SocketAddr::from(([10, 0, 0, 1], 1));
+        for server in upstreams.servers().iter() {
+            upstreams.set_addresses(server.number, &[address.into()]);
+        }
+        assert_eq!(upstreams.addresses(), [address]);
+        assert!(upstreams.handle().remove(&"tcp://one.example:1".parse().expect("an address")));
+        assert_eq!(upstreams.addresses(), [address]);
+        assert!(upstreams.handle().remove(&"tcp://two.example:1".parse().expect("an address")));
+        assert_eq!(upstreams.addresses(), []);
     }
 
     #[test]

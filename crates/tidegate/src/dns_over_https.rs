@@ -9,6 +9,13 @@ pub use self::server::{DNS_PATH, dns_router};
 /// The media type of messages.
 const MESSAGE: &str = "application/dns-message";
 
+/// Whether the value of `Content-Type` names the media type of messages.
+#[cfg(any(feature = "http-client", feature = "http-server"))]
+fn is_message(content_type: Option<&str>) -> bool {
+    let name = content_type.unwrap_or_default().split(';').next().unwrap_or_default();
+    name.trim().eq_ignore_ascii_case(MESSAGE)
+}
+
 #[cfg(feature = "http-server")]
 mod server {
     use bytes::Bytes;
@@ -16,7 +23,7 @@ mod server {
     use tidegate_dns::server::{LoopHandlers, QueryHandler, from_base64url};
     use tidegate_http::{ContentType, IntoResponse, Request, Response, Router, StatusCode};
 
-    use super::MESSAGE;
+    use super::{MESSAGE, is_message};
 
     /// The path of [`dns_router`].
     pub const DNS_PATH: &str = "/dns-query";
@@ -62,7 +69,7 @@ mod server {
         let post = move |body: Bytes, request: Request| {
             let handlers = of_post.clone();
             async move {
-                if !has_message(&request) {
+                if !is_message(request.header_str("content-type")) {
                     return StatusCode::UNSUPPORTED_MEDIA_TYPE.into_response();
                 }
                 answer(&handlers, &request, &body).await
@@ -92,12 +99,6 @@ mod server {
         parameters.filter_map(|parameter| parameter.strip_prefix("dns=")).map(str::as_bytes).next()
     }
 
-    fn has_message(request: &Request) -> bool {
-        let media_type = request.header_str("content-type").unwrap_or_default();
-        let name = media_type.split(';').next().unwrap_or_default();
-        name.trim().eq_ignore_ascii_case(MESSAGE)
-    }
-
     fn bad_request() -> Response {
         StatusCode::BAD_REQUEST.into_response()
     }
@@ -110,10 +111,11 @@ mod client {
     use tidegate_dns::{EncodedMessage, Exchanging, NameServer};
     use tidegate_http_client::Client;
 
-    use super::MESSAGE;
+    use super::{MESSAGE, is_message};
 
     /// A server that a [`StubResolver`](tidegate_dns::StubResolver) asks over HTTPS (RFC 8484), by POST to a URI such as
-    /// `https://dns.example/dns-query`. Each loop makes its client once, whose settings have the authorities, and a
+    /// `https://dns.example/dns-query`. Redirects are not followed. An answer with another status than success, or of another media
+    /// type, has that lookup alone try another server. Each loop makes its client once, whose settings have the authorities, and a
     /// [`Resolve`](tidegate_engine::Resolve) for the host of the URI, which the resolver itself cannot look up.
     ///
     /// ```no_run
@@ -140,10 +142,15 @@ mod client {
 
     async fn exchange(client: Client, uri: String, query: EncodedMessage) -> Result<Vec<u8>, Box<dyn Error>> {
         let request = client.post(&uri).header("Content-Type", MESSAGE).header("Accept", MESSAGE);
+        // The queries of a client go to the server of its configuration alone.
+        let request = request.redirects(false);
         let response = request.body(query.into_bytes()).send().await?;
         let status = response.status();
         if !status.is_success() {
             return Err(format!("the server answers with {status}").into());
+        }
+        if !is_message(response.header_str("content-type")) {
+            return Err("the server's answer is no DNS message".into());
         }
         Ok(response.bytes().await?.to_vec())
     }

@@ -209,6 +209,8 @@ fn io_error(error: LookupError) -> io::Error {
     let kind = match error {
         LookupError::Timeout => io::ErrorKind::TimedOut,
         LookupError::Question => io::ErrorKind::InvalidInput,
+        // It says nothing about the name.
+        LookupError::Overloaded => io::ErrorKind::ResourceBusy,
         _ => io::ErrorKind::Other,
     };
     io::Error::new(kind, error)

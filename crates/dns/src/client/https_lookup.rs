@@ -82,11 +82,13 @@ fn services(answer: &Answer, owner: &Name, port: u16) -> Vec<HttpsEndpoint> {
 
 /// Whether a record says nothing that this crate does not know, and does not contradict itself (RFC 9460 §2.4.3, §7.1.1, §8).
 fn is_usable(service: &Svcb<'_>) -> bool {
-    let has = |key: u16| service.params().any(|(found, _)| found == key);
+    let has = |key: &[u8]| service.params().any(|(found, _)| found.to_be_bytes() == key);
     let is_known =
         |key: &[u8]| matches!(*key, [0, low] if (ALPN..=IPV6_HINT).contains(&low.into()) && low != ECH as u8);
     let mandatory = service.params().find_map(|(key, value)| (key == MANDATORY).then_some(value)).unwrap_or_default();
-    service.port() != Some(0) && (!has(NO_DEFAULT_ALPN) || has(ALPN)) && mandatory.chunks(2).all(is_known)
+    service.port() != Some(0)
+        && (!service.has_no_default_alpn() || service.alpn().next().is_some())
+        && mandatory.chunks(2).all(|key| is_known(key) && has(key))
 }
 
 /// A host for a resolver: with the dot at its end, so that no search list completes it, and without the random cases of a
@@ -105,6 +107,5 @@ const ENDPOINTS_MAX: usize = 16;
 /// Service parameters (RFC 9460 §14.3.2).
 const MANDATORY: u16 = 0;
 const ALPN: u16 = 1;
-const NO_DEFAULT_ALPN: u16 = 2;
 const ECH: u16 = 5;
 const IPV6_HINT: u16 = 6;

@@ -39,6 +39,7 @@ use self::name_server::{ServerLink, ServerState};
 use self::sockets::Sockets;
 use self::timer::Timer;
 use crate::hosts::Hosts;
+use crate::message_view::MessageView;
 use crate::name::Name;
 use crate::numbers::RecordType;
 use crate::resolv_conf::ResolvConf;
@@ -282,7 +283,8 @@ impl Shared {
         let state = &this.servers[server];
         if let ServerLink::Requests(send) = &state.link {
             for message in state.queue.take() {
-                drop(task::spawn(Self::exchange(Rc::downgrade(this), server, send(message))));
+                let id = MessageView::header_of(&message).map_or(0, |header| header.id);
+                drop(task::spawn(Self::exchange(Rc::downgrade(this), (server, id), send(message))));
             }
             return;
         }
@@ -303,15 +305,15 @@ impl Shared {
         }
     }
 
-    /// Waits for the response to a query in a request of its own.
-    async fn exchange(this: Weak<Self>, server: usize, exchanging: Exchanging) {
+    /// Waits for the response to the query with an ID in a request of its own. A failure concerns that query alone.
+    async fn exchange(this: Weak<Self>, (server, id): (usize, u16), exchanging: Exchanging) {
         let response = exchanging.await;
         let Some(this) = this.upgrade() else { return };
         match response {
             Ok(message) => this.resolver.borrow_mut().handle_stream_message(server, &message, task::now()),
             Err(error) => {
                 tracing::debug!(subsystem = "dns", %error, "a request to a DNS server fails");
-                this.resolver.borrow_mut().handle_stream_closed(server, task::now());
+                this.resolver.borrow_mut().handle_exchange_failed(server, id, task::now());
             }
         }
         Self::pump(&this);

@@ -38,7 +38,7 @@ impl Resolver {
         let servers = self.upstreams.len();
         // How far a server is from that of this lookup's turn.
         let turn = |server: usize| {
-            if self.config.rotates { (server + servers - id.0 as usize % servers) % servers } else { 0 }
+            if self.config.rotates { (server + servers - lookup.turn) % servers } else { 0 }
         };
         let best = candidates.min_by_key(|server| {
             let (is_down, timeouts, time) = self.upstreams[*server].rank(now);

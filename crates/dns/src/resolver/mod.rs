@@ -125,6 +125,8 @@ pub struct Resolver {
     upstreams: Vec<Upstream>,
     random: QueryRandom,
     next_id: u64,
+    /// The next turn of a lookup for AAAA, and of any other.
+    turns: [usize; 2],
     lookups: HashMap<LookupId, LookupState>,
     by_question: HashMap<(Name, RecordType), LookupId>,
     /// Attempts by server, transport and ID.
@@ -144,6 +146,8 @@ struct LookupState {
     target: Name,
     aliases: Vec<Record>,
     waiters: usize,
+    /// Which server has the turn, if turns rotate.
+    turn: usize,
     deadline: Instant,
     /// When the next server is tried.
     next_attempt: Instant,
@@ -212,6 +216,7 @@ impl Resolver {
             cache,
             random,
             next_id: 0,
+            turns: [0; 2],
             lookups: HashMap::new(),
             by_question: HashMap::new(),
             in_flight: HashMap::new(),
@@ -328,6 +333,7 @@ impl Resolver {
             target: name.clone(),
             aliases: Vec::new(),
             waiters,
+            turn: self.turn(record_type),
             deadline: now + self.config.lookup_timeout,
             next_attempt: now,
             attempts: Vec::new(),
@@ -346,6 +352,15 @@ impl Resolver {
         self.by_question.insert(key, id);
         self.attempt(id, now);
         Lookup::Pending(id)
+    }
+
+    /// The turn of a new lookup. A host is looked up with a question for A and one for AAAA: if they shared the turns, one
+    /// server of two would have all questions for A.
+    fn turn(&mut self, record_type: RecordType) -> usize {
+        let next = &mut self.turns[usize::from(record_type == RecordType::AAAA)];
+        let turn = *next;
+        *next = (turn + 1) % self.upstreams.len();
+        turn
     }
 
     /// The next query to send.

@@ -33,6 +33,19 @@ impl Resolver {
         self.handle_closed(server, Transport::Stream, now);
     }
 
+    /// A query of a server that is asked by requests has no response: the lookup that sent it tries another server, and no other
+    /// lookup does. `id` is the ID of the query. Queries that were sent before the server's last failure count with that.
+    pub fn handle_exchange_failed(&mut self, server: usize, id: u16, now: Instant) {
+        let key = (server, Transport::Stream, id);
+        let Some(lookup) = self.in_flight.get(&key).copied() else { return };
+        if let Some(sent) = self.lose(lookup, key)
+            && self.upstreams[server].is_new_failure(sent, now)
+        {
+            self.upstreams[server].on_timeout(now);
+        }
+        self.go_on(lookup, now);
+    }
+
     /// A socket of a server has closed or could not be opened, or the network reports that its queries do not arrive. Lookups
     /// that wait for it try another server.
     pub fn handle_socket_closed(&mut self, server: usize, socket: u16, now: Instant) {
@@ -52,24 +65,34 @@ impl Resolver {
         keys.sort_unstable_by_key(|(_, id)| *id);
         let mut is_counted = false;
         for (key, id) in keys {
-            if transport == Transport::Stream {
-                self.on_stream_failed(id, server);
-            }
-            // The server's failure counts once for all of them, and one that was late is counted already.
-            let is_late = self.take_attempt(id, key).is_none_or(|attempt| attempt.is_late);
-            if !is_late && !std::mem::replace(&mut is_counted, true) {
+            // The server's failure counts once for all of them.
+            if self.lose(id, key).is_some() && !std::mem::replace(&mut is_counted, true) {
                 self.upstreams[server].on_timeout(now);
             }
-            if let Some(lookup) = self.lookups.get_mut(&id)
-                && !lookup.unreachable.contains(&server)
-            {
-                lookup.unreachable.push(server);
-            }
-            // A lookup that has gone on to another server waits for that one.
-            let attempts = self.lookups.get(&id).map_or(&[][..], |lookup| &lookup.attempts);
-            if attempts.iter().all(|attempt| attempt.is_late) {
-                self.attempt(id, now);
-            }
+            self.go_on(id, now);
+        }
+    }
+
+    /// Takes an attempt whose server could not be reached. Returns when it was sent, unless it was late and is counted already.
+    fn lose(&mut self, id: LookupId, key: (usize, Transport, u16)) -> Option<Instant> {
+        let (server, transport, _) = key;
+        if transport == Transport::Stream {
+            self.on_stream_failed(id, server);
+        }
+        let attempt = self.take_attempt(id, key);
+        if let Some(lookup) = self.lookups.get_mut(&id)
+            && !lookup.unreachable.contains(&server)
+        {
+            lookup.unreachable.push(server);
+        }
+        attempt.filter(|attempt| !attempt.is_late).map(|attempt| attempt.sent)
+    }
+
+    /// Tries another server for a lookup, unless it has gone on to one already and waits for that.
+    fn go_on(&mut self, id: LookupId, now: Instant) {
+        let attempts = self.lookups.get(&id).map_or(&[][..], |lookup| &lookup.attempts);
+        if attempts.iter().all(|attempt| attempt.is_late) {
+            self.attempt(id, now);
         }
     }
 

@@ -15,6 +15,8 @@ pub(super) struct Upstream {
     /// Attempts in a row without an answer.
     pub(super) timeouts: u32,
     down_until: Option<Instant>,
+    /// When a request to it failed last.
+    failed_at: Option<Instant>,
     pub(super) has_edns: bool,
     /// Whether it has answered with an OPT record.
     pub(super) knows_edns: bool,
@@ -33,6 +35,7 @@ impl Upstream {
             variation: Duration::ZERO,
             timeouts: 0,
             down_until: None,
+            failed_at: None,
             has_edns: true,
             knows_edns: false,
             keeps_case: true,
@@ -61,6 +64,12 @@ impl Upstream {
             let seconds = 1_u64 << (self.timeouts - DOWN_AFTER).min(6);
             self.down_until = Some(now + Duration::from_secs(seconds.min(60)));
         }
+    }
+
+    /// Notes a failed request. Returns whether it was sent after the failure before: requests that share a connection fail with
+    /// it together.
+    pub(super) fn is_new_failure(&mut self, sent: Instant, now: Instant) -> bool {
+        self.failed_at.replace(now).is_none_or(|before| sent >= before)
     }
 
     pub(super) fn is_down(&self, now: Instant) -> bool {

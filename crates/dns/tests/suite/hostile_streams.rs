@@ -4,7 +4,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tidegate_dns::server::{ClientQuery, DnsServer, QueryHandler, Reply, Response, ServerLimits};
 use tidegate_dns::{MessageView, Name, Rdata, Record, RecordType, ResponseCode, Zone};
@@ -30,9 +30,11 @@ fn a_length_whose_message_never_comes_ends_the_connection() {
         let server = server.engine(|engine| engine.backend(backend)).start(move |_| zone.clone()).expect("it starts");
         for part in [&[0xff, 0xff][..], &[0xff], &frame(&query(1, "tides.example", RecordType::SOA))[..20]] {
             let mut stream = connect(&server);
-            stream.write_all(part).expect("it is sent");
+            // The server may have closed before a busy machine comes to send.
+            let _ = stream.write_all(part);
             let end = uninterrupted(|| stream.read(&mut [0; 64]));
-            let is_reset = |error: &std::io::Error| error.kind() == ErrorKind::ConnectionReset;
+            let is_reset =
+                |error: &std::io::Error| matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe);
             assert!(matches!(&end, Ok(0)) || end.as_ref().is_err_and(is_reset), "{part:?}: {end:?}");
         }
         server.drain(Duration::ZERO);
@@ -78,8 +80,10 @@ fn slow_answers_that_are_let_loose_together_all_arrive() {
                 stream.write_all(&frame(&query(id, "slow.example", RecordType::TXT))).expect("it is sent");
             }
         }
+        let begun = Instant::now();
         while counted.load(SeqCst) < 2 * usize::from(QUERIES) {
-            std::thread::yield_now();
+            assert!(begun.elapsed() < PATIENCE, "{} queries of {}", counted.load(SeqCst), 2 * QUERIES);
+            std::thread::sleep(Duration::from_millis(1));
         }
         release.store(true, SeqCst);
         for stream in &mut streams {

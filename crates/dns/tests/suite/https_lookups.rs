@@ -26,6 +26,7 @@ loop HTTPS 0 loop2
 loop2 HTTPS 0 loop
 mandatory HTTPS 1 far mandatory=key65 key65=x
 mandatory HTTPS 2 near mandatory=alpn,port alpn=h2 port=1
+absent HTTPS 1 far mandatory=alpn,port alpn=h3
 ech HTTPS 1 far mandatory=ech ech=dGlkZQ== alpn=h3
 hinted HTTPS 1 far ech=dGlkZQ== alpn=h3
 contradicts HTTPS 1 far no-default-alpn
@@ -68,6 +69,7 @@ fn an_origin_has_the_endpoints_of_its_records() {
             ("ten0.sea.example", 443, &[]),
             ("gone.sea.example", 443, &[]),
             ("loop.sea.example", 443, &[]),
+            ("absent.sea.example", 443, &[]),
             ("ech.sea.example", 443, &[]),
             ("contradicts.sea.example", 443, &[]),
             ("zero.sea.example", 443, &[]),

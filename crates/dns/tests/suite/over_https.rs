@@ -7,8 +7,11 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use bytes::Bytes;
 use tidegate::http::client::{ClientLimits, Resolve, Resolving};
-use tidegate::http::{self, Client, DNS_PATH, dns_router, name_server};
+use tidegate::http::{
+    self, Client, ContentType, DNS_PATH, IntoResponse, Response, Router, StatusCode, dns_router, name_server,
+};
 use tidegate::tls::rustls::RootCertStore;
 use tidegate::tls::{Certificates, ClientBuilder, ClientConfig, Provider, ServerConfig};
 use tidegate::{Address, Over};
@@ -21,8 +24,8 @@ use tidegate_engine::{Admission, Backend, EventLoop, Listener, ServerHandle, tas
 
 use crate::support::backends;
 
-const ZONE: &str =
-    "$ORIGIN tides.example.\n$TTL 60\n@ SOA ns root 1 2 3 4 30\nwww 50 A 192.0.2.1\nwww 40 A 192.0.2.2\n";
+const ZONE: &str = "$ORIGIN tides.example.\n$TTL 60\n@ SOA ns root 1 2 3 4 30\nwww 50 A 192.0.2.1\nwww 40 A 192.0.2.2\n\
+     alias 50 CNAME gone\n";
 const MESSAGE: &str = "application/dns-message";
 
 fn zone() -> Arc<Zone> {
@@ -72,6 +75,7 @@ fn get_and_post_have_the_answer_with_its_time_in_both_versions() {
                 for (host, code, records, age) in [
                     ("www.tides.example", ResponseCode::NOERROR, 2, "max-age=40"),
                     ("none.tides.example", ResponseCode::NXDOMAIN, 0, "max-age=30"),
+                    ("alias.tides.example", ResponseCode::NXDOMAIN, 1, "max-age=30"),
                     ("other.example", ResponseCode::REFUSED, 0, "max-age=0"),
                 ] {
                     let query = query(host);
@@ -92,7 +96,7 @@ fn get_and_post_have_the_answer_with_its_time_in_both_versions() {
                 }
             }
         });
-        assert_eq!(metrics.counts().https_queries, 12);
+        assert_eq!(metrics.counts().https_queries, 16);
         server.drain(Duration::ZERO);
     }
 }
@@ -197,7 +201,7 @@ fn queries_of_all_transports_share_their_limits_and_one_that_is_given_up_frees_i
         is(1).await;
         third.cancel();
     });
-    assert_eq!(metrics.counts().overloaded, 2);
+    assert!(metrics.counts().overloaded >= 2);
     server.drain(Duration::ZERO);
 }
 
@@ -266,7 +270,8 @@ fn a_resolver_asks_over_https_and_one_listener_speaks_dot() {
         });
         let of_https = resolver(server);
         assert_eq!(of_https.addresses("www.tides.example").await.expect("an answer"), expected);
-        assert_eq!((of_https.counts().datagrams, of_https.counts().stream_queries), (0, 2));
+        assert_eq!(of_https.counts().datagrams, 0);
+        assert!(of_https.counts().stream_queries >= 2);
         // Several at once share the connection.
         let names: Vec<_> = (0..50).map(|number| format!("n{number}.tides.example")).collect();
         let lookups: Vec<_> = names
@@ -289,17 +294,92 @@ fn a_resolver_asks_over_https_and_one_listener_speaks_dot() {
         }
     });
     let counts = metrics.counts();
-    assert_eq!((counts.https_queries, counts.stream_queries, counts.datagram_queries), (52, 2, 0));
+    // A query that was slow is sent twice.
+    assert!(counts.https_queries >= 52 && counts.stream_queries >= 2 && counts.datagram_queries == 0, "{counts:?}");
     server.drain(Duration::ZERO);
 }
 
 #[test]
 fn a_server_that_answers_requests_with_errors_is_a_failure_at_once() {
-    let server = http::serve("127.0.0.1:0", || http::StatusCode::SERVICE_UNAVAILABLE).expect("it starts");
+    let server = http::serve("127.0.0.1:0", || StatusCode::SERVICE_UNAVAILABLE).expect("it starts");
     let uri = format!("http://{}/", server.address());
     on_a_loop(async move {
         let of_https = resolver(name_server(uri, Client::new));
         assert_eq!(of_https.addresses("www.tides.example").await, Err(LookupError::Failed));
     });
+    server.drain(Duration::ZERO);
+}
+
+/// The response to a query, without records.
+fn empty_answer(query: &[u8]) -> Vec<u8> {
+    let view = MessageView::parse(query).expect("a message");
+    let question = view.question().expect("it has one").to_question();
+    let writer = MessageWriter::new(view.header().response(ResponseCode::NOERROR)).question(&question);
+    writer.expect("it fits").finish().into_bytes().to_vec()
+}
+
+#[test]
+fn a_request_that_fails_is_a_failure_of_its_query_alone() {
+    let failures = Arc::new(AtomicUsize::new(0));
+    let server = http::Server::bind("127.0.0.1:0").expect("an address").loops(1).start(move || {
+        let failures = failures.clone();
+        let answer = move |query: Bytes| {
+            let failures = failures.clone();
+            async move {
+                let answer = empty_answer(&query);
+                let response = Response::new().content_type(ContentType::from_static(MESSAGE));
+                if query.windows(3).any(|bytes| bytes == b"bad") {
+                    failures.fetch_add(1, Ordering::SeqCst);
+                    return StatusCode::TOO_MANY_REQUESTS.into_response();
+                }
+                // Both rounds of the other lookup fail while this one waits.
+                while failures.load(Ordering::SeqCst) < 2 {
+                    task::sleep(Duration::from_millis(1)).await;
+                }
+                response.body(answer)
+            }
+        };
+        Router::new().post("/", answer)
+    });
+    let server = server.expect("it starts");
+    let uri = format!("http://{}/", server.address());
+    on_a_loop(async move {
+        let resolver = resolver(name_server(uri, Client::new));
+        let begin = |name: &'static str| {
+            let resolver = resolver.clone();
+            task::spawn(async move { resolver.lookup(&name.parse().expect("a name"), RecordType::A).await })
+        };
+        let good: Vec<_> = ["a.example", "b.example", "c.example"].map(begin).into();
+        let bad = begin("bad.example");
+        assert_eq!(bad.await.expect("no panic"), Err(LookupError::Failed));
+        for lookup in good {
+            let answer = lookup.await.expect("no panic").expect("an answer");
+            assert_eq!(answer.response_code, ResponseCode::NOERROR);
+        }
+        assert!(resolver.lookup(&"d.example".parse().expect("a name"), RecordType::A).await.is_ok());
+    });
+    server.drain(Duration::ZERO);
+}
+
+#[test]
+fn an_answer_of_another_media_type_or_from_another_place_is_none() {
+    let server = http::Server::bind("127.0.0.1:0").expect("an address").loops(1).start(|| {
+        let text = |query: Bytes| async move { Response::new().body(empty_answer(&query)) };
+        let typed = |query: Bytes| async move {
+            Response::new().content_type(ContentType::from_static(MESSAGE)).body(empty_answer(&query))
+        };
+        let away =
+            || async { StatusCode::TEMPORARY_REDIRECT.into_response().header("Location", "/typed").expect("a field") };
+        Router::new().post("/text", text).post("/typed", typed).post("/away", away)
+    });
+    let server = server.expect("it starts");
+    for (path, is_answer) in [("typed", true), ("text", false), ("away", false)] {
+        let uri = format!("http://{}/{path}", server.address());
+        on_a_loop(async move {
+            let resolver = resolver(name_server(uri, Client::new));
+            let answer = resolver.lookup(&"a.example".parse().expect("a name"), RecordType::A).await;
+            assert_eq!(answer.is_ok(), is_answer, "{path}: {answer:?}");
+        });
+    }
     server.drain(Duration::ZERO);
 }
