@@ -92,7 +92,7 @@ impl ForwardPlan {
         head.method() == Method::Connect && self.handshake.is_none()
     }
 
-    /// Whether a request without an upgrade has another head on a stream of HTTP/2 or HTTP/3.
+    /// Whether a request without an upgrade has another head on an HTTP/2 or HTTP/3 stream.
     pub(super) fn differs_on_streams(&self, request: &Request, options: &Options) -> bool {
         self.takes_trailers || (matches!(options.host, HostRule::Keep) && request.host().is_empty())
     }

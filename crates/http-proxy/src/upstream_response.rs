@@ -182,7 +182,7 @@ fn pass_body_on(
                 download.finish();
                 return response.body(Data::from(data));
             }
-            // On a stream of HTTP/2 or HTTP/3 trailers or the end may follow.
+            // On an HTTP/2 or HTTP/3 stream trailers or the end may follow.
             Poll::Ready(Ok(Some(Incoming::Trailers(trailers)))) => {
                 let body = Body::produce(move |writer| async move {
                     writer.push(Data::from(data).fit())?;

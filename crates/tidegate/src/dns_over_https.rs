@@ -1,5 +1,5 @@
-//! DNS over HTTPS (RFC 8484): the routes of a server, and a server that a resolver asks. They are here, since neither of the
-//! crates of HTTP and DNS knows the other.
+//! DNS over HTTPS (RFC 8484): the routes of a server, and a server that a resolver asks. They are here, since the HTTP
+//! crates and the DNS crate do not know each other.
 
 #[cfg(feature = "http-client")]
 pub use self::client::name_server;

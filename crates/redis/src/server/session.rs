@@ -12,7 +12,7 @@ use crate::command::Command;
 use crate::outgoing_reply::{OutgoingReply, Version};
 use crate::server::channels::{ChannelPost, Channels, SubscriberInfo};
 use crate::server::connection_commands::{self, ConnectionCommand, Identity};
-use crate::server::handler::HandlerConfig;
+use crate::server::config::HandlerConfig;
 use crate::server::queue::ReplyQueue;
 use crate::server::service::CallContext;
 use crate::server::subcommands;

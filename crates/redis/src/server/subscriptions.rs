@@ -8,7 +8,7 @@ use tidegate_engine::{ConnectionCharge, Context, Outcome};
 use crate::command::Command;
 use crate::outgoing_reply::OutgoingReply;
 use crate::server::channels::{ChannelPost, Channels, SubscriberInfo, TopicKind, TopicName};
-use crate::server::handler::HandlerConfig;
+use crate::server::config::HandlerConfig;
 use crate::server_codec::IncomingCommand;
 use crate::token::AggregateKind;
 
