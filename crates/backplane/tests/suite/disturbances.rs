@@ -341,7 +341,8 @@ fn nats_that_comes_back_empty_is_a_gap_for_each_member() {
 #[test]
 fn keys_of_a_room_in_use_last_and_new_ones_are_made_to_last_at_once() {
     let Some(redis) = BrokerProcess::start(Kind::Redis, &[]) else { return };
-    let member = || Member::enter(&Backplane::at(&redis.url()).expect("an address").spawn().expect("a thread"), "tides", 9);
+    let member =
+        || Member::enter(&Backplane::at(&redis.url()).expect("an address").spawn().expect("a thread"), "tides", 9);
     let north = member();
     let publish = |member: &Member, text: &str| {
         assert!(member.publish(text));
