@@ -23,6 +23,7 @@
 //! |---|---|
 //! | `broker.rs` | `Broker`, its requests and events: the seam to an engine |
 //! | `feed.rs` | `Feed`: the order of one room's messages, holes and gaps |
+//! | `gaps.rs` | `ConnectionGaps`: which gaps of a subscriber are those of a new connection |
 //! | `node/` | `Node`: the rooms of a process, without I/O; publishing (`publishing.rs`), presence (`presence.rs`), kicks (`kicks.rs`), timers (`timers.rs`) |
 //! | `envelope.rs` | the format of a message between nodes |
 //! | `presence_list.rs` | the format of a node's members of a room |

@@ -347,11 +347,8 @@ impl LoopUpstreams {
                 Err(error) => return Err(failed(&lease, Failure::Connect(error), is_new)),
             },
         };
-        if is_extended {
-            let allows = poll_fn(|cx| connection.poll_extends_connect(cx));
-            if !matches!(task::timeout(self.shared.limits.connect_timeout, allows).await, Ok(true)) {
-                return Err(failed(&lease, Failure::NoExtendedConnect, is_new));
-            }
+        if is_extended && !self.extends_connect(&mut *connection).await {
+            return Err(failed(&lease, Failure::NoExtendedConnect, is_new));
         }
         if !has_streams && connection.is_stream() && plan.differs_on_streams(request, options) {
             outgoing = plan.outgoing(request, lease.addressee(), options, true).map_err(Stop::Client)?;
@@ -379,6 +376,12 @@ impl LoopUpstreams {
             }
             Err(stop) => Err(self.stop_after_send(stop, &*connection, &lease, reuse)),
         }
+    }
+
+    /// Whether the upstream allows extended CONNECT, once its settings have arrived.
+    async fn extends_connect(&self, connection: &mut dyn Connection) -> bool {
+        let allows = poll_fn(|cx| connection.poll_extends_connect(cx));
+        matches!(task::timeout(self.shared.limits.connect_timeout, allows).await, Ok(true))
     }
 
     /// Why an attempt whose request was sent yields no head.

@@ -90,7 +90,7 @@ fn files(program: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The unit for a program in `/usr/bin` and a user with a name, to whose group keys of TLS can belong. The options that
+/// The unit for a program in `/usr/bin` and a user with a name, to whose group TLS keys can belong. The options that
 /// `DynamicUser` implies are in the unit.
 fn unit_of_package(unit: &str) -> Result<String, Failure> {
     let (path, user) = ("/usr/local/bin/tidegate", "DynamicUser=yes\n");

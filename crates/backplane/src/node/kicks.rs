@@ -9,8 +9,8 @@
 //! - its first present member entered after the kick.
 //!
 //! Ages are durations, one of the broker's clock and one of this node's: the clocks may differ. A kick is judged by its age
-//! once, and known by its number afterwards: a step of the broker's clock between two replies changes nothing. A node that was away does not
-//! know which of its members entered before the kick and which after: it closes all of them.
+//! once, and known by its number afterwards: a step of the broker's clock between two replies changes nothing. A node that
+//! was away does not know which of its members entered before the kick and which after: it closes all of them.
 
 use std::time::{Duration, Instant};
 
@@ -35,6 +35,8 @@ struct SeenKick {
     origin: NodeId,
     number: u64,
     at: Instant,
+    /// A kick that the broker has reported since, and that is older or concerns no member.
+    judged: Option<(NodeId, u64)>,
 }
 
 impl RoomKicks {
@@ -44,7 +46,20 @@ impl RoomKicks {
     }
 
     fn seen(&mut self, origin: NodeId, number: u64, at: Instant) {
-        self.last = Some(Box::new(SeenKick { origin, number, at }));
+        self.last = Some(Box::new(SeenKick { origin, number, at, judged: None }));
+    }
+
+    /// A kick that the broker remembers concerns no member. Its message is executed nevertheless if it arrives.
+    fn judged(&mut self, envelope: &Envelope, at: Instant) {
+        let Envelope { origin, number, .. } = *envelope;
+        if self.is_last(envelope) {
+            return;
+        }
+        match &mut self.last {
+            // The time of the last one remains: the broker may report that one again.
+            Some(last) => last.judged = Some((origin, number)),
+            None => self.seen(origin, number, at),
+        }
     }
 
     /// Whether this kick was the last one, from the broker's memory or as a message.
@@ -55,7 +70,9 @@ impl RoomKicks {
     /// Whether a kick of this age at that time concerns members that have not been closed by it.
     fn is_missed(&self, envelope: &Envelope, age: Duration, read_at: Instant) -> bool {
         let is_newer = |last: &SeenKick| {
-            (last.origin, last.number) != (envelope.origin, envelope.number)
+            let kick = (envelope.origin, envelope.number);
+            (last.origin, last.number) != kick
+                && last.judged != Some(kick)
                 && age < read_at.saturating_duration_since(last.at)
         };
         self.entered_at.is_some_and(|entered_at| age <= read_at.saturating_duration_since(entered_at))
@@ -100,9 +117,9 @@ impl Node {
         if room.kicks.is_missed(&envelope, age, read_at) {
             self.counts.late_kicks += 1;
             self.execute_kick(name, envelope, now);
-        } else if room.kicks.last.is_none() {
+        } else {
             // The next reply has it again: its age is smaller then if the broker's clock was set back meanwhile.
-            room.kicks.seen(envelope.origin, envelope.number, read_at.checked_sub(age).unwrap_or(read_at));
+            room.kicks.judged(&envelope, read_at.checked_sub(age).unwrap_or(read_at));
         }
     }
 

@@ -191,7 +191,10 @@ impl RedisBroker {
         self.spawn(async move {
             let (mut events, mut leases) = (Vec::new(), reads.then(|| vec![Vec::new(); count]));
             for run in runs {
-                let Ok((more, read)) = run.await else { continue };
+                let Ok((more, read)) = run.await else {
+                    leases = None;
+                    continue;
+                };
                 events.extend(more);
                 match (read, &mut leases) {
                     (Some(read), Some(leases)) => read.into_iter().for_each(|(place, of_room)| leases[place] = of_room),

@@ -140,6 +140,20 @@ fn a_clock_that_is_set_back_between_two_replies_makes_no_old_kick_a_missed_one()
 }
 
 #[test]
+fn a_second_kick_is_judged_once_as_well() {
+    let mut kicked = Kicked::new();
+    assert_eq!(kicked.received(kick_of(9, 7)), 1);
+    kicked.now += 5 * SECOND;
+    assert_eq!(kicked.remembered(6 * SECOND, kick_of(8, 1)), 0, "it is older than the one that has arrived");
+    // The broker's clock is set back.
+    kicked.now += 10 * SECOND;
+    kicked.request();
+    assert_eq!(kicked.remembered(SECOND, kick_of(8, 1)), 0, "it is the same one");
+    assert_eq!(kicked.remembered(15 * SECOND, kick_of(9, 7)), 0, "this one has arrived");
+    assert_eq!(kicked.remembered(SECOND, kick_of(8, 2)), 1, "another one is judged by its own age");
+}
+
+#[test]
 fn redis_has_the_kick_before_its_message_arrives() {
     for history in [0, 10] {
         let Some(process) = BrokerProcess::start(Kind::Redis, &[]) else { return };

@@ -8,7 +8,7 @@
 //! A response leaves the index when a newer one begins to be written, so it does not come back if that is left out or evicted
 //! from memory.
 //!
-//! A folder may be open twice for a while. Opening it only reads, and one of the two adds files: `owner.rs`.
+//! A folder may be open twice for a while. Opening it changes no response, and one of the two adds files: `owner.rs`.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs;
@@ -88,7 +88,7 @@ struct StoredFile {
 }
 
 impl Disk {
-    /// The responses in a folder, which is made if it is not there. It changes no file: another instance may use them.
+    /// The responses in a folder, which is made if it is not there. It changes none of them: another instance may use them.
     pub(crate) fn open(folder: &Path, limits: &CacheLimits) -> io::Result<Self> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
         let mut found = Vec::new();
@@ -98,7 +98,7 @@ impl Disk {
             }
         }
         found.sort_unstable();
-        let owner = FolderOwner::new(folder);
+        let owner = FolderOwner::new(folder)?;
         // Another instance may count on from the same number.
         let next = found.last().map_or(0, |number| (number | MARK_MASK).wrapping_add(1)) | owner.mark() & MARK_MASK;
         let disk = Self {

@@ -124,7 +124,7 @@ fn bytes_that_come_with_the_switch_over_tls_are_the_first_of_the_tunnel() {
     }
 }
 
-/// Sends what no buffer of TLS has room for at once.
+/// Sends more bytes than one TLS buffer has room for.
 fn send_in_pieces(peer: &mut TlsPeer, bytes: &[u8]) {
     bytes.chunks(10_000).for_each(|piece| send_records(peer, &[piece]));
 }

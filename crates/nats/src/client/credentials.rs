@@ -9,7 +9,7 @@ pub use self::nkeys::NkeyError;
 
 /// How a client authenticates itself.
 ///
-/// Keys and credentials files (`nkey`, `from_file`, `from_text`) need the cryptography of TLS: the features `tls`,
+/// Keys and credentials files (`nkey`, `from_file`, `from_text`) need TLS cryptography: the features `tls`,
 /// `tls-ring` or `tls-aws-lc-rs` of the facade.
 #[derive(Clone)]
 pub struct Credentials(pub(super) CredentialKind);

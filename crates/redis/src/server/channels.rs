@@ -18,7 +18,7 @@ use tidegate_codec::{Broadcast, Encoded};
 use tidegate_engine::{Group, Remote, Slow};
 
 use crate::outgoing_reply::{OutgoingReply, Version};
-use crate::server::glob::matches;
+use crate::server::glob::Glob;
 use crate::server::subscriber_groups::{GroupTable, SubscriberGroups, Subscribers};
 use crate::server_codec::ServerCodec;
 use crate::token::AggregateKind;
@@ -33,6 +33,9 @@ pub struct Channels<C = ServerCodec> {
 struct Tables<C> {
     channels: HashMap<TopicName, Subscribers>,
     patterns: HashMap<TopicName, Subscribers>,
+    globs: HashMap<TopicName, Glob>,
+    /// The words of a state of all patterns together: a byte of a published channel takes as many steps.
+    pattern_words: usize,
     groups: GroupTable<C>,
     /// The connections that have a channel or a pattern without a group, and how many.
     connections: HashMap<u64, (Remote<ChannelPost>, usize)>,
@@ -112,7 +115,7 @@ impl<C: Broadcast> Channels<C> {
             receivers += tables.send(TopicKind::Channel, name, *subscribers, channel, message);
         }
         for (pattern, subscribers) in &tables.patterns {
-            if matches(pattern, channel) {
+            if tables.globs.get(&**pattern).is_some_and(|glob| glob.matches(channel)) {
                 receivers += tables.send(TopicKind::Pattern, pattern, *subscribers, channel, message);
             }
         }
@@ -120,22 +123,33 @@ impl<C: Broadcast> Channels<C> {
     }
 
     /// The shared name of a channel or pattern, with one subscriber more; and the group that it has to join, unless it is
-    /// the first. `remote` is its connection.
+    /// the first. `remote` is its connection. `None` for a new pattern that comes beyond `pattern_words_max` in all.
     pub(super) fn subscribe(
         &self,
         kind: TopicKind,
         name: &[u8],
         subscriber: SubscriberInfo,
+        pattern_words_max: usize,
         remote: impl FnOnce() -> Remote<ChannelPost>,
-    ) -> (TopicName, Option<Group<C>>) {
+    ) -> Option<(TopicName, Option<Group<C>>)> {
         let SubscriberInfo { client_id, version } = subscriber;
+        // It is compiled before other loops have to wait.
+        let glob = (kind == TopicKind::Pattern).then(|| Glob::new(name));
         let tables = &mut *self.tables();
         let Some((name, there)) = tables.of(kind).get_key_value(name).map(|(name, there)| (name.clone(), *there))
         else {
             let name = TopicName::from(name);
+            if let Some(glob) = glob {
+                let words = tables.pattern_words + Glob::words_of(name.len());
+                if words > pattern_words_max {
+                    return None;
+                }
+                tables.pattern_words = words;
+                tables.globs.insert(name.clone(), glob);
+            }
             tables.of(kind).insert(name.clone(), Subscribers::sole(client_id));
             tables.connections.entry(client_id).or_insert_with(|| (remote(), 0)).1 += 1;
-            return (name, None);
+            return Some((name, None));
         };
         let number = there.groups().unwrap_or_else(|| {
             let number = tables.groups.add(SubscriberGroups { sole: there.client_id(), ..SubscriberGroups::default() });
@@ -148,7 +162,7 @@ impl<C: Broadcast> Channels<C> {
             Version::Resp2 => &mut groups.resp2,
             Version::Resp3 => &mut groups.resp3,
         };
-        (name, Some(group.get_or_insert_with(|| Group::new(Slow::Shed)).clone()))
+        Some((name, Some(group.get_or_insert_with(|| Group::new(Slow::Shed)).clone())))
     }
 
     /// One subscriber less: the groups, if it is in one of them, of which the connection leaves both.
@@ -160,7 +174,7 @@ impl<C: Broadcast> Channels<C> {
         };
         let Some(number) = there.groups() else {
             if there.client_id() == Some(client_id) {
-                tables.of(kind).remove(&name);
+                tables.remove(kind, &name);
                 tables.forget_sole(client_id);
             }
             return [None, None];
@@ -179,7 +193,7 @@ impl<C: Broadcast> Channels<C> {
             tables.groups.remove(number);
             match sole {
                 Some(sole) => drop(tables.of(kind).insert(name, Subscribers::sole(sole))),
-                None => drop(tables.of(kind).remove(&name)),
+                None => tables.remove(kind, &name),
             }
         }
         if was_sole {
@@ -190,7 +204,8 @@ impl<C: Broadcast> Channels<C> {
 
     /// The channels with subscribers that match a pattern.
     pub(super) fn active(&self, pattern: &[u8]) -> Vec<TopicName> {
-        self.tables().channels.keys().filter(|name| matches(pattern, name)).cloned().collect()
+        let glob = Glob::new(pattern);
+        self.tables().channels.keys().filter(|name| glob.matches(name)).cloned().collect()
     }
 
     pub(super) fn subscriber_count(&self, channel: &[u8]) -> usize {
@@ -212,6 +227,14 @@ impl<C> Tables<C> {
         match kind {
             TopicKind::Channel => &mut self.channels,
             TopicKind::Pattern => &mut self.patterns,
+        }
+    }
+
+    /// The last subscriber of a name has left.
+    fn remove(&mut self, kind: TopicKind, name: &TopicName) {
+        self.of(kind).remove(&**name);
+        if kind == TopicKind::Pattern && self.globs.remove(&**name).is_some() {
+            self.pattern_words -= Glob::words_of(name.len());
         }
     }
 
@@ -334,6 +357,8 @@ impl<C> Default for Channels<C> {
         let tables = Tables {
             channels: HashMap::new(),
             patterns: HashMap::new(),
+            globs: HashMap::new(),
+            pattern_words: 0,
             groups: GroupTable::default(),
             connections: HashMap::new(),
         };

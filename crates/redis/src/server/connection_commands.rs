@@ -19,7 +19,7 @@ pub(super) enum ConnectionCommand {
     Client,
     Command,
     Config,
-    /// A line of HTTP and no command: see [`ConnectionCommand::of`].
+    /// An HTTP line and no command: see [`ConnectionCommand::of`].
     CrossProtocol,
     Discard,
     Echo,
@@ -37,7 +37,7 @@ pub(super) enum ConnectionCommand {
 }
 
 impl ConnectionCommand {
-    /// The command with this name. `POST` and `Host:` are lines of HTTP: a browser that a page has made send them to this
+    /// The command with this name. `POST` and `Host:` are HTTP lines: a browser that a page has made send them to this
     /// server must not have the lines behind them executed.
     pub(super) fn of(name: &[u8]) -> Option<Self> {
         use ConnectionCommand as C;

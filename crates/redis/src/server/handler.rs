@@ -11,7 +11,8 @@ use tidegate_engine::{CloseReason, Context, Event, Outcome, SendError};
 
 use crate::command::Command;
 use crate::outgoing_reply::{OutgoingReply, Version};
-use crate::server::channels::{ChannelPost, Channels, TopicKind};
+use crate::server::channels::{ChannelPost, Channels};
+use crate::server::config::HandlerConfig;
 use crate::server::connection_commands::{self, ConnectionCommand};
 use crate::server::queue::QueuedReply;
 use crate::server::service::{Answer, Service, error_for_unknown};
@@ -19,63 +20,6 @@ use crate::server::session::Session;
 use crate::server::subscriptions::{SubscriptionCommand, sent};
 use crate::server::transaction::{Transaction, TransactionQueue};
 use crate::server_codec::{IncomingCommand, ServerCodec};
-
-/// Configuration that the connections of a server share. Each bound is for one connection.
-#[derive(Debug, Clone)]
-pub struct HandlerConfig {
-    /// The password of AUTH; none unless set. Without it a client may do nothing but authenticate.
-    pub password: Option<Box<[u8]>>,
-    /// The version that HELLO and INFO report; 7.0.15 unless set. Clients choose commands by it.
-    pub server_version: &'static str,
-    /// Replies that wait behind one that is not ready; 128 unless set. Then no command is decoded. It stops a client from
-    /// filling memory with replies.
-    pub queued_replies_max: usize,
-    /// Bytes of the replies that wait behind one that is not ready; 16 MiB unless set. Then no command is decoded. It stops
-    /// a few commands with long replies from filling memory.
-    pub queued_bytes_max: usize,
-    /// Bytes of the commands between MULTI and EXEC; 64 MiB unless set. It stops a transaction without an end.
-    pub transaction_bytes_max: usize,
-    /// Channels and patterns of one connection; 65,536 unless set. It stops a client from filling memory with names.
-    pub subscriptions_max: usize,
-    /// Bytes of those names; 4 MiB unless set. It stops a client from filling memory with a few long names.
-    pub subscription_bytes_max: usize,
-    /// Patterns among them; 1,024 unless set. Each published message is compared with all patterns of all connections, while
-    /// other loops wait: it stops a client that makes that slow.
-    pub patterns_max: usize,
-    /// Bytes of a pattern; 1,024 unless set. It stops a pattern that takes long to compare.
-    pub pattern_bytes_max: usize,
-    /// Bytes of a channel's name; 4,096 unless set. It stops a name that takes long to compare with patterns.
-    pub channel_bytes_max: usize,
-}
-
-impl Default for HandlerConfig {
-    fn default() -> Self {
-        Self {
-            password: None,
-            server_version: "7.0.15",
-            queued_replies_max: 128,
-            queued_bytes_max: 16 << 20,
-            transaction_bytes_max: 64 << 20,
-            subscriptions_max: 65_536,
-            subscription_bytes_max: 4 << 20,
-            patterns_max: 1_024,
-            pattern_bytes_max: 1_024,
-            channel_bytes_max: 4_096,
-        }
-    }
-}
-
-impl HandlerConfig {
-    /// The error for a name that is too long.
-    pub(super) fn check_name(&self, kind: TopicKind, name: &[u8]) -> Result<(), OutgoingReply> {
-        let (word, max) = match kind {
-            TopicKind::Channel => ("the name of a channel", self.channel_bytes_max),
-            TopicKind::Pattern => ("a pattern", self.pattern_bytes_max),
-        };
-        let error = || OutgoingReply::error(format!("ERR {word} has more than {max} bytes"));
-        if name.len() <= max { Ok(()) } else { Err(error()) }
-    }
-}
 
 /// The application on one connection: [`Service`] documents an example.
 ///

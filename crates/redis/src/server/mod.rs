@@ -6,6 +6,7 @@
 //! Read next: `handler.rs`, then `queue.rs` and `channels.rs`.
 
 mod channels;
+mod config;
 mod connection_commands;
 mod glob;
 mod handler;
@@ -18,7 +19,8 @@ mod subscriptions;
 mod transaction;
 
 pub use channels::{ChannelPost, Channels};
+pub use config::HandlerConfig;
 pub use glob::matches;
-pub use handler::{Handler, HandlerConfig};
+pub use handler::Handler;
 pub use service::{Answer, CallContext, Service, error_for_count, error_for_unknown};
 pub use transaction::Transaction;

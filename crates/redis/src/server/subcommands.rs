@@ -6,9 +6,9 @@ use tidegate_codec::Broadcast;
 use crate::command::Command;
 use crate::outgoing_reply::OutgoingReply;
 use crate::server::channels::{Channels, TopicKind};
+use crate::server::config::HandlerConfig;
 use crate::server::connection_commands::{ConnectionCommand, Identity};
 use crate::server::glob::matches;
-use crate::server::handler::HandlerConfig;
 use crate::server::service::{CallContext, on_one_line};
 use crate::token::AggregateKind;
 

@@ -8,7 +8,8 @@ use tidegate_engine::{ConnectionCharge, Context, Outcome};
 use crate::command::Command;
 use crate::outgoing_reply::OutgoingReply;
 use crate::server::channels::{ChannelPost, Channels, SubscriberInfo, TopicKind, TopicName};
-use crate::server::handler::HandlerConfig;
+use crate::server::config::HandlerConfig;
+use crate::server::glob::Glob;
 use crate::server_codec::IncomingCommand;
 use crate::token::AggregateKind;
 
@@ -105,7 +106,10 @@ impl Subscriptions {
                 continue;
             }
             if what.subscribes {
-                self.add(what.kind, name, subscriber, channels, cx);
+                if !self.add(what.kind, name, subscriber, (channels, config.all_patterns_max), cx) {
+                    all.push(OutgoingReply::error("ERR too many patterns of all clients"));
+                    continue;
+                }
             } else {
                 self.remove(what.kind, name, subscriber.client_id, channels, cx);
             }
@@ -129,7 +133,8 @@ impl Subscriptions {
 
     /// Counts the memory as that of the connection.
     fn charge<C: Broadcast>(&mut self, cx: &Context<'_, C, ChannelPost>) {
-        let bytes = self.name_bytes + self.len() * SUBSCRIPTION_BYTES;
+        let pattern_words: usize = self.patterns.iter().map(|name| Glob::words_of(name.len())).sum();
+        let bytes = self.name_bytes + self.len() * SUBSCRIPTION_BYTES + pattern_words * PATTERN_WORD_BYTES;
         if bytes < CHARGED_BYTES_MIN {
             self.charge = None;
             return;
@@ -137,22 +142,25 @@ impl Subscriptions {
         self.charge.get_or_insert_with(|| Box::new(cx.account().charge(0))).resize(bytes);
     }
 
+    /// Returns whether the server has room for it.
     fn add<C: Broadcast>(
         &mut self,
         kind: TopicKind,
         name: &[u8],
         subscriber: SubscriberInfo,
-        channels: &Channels<C>,
+        (channels, all_patterns_max): (&Channels<C>, usize),
         cx: &mut Context<'_, C, ChannelPost>,
-    ) {
+    ) -> bool {
         if !self.of(kind).contains(name) {
-            let (name, group) = channels.subscribe(kind, name, subscriber, || cx.remote());
+            let added = channels.subscribe(kind, name, subscriber, all_patterns_max, || cx.remote());
+            let Some((name, group)) = added else { return false };
             self.name_bytes += name.len();
             self.of(kind).insert(name);
             if let Some(group) = group {
                 cx.join(&group);
             }
         }
+        true
     }
 
     fn remove<C: Broadcast>(
@@ -184,7 +192,8 @@ impl Subscriptions {
                     .iter()
                     .flatten()
                     .for_each(|group| cx.leave(group));
-                self.add(kind, &name, subscriber, channels, cx);
+                // It was there before.
+                let _has_room = self.add(kind, &name, subscriber, (channels, usize::MAX), cx);
             }
         }
     }
@@ -221,6 +230,8 @@ fn acknowledgement(what: SubscriptionCommand, name: OutgoingReply, count: usize)
 
 /// The memory of a subscription beside its name, in the connection, in the table and in the loop.
 const SUBSCRIPTION_BYTES: usize = 100;
+/// The memory of 64 elements of a compiled pattern.
+const PATTERN_WORD_BYTES: usize = 257 * 8;
 /// Less memory is not counted: the charge itself takes some.
 const CHARGED_BYTES_MIN: usize = 4 << 10;
 

@@ -211,10 +211,42 @@ fn names_of_channels_and_patterns_have_bounds() {
 }
 
 #[test]
+fn the_patterns_of_all_connections_have_a_bound() {
+    let channels = Channels::new();
+    let config = Arc::new(HandlerConfig { all_patterns_max: 3, ..HandlerConfig::default() });
+    let connect = || Embedded::new(ServerCodec::default(), Handler::with(Long, config.clone(), channels.clone()));
+    let (mut one, mut other) = (connect(), connect());
+    let long = "l".repeat(64);
+    let too_many = "-ERR too many patterns of all clients\r\n";
+    let mut talk = |is_one: bool, command: String| {
+        let pipe = if is_one { &mut one } else { &mut other };
+        pipe.receive(format!("{command}\r\n").as_bytes());
+        String::from_utf8_lossy(&pipe.take_written()).into_owned()
+    };
+    for (is_one, command, has_room) in [
+        (true, "PSUBSCRIBE a*".to_owned(), true),
+        (false, "PSUBSCRIBE a*".to_owned(), true),
+        // It counts as two.
+        (false, format!("PSUBSCRIBE {long}"), true),
+        (false, "PSUBSCRIBE b*".to_owned(), false),
+        (true, "PSUBSCRIBE a*".to_owned(), true),
+        (false, format!("PUNSUBSCRIBE {long}"), true),
+        (true, "PSUBSCRIBE b* c* d*".to_owned(), false),
+        (true, "PUNSUBSCRIBE c*".to_owned(), true),
+        (false, "PSUBSCRIBE d*".to_owned(), true),
+    ] {
+        let reply = talk(is_one, command.clone());
+        assert_eq!(!reply.contains(too_many), has_room, "{command}: {reply}");
+    }
+    assert_eq!(channels.publish(b"dd", b"ebb"), 1);
+    assert_eq!(channels.publish(b"cc", b"ebb"), 0);
+}
+
+#[test]
 fn the_names_of_a_connection_are_memory_of_the_connection() {
     on_each_backend(&Limits::default(), |server, _| {
         let used = || server.counts().iter().map(|counts| counts.memory_bytes).sum::<u64>();
-        let names: Vec<_> = (0..1_000).map(|number| format!("{number:04000}")).collect();
+        let names: Vec<_> = (0..4_000).map(|number| format!("{number:01000}")).collect();
         let mut stream = connect(server);
         ping(&mut stream);
         let before = used();
@@ -223,7 +255,7 @@ fn the_names_of_a_connection_are_memory_of_the_connection() {
             let mut command = format!("*{}\r\n$9\r\nSUBSCRIBE\r\n", 1 + batch.len());
             batch.iter().for_each(|name| write!(command, "${}\r\n{name}\r\n", name.len()).expect("a string"));
             stream.write_all(command.as_bytes()).expect("it is sent");
-            let mut acknowledgements = vec![0; 100 * 4_000];
+            let mut acknowledgements = vec![0; 100 * 1_000];
             stream.read_exact(&mut acknowledgements).expect("acknowledgements");
         }
         while used() < before + 4_000_000 {

@@ -311,7 +311,7 @@ fn a_transaction_with_a_command_above_the_limit_fails() {
     );
 }
 
-/// A page in a browser can make it send requests of HTTP to this port.
+/// A page in a browser can make it send HTTP requests to this port.
 #[test]
 fn lines_of_http_close_the_connection() {
     for wire in

@@ -160,6 +160,27 @@ fn a_second_instance_damages_nothing_until_it_writes() {
 }
 
 #[test]
+fn an_earlier_instance_takes_the_folder_from_no_later_one() {
+    let folder = Folder::new("earlier");
+    let first = Disk::open(&folder.0, &limits(1 << 20)).unwrap();
+    let second = Disk::open(&folder.0, &limits(1 << 20)).unwrap();
+    write(&second, "http://sea/a", &entry("a"));
+    // A fetch of the first one ends, which has written nothing before.
+    write(&first, "http://sea/b", &entry("b"));
+    assert!(first.owner.is_replaced() && only(&first, b"http://sea/b").is_none());
+    let selector = &entry("").selector;
+    let a = only(&second, b"http://sea/a").unwrap();
+    assert!(second.read(a, (b"http://sea/a", selector), None, |_| true).is_some());
+    write(&second, "http://sea/c", &entry("c"));
+    assert!(!second.owner.is_replaced() && only(&second, b"http://sea/c").is_some());
+    // A later one takes the folder from an earlier one, whether that was there when the later one was opened or not.
+    let third = Disk::open(&folder.0, &limits(1 << 20)).unwrap();
+    write(&second, "http://sea/d", &entry("d"));
+    write(&third, "http://sea/e", &entry("e"));
+    assert!(!third.owner.is_replaced() && only(&third, b"http://sea/e").is_some());
+}
+
+#[test]
 fn numbers_of_two_instances_differ() {
     let folder = Folder::new("numbers");
     let one = Disk::open(&folder.0, &limits(1 << 20)).unwrap();
