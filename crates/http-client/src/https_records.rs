@@ -26,9 +26,12 @@ use super::error::ClientError;
 /// The endpoints of a client's origins, and the lookups in progress.
 #[derive(Debug, Default)]
 pub(super) struct HttpsRecords {
-    entries: RefCell<HashMap<(Box<str>, u16), RecordEntry>>,
-    lookups: RefCell<HashMap<(Box<str>, u16), Rc<RecordLookup>>>,
+    entries: RefCell<HashMap<OriginKey, RecordEntry>>,
+    lookups: RefCell<HashMap<OriginKey, Rc<RecordLookup>>>,
 }
+
+/// The host and the port of an origin.
+type OriginKey = (Box<str>, u16);
 
 /// The result of a lookup.
 #[derive(Debug, Clone)]
