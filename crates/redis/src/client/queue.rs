@@ -82,11 +82,14 @@ impl QueueState {
             return;
         }
         self.is_woken = match (&self.link, self.supervisor.take()) {
-            // A connection that is gone reports its end, and the supervisor looks into the queue then. If the mailbox is
-            // full, the next command tries again, and the connection's own events find this one.
+            // The connection is gone, or the mailbox is full: the supervisor tries again in the next turn of the loop.
             (Some(link), supervisor) => {
-                self.supervisor = supervisor;
-                link.post(WakeUp).is_ok()
+                let is_posted = link.post(WakeUp).is_ok();
+                match supervisor {
+                    Some(supervisor) if !is_posted => supervisor.wake(),
+                    supervisor => self.supervisor = supervisor,
+                }
+                is_posted
             }
             (None, Some(supervisor)) => {
                 supervisor.wake();
@@ -282,6 +285,14 @@ impl CommandQueue {
         let wakers = std::mem::take(&mut state.room_wakers);
         drop(state);
         wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Wakes the loop for commands that the connection has not seen, if that has failed.
+    pub(crate) fn wake_again(&self) {
+        let mut state = lock(&self.state);
+        if state.unstamped > 0 && state.link.is_some() {
+            state.wake_loop();
+        }
     }
 
     /// The supervisor waits to be woken.

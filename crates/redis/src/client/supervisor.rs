@@ -238,6 +238,7 @@ pub(crate) async fn with_expiry<T>(
             return Poll::Ready(Some(value));
         }
         queue.take_requests().into_iter().for_each(start);
+        queue.wake_again();
         while !queue.is_connected() {
             let Some(next) = queue.expire(task::now()) else { break };
             if timer.as_ref().is_none_or(|(at, _)| *at != next) {

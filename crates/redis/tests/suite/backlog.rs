@@ -22,6 +22,13 @@ fn long_set() -> CommandBuffer {
     CommandBuffer::new("SET").arg("a").shared_arg(Bytes::from(vec![b'x'; LONG_BYTES]))
 }
 
+/// A few turns of the loop, in which the connection sees the commands of its queue.
+async fn turns() {
+    for _ in 0..10 {
+        task::spawn(async {}).await.expect("no panic");
+    }
+}
+
 #[test]
 fn commands_behind_a_long_transaction_are_sent_once_it_has_left() {
     let mut set = format!("*3\r\n$3\r\nSET\r\n$1\r\na\r\n${LONG_BYTES}\r\n").into_bytes();
@@ -65,21 +72,22 @@ fn commands_expire_in_time_behind_bytes_that_the_server_does_not_read() {
             let mut hello = vec![0; wire("HELLO 3").len()];
             stream.read_exact(&mut hello).expect("HELLO");
             stream.write_all(b"%1\r\n$5\r\nproto\r\n:3\r\n").expect("it is sent");
+            stream.read_exact(&mut [0]).expect("the first byte of SET");
             stream
         });
         let test = async move {
             let client = without_deadlines(Client::to(&address).expect("an address"));
             let long = client.call(long_set()).send();
-            task::sleep(Duration::from_millis(50)).await;
+            // It is on its way, and no further byte is read.
+            let stream = tidegate_engine::blocking(|| server.join()).await.expect("a thread").expect("no panic");
             // The first one has a long time, so that its deadline does not wake the connection.
             let patient = client.cmd("GET").arg("b").send();
-            task::sleep(Duration::from_millis(50)).await;
+            turns().await;
             let hasty = client.cmd("GET").arg("c").timeout(Duration::from_millis(50));
             assert_eq!(hasty.await, Err(ClientError::NotSent(Failure::Deadline)));
-            drop((long, patient));
+            drop((long, patient, stream));
         };
         let result = event_loop.block_on(async move { task::timeout(Duration::from_secs(60), test).await });
         result.expect("the loop runs").expect("the command expires");
-        drop(server.join().expect("no panic"));
     }
 }

@@ -85,6 +85,18 @@ fn a_reader_that_finds_the_mailbox_full_still_gets_the_rest() {
 }
 
 #[test]
+fn a_command_that_finds_the_mailbox_full_is_sent_in_a_later_turn() {
+    run(|target, remote| async move {
+        // No deadline and no probe comes to its help.
+        let long = Duration::from_secs(7200);
+        let client = Client::over(target).timeout(long).ping_after(long).start();
+        client.cmd("ECHO").arg("a").await.expect("a reply");
+        fill(&remote);
+        client.cmd("ECHO").arg("b").await.expect("a reply");
+    });
+}
+
+#[test]
 fn a_channel_that_is_subscribed_while_the_mailbox_is_full_is_asked_for_later() {
     run(|target, remote| async move {
         let mut subscriber = Client::over(target).ping_after(Duration::from_millis(50)).subscriber();
