@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::{Arc, LazyLock};
 
+use serde::Serialize;
 use tidegate::engine::Streams;
 use tidegate::http1::{
     ContentType, Fields, Incoming, Method, Outgoing, RequestHead, Response, Status, StreamedResponse,
@@ -316,8 +317,17 @@ fn address<C: SiteCodec>(cx: &Context<'_, C>) -> Response {
         Some((client, server)) => (client.to_string(), server.to_string(), true),
         None => (cx.peer().to_string(), cx.local().map_or_else(|_| String::new(), |local| local.to_string()), false),
     };
-    let json = serde_json::json!({ "client": client, "server": server, "proxied": is_proxied });
-    Response::new(Status::OK).content_type(ContentType::JSON).body(json.to_string())
+    let addresses = Addresses { client, proxied: is_proxied, server };
+    let Ok(json) = serde_json::to_string(&addresses) else { return Response::new(Status::INTERNAL_SERVER_ERROR) };
+    Response::new(Status::OK).content_type(ContentType::JSON).body(json)
+}
+
+/// The response of `/address`.
+#[derive(Serialize)]
+struct Addresses {
+    client: String,
+    proxied: bool,
+    server: String,
 }
 
 fn is_known(path: &[u8]) -> bool {

@@ -104,7 +104,7 @@ async fn a_connection_is_opened_resumed_drained_and_closed() {
     assert_eq!(script.take_written(), b"<dx>");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_failure_comes_before_the_close() {
     let (calls, codec) = noted();
     let script = Script::new([Piece::End]);
@@ -114,7 +114,7 @@ async fn a_failure_comes_before_the_close() {
     assert_eq!(script.take_written(), b"<f>");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_shutdown_of_our_side_closes_the_codecs_side_once() {
     let (calls, codec) = noted();
     let script = Script::new([]);
@@ -130,7 +130,7 @@ async fn a_shutdown_of_our_side_closes_the_codecs_side_once() {
     assert_eq!(calls.take(), ["Opened", "Close", "decoded z"]);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_codec_that_waits_for_an_answer_is_read_no_further() {
     let (_, codec) = noted();
     let script = Script::new([Piece::Bytes(b"?ab".to_vec()), Piece::Bytes(b"cd".to_vec())]);
@@ -146,7 +146,7 @@ async fn a_codec_that_waits_for_an_answer_is_read_no_further() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_codec_that_is_finished_closes_behind_its_last_message() {
     let (calls, codec) = noted();
     let script = Script::new([Piece::Bytes(b"a".to_vec()), Piece::Bytes(b"unread".to_vec()), Piece::End]);
