@@ -96,7 +96,7 @@ impl DatagramChannel {
     /// let client = format!("unix:@tidegate-client-{}", std::process::id()).parse()?;
     /// let received = EventLoop::on(Backend::Auto)?.block_on(async {
     ///     let (limits, options) = (EndpointLimits::default(), DatagramOptions::default());
-    ///     // The kernel says who sends.
+    ///     // The kernel names the process that sends.
     ///     let receives = DatagramOptions { credentials: true, ..DatagramOptions::default() };
     ///     let journal = format!("unix:@tidegate-journal-{}", std::process::id()).parse()?;
     ///     let mut server = DatagramChannel::bind_unix(&journal, &receives, limits)?;

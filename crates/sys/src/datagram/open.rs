@@ -143,7 +143,7 @@ impl Socket {
     }
 }
 
-/// Has the kernel report who sends, if that is wanted.
+/// Has the kernel report the process that sends, if that is wanted.
 fn report_unix_facts(fd: BorrowedFd<'_>, options: &DatagramOptions) -> io::Result<()> {
     set_option(fd, libc::SOL_SOCKET, libc::SO_PASSCRED, options.credentials.into())
 }
