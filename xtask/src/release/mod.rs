@@ -114,6 +114,8 @@ fn steps(options: &Options, version: &str) -> Vec<NamedStep> {
 /// here.
 pub(crate) fn licences() -> Result<(), Failure> {
     tools::CARGO_DENY.install()?;
+    // Crates of other targets, which no build here has fetched.
+    cargo("fetch --locked".split(' ')).run()?;
     cargo("deny --offline check --hide-inclusion-graph licenses bans sources".split(' ')).run()?;
     let home = env::var_os("CARGO_HOME").map(PathBuf::from).or_else(|| Some(env::home_dir()?.join(".cargo")));
     if home.is_some_and(|home| home.join("advisory-dbs").exists()) {
