@@ -179,6 +179,7 @@ fn router(seen: &Seen) -> Router {
                 drop(task::spawn(async move {
                     while let Some(mut stream) = accepting.accept_bidirectional().await {
                         let seen = streams.clone();
+                        seen.borrow_mut().push(ACCEPTED.into());
                         drop(task::spawn(async move {
                             let end = match stream.recv().await {
                                 Ok(bytes) => format!("{bytes:?}"),
@@ -196,6 +197,9 @@ fn router(seen: &Seen) -> Router {
             })
         })
 }
+
+/// The session of `/watch` has accepted a stream.
+const ACCEPTED: &str = "accepted";
 
 #[test]
 fn settings_have_the_numbers_of_browsers() {
@@ -332,11 +336,14 @@ fn codes_of_resets_are_mapped() {
         let seen = Seen::default();
         let server = serve(stage, router(&seen));
         let (peer, _) = connect(stage, server);
+        let accepts = seen.clone();
         let session = stage.task(async move {
             let session = open(&peer, "/watch").await;
             let stream = peer.open(&preamble(BIDIRECTIONAL, 0)).await;
             // The server accepts it before the reset takes its bytes away.
-            task::sleep(Duration::from_millis(20)).await;
+            while !accepts.borrow().iter().any(|event| event == ACCEPTED) {
+                task::sleep(Duration::from_millis(1)).await;
+            }
             stream.reset(to_http3(7));
             let mut stream = peer.open(&[preamble(BIDIRECTIONAL, 0), b"ebb".to_vec()].concat()).await;
             let end = read_all(&mut stream).await;
