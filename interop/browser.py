@@ -28,9 +28,9 @@ OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 class Browser:
     """A context manager: one window of a browser that ends with it."""
 
-    def __init__(self, accept_insecure=False):
-        """`accept_insecure`: certificates of any signer."""
-        self.accept_insecure = accept_insecure
+    def __init__(self, accept_insecure=False, doh=None):
+        """`accept_insecure`: certificates of any signer. `doh`: the URL of the DNS server, which alone is asked."""
+        self.accept_insecure, self.doh = accept_insecure, doh
         (self.port,) = program.free_ports(1)
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         # A process group of its own, which the browser shares.
@@ -41,6 +41,10 @@ class Browser:
         try:
             self._await_driver()
             options = {"args": ARGUMENTS}
+            if self.doh:
+                # The process that resolves names sees certificates for itself.
+                options["args"] = [*ARGUMENTS, "--ignore-certificate-errors"]
+                options["localState"] = {"dns_over_https.mode": "secure", "dns_over_https.templates": self.doh}
             wanted = {"browserName": "chrome", "goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL"}}
             wanted["acceptInsecureCerts"] = self.accept_insecure
             wanted["timeouts"] = {"script": SCRIPT_SECONDS_MAX * 1000, "pageLoad": SCRIPT_SECONDS_MAX * 1000}

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""DNS: `tidegate dns` by dnspython, dig, kdig, curl, dnsperf and Unbound.
+"""DNS: `tidegate dns` by dnspython, dig, kdig, curl, dnsperf, a browser and Unbound.
 
 The forwarder asks `examples/zone`, whose zone file is that of `zone.py`. dnspython compares each set of records over UDP and TCP, the
-second time from the cache. dig and kdig look at what people see, Unbound asks the forwarder as its upstream, and dnsperf must lose no query.
-kdig and dnspython ask over TLS and HTTPS too, curl resolves by it, and a second forwarder asks the first one over HTTPS.
+second time from the cache. dig and kdig look at what people see, Unbound asks the forwarder as its upstream and is one, and dnsperf must lose
+no query. kdig and dnspython ask over TLS and HTTPS too, curl and a headless Chromium resolve by it, and a second forwarder asks the first
+one over TLS, HTTPS and HTTP/3.
 """
 
+import http.server
 import os
 import pathlib
 import re
@@ -15,11 +17,13 @@ import ssl
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 import zone as of_zone  # noqa: E402, which finds dnspython or skips
 from zone import dns
 
+import browser
 import program
 import servers
 from program import Failure
@@ -86,6 +90,7 @@ SECURE = [
     (["+keepopen", "mail.tides.example", "ns.tides.example"], ["192.0.2.25", "192.0.2.53"]),
     (["big.tides.example", "TXT"], ["status: NOERROR", "ANSWER: 1"]),
     (["none.tides.example"], ["status: NXDOMAIN"]),
+    (["+padding=128", "mail.tides.example"], ["PADDING: ", "Received 468 B"]),
 ]
 
 
@@ -143,9 +148,10 @@ def ask_securely(running, chain):
 
 
 def chain_of_forwarders(forwarder, places, chain, backend):
-    """A second forwarder asks the first one over TLS, and over HTTPS alone."""
+    """A second forwarder asks the first one over TLS, HTTPS or HTTP/3 alone."""
     over_tls, over_https = places
-    for upstream in ["tls://{}:{}#dns.example".format(*over_tls), "https://{}:{}/dns-query#dns.example".format(*over_https)]:
+    of_https = [f"{scheme}://{over_https[0]}:{over_https[1]}/dns-query#dns.example" for scheme in ["https", "h3"]]
+    for upstream in ["tls://{}:{}#dns.example".format(*over_tls), *of_https]:
         words = [forwarder, "dns", "--listen", "127.0.0.1:0", "--upstream", upstream, "--upstream-ca", chain]
         with servers.Server(shlex.join([*words, "--backend", backend])) as second:
             for name in ["mail", "ns", "mail"]:
@@ -153,7 +159,7 @@ def chain_of_forwarders(forwarder, places, chain, backend):
                 answer = dns.query.udp(query, second.address[0], port=second.address[1], timeout=SECONDS_MAX)
                 if answer.rcode() != dns.rcode.NOERROR or len(answer.answer) != 1:
                     raise Failure(f"by {upstream}: {answer}")
-    print("tidegate dns: asks over TLS and HTTPS", flush=True)
+    print("tidegate dns: asks over TLS, HTTPS and HTTP/3", flush=True)
 
 
 def load(server, directory):
@@ -173,15 +179,15 @@ def load(server, directory):
         print(f"dnsperf: {found.group(1)} queries over {mode}, none lost", flush=True)
 
 
-def unbound(server, directory):
-    """Unbound with the forwarder as its upstream."""
-    if not shutil.which("unbound"):
-        return program.skip_part("there is no unbound")
-    [port] = program.free_ports(1)
-    file = pathlib.Path(directory, "unbound.conf")
-    file.write_text(f"""
+class Unbound:
+    """Unbound with these lines of its `server` clause and after it, a context manager."""
+
+    def __init__(self, directory, lines):
+        [self.port] = program.free_ports(1)
+        self.file = pathlib.Path(directory, "unbound.conf")
+        self.file.write_text(f"""
 server:
-  interface: 127.0.0.1@{port}
+  interface: 127.0.0.1@{self.port}
   do-daemonize: no
   username: ""
   chroot: ""
@@ -190,30 +196,103 @@ server:
   use-syslog: no
   module-config: "iterator"
   do-not-query-localhost: no
-  use-caps-for-id: yes
-forward-zone:
-  name: "."
-  forward-addr: {server[0]}@{server[1]}
+{lines}
 """)
-    process = subprocess.Popen(["unbound", "-c", str(file)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
+
+    def __enter__(self):
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        self.process = subprocess.Popen(["unbound", "-c", str(self.file)], **quiet)
         deadline = time.monotonic() + SECONDS_MAX
-        query = dns.message.make_query("www.tides.example", "A")
         while True:
             try:
-                answer = dns.query.udp(query, "127.0.0.1", port=port, timeout=1)
-                break
+                dns.query.udp(dns.message.make_query("id.server", "TXT", "CH"), "127.0.0.1", port=self.port, timeout=1)
+                return self
             except (OSError, dns.exception.DNSException):
-                if time.monotonic() > deadline:
+                if time.monotonic() > deadline or self.process.poll() is not None:
+                    servers.end(self.process)
                     raise Failure("unbound does not answer") from None
-        if answer.rcode() != dns.rcode.NOERROR or len(answer.answer) != 2:
-            raise Failure(f"by unbound: {answer}")
-        many = dns.query.tcp(dns.message.make_query("big.tides.example", "TXT"), "127.0.0.1", port=port, timeout=SECONDS_MAX)
-        if len(many.answer) != 1:
-            raise Failure(f"by unbound: {many}")
-    finally:
-        servers.end(process)
+
+    def __exit__(self, *_):
+        servers.end(self.process)
+
+
+def check_answers(who, address):
+    """An alias over UDP, a long answer over TCP, a name that does not exist."""
+    where = {"where": address[0], "port": address[1], "timeout": SECONDS_MAX}
+    alias = dns.query.udp(dns.message.make_query("www.tides.example", "A"), **where)
+    many = dns.query.tcp(dns.message.make_query("big.tides.example", "TXT"), **where)
+    none = dns.query.udp(dns.message.make_query("none.tides.example", "A"), **where)
+    if (len(alias.answer), len(many.answer), none.rcode()) != (2, 1, dns.rcode.NXDOMAIN):
+        raise Failure(f"{who}: {alias}\n{many}\n{none}")
+
+
+def unbound_in_front(server, directory):
+    """Unbound with the forwarder as its upstream, with 0x20."""
+    if not shutil.which("unbound"):
+        return program.skip_part("there is no unbound")
+    zone = f'forward-zone:\n  name: "."\n  forward-addr: {server[0]}@{server[1]}'
+    with Unbound(directory, f"  use-caps-for-id: yes\n{zone}") as running:
+        check_answers("unbound in front", ("127.0.0.1", running.port))
     print("unbound: the forwarder is its upstream", flush=True)
+
+
+def unbound_behind(forwarder, zone_server, certificate_files, directory, backend):
+    """The forwarder with Unbound as its upstream, over UDP and TCP, TLS and HTTPS, and with a server before it that is not there."""
+    if not shutil.which("unbound"):
+        return program.skip_part("there is no unbound")
+    chain, key = certificate_files
+    tls, https, closed = program.free_ports(3)
+    lines = f"""  interface: 127.0.0.1@{tls}
+  interface: 127.0.0.1@{https}
+  tls-port: {tls}
+  https-port: {https}
+  tls-service-key: "{key}"
+  tls-service-pem: "{chain}"
+forward-zone:
+  name: "."
+  forward-addr: {zone_server[0]}@{zone_server[1]}"""
+    with Unbound(directory, lines) as running:
+        plain = f"127.0.0.1:{running.port}"
+        upstreams = [[plain], [f"127.0.0.1:{closed}", plain], [f"tls://127.0.0.1:{tls}#dns.example"]]
+        upstreams.append([f"https://127.0.0.1:{https}/dns-query#dns.example"])
+        for upstream in upstreams:
+            words = [forwarder, "dns", "--listen", "127.0.0.1:0", "--upstream-ca", chain, "--backend", backend]
+            words += [word for place in upstream for word in ["--upstream", place]]
+            with servers.Server(shlex.join(words)) as second:
+                check_answers(f"unbound behind, {upstream}", second.address)
+    print("unbound: it is the upstream of the forwarder, over UDP, TCP, TLS and HTTPS", flush=True)
+
+
+def browse(over_https):
+    """A headless Chromium, which resolves by DNS over HTTPS alone, opens a page."""
+    if not shutil.which("chromedriver"):
+        return program.skip_part("there is no chromedriver")
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Page) as pages:
+        threading.Thread(target=pages.serve_forever, daemon=True).start()
+        try:
+            with browser.Browser(accept_insecure=True, doh=f"https://127.0.0.1:{over_https[1]}/dns-query") as window:
+                window.open(f"http://here.tides.example:{pages.server_address[1]}/")
+                text = window.run("return document.body.innerText")
+        finally:
+            pages.shutdown()
+    if text.strip() != "the tide is in":
+        raise Failure(f"chromium: {text}")
+    print("chromium: a page of a name that it resolved over HTTPS", flush=True)
+
+
+class Page(http.server.BaseHTTPRequestHandler):
+    """One page."""
+
+    def do_GET(self):
+        body = b"<body>the tide is in</body>"
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
 
 
 def main():
@@ -221,22 +300,25 @@ def main():
     forwarder = os.environ.get("TIDEGATE_PROGRAM") or program.PROGRAM
     with tempfile.TemporaryDirectory() as directory:
         file = pathlib.Path(directory, "tides.zone")
-        file.write_text(of_zone.ZONE)
+        # The page of the browser is on this machine.
+        file.write_text(of_zone.ZONE + "here A 127.0.0.1\n")
         chain, key = certificate(directory)
         zone = dns.zone.from_text(of_zone.ZONE, origin="tides.example", relativize=True, check_origin=False)
         with servers.Server(shlex.join([zone_server, "127.0.0.1:0", str(file)])) as upstream:
             place = "{}:{}".format(*upstream.address)
             for backend in program.BACKENDS:
                 words = [forwarder, "dns", "--listen", "127.0.0.1:0", "--upstream", place, "--backend", backend]
-                words += ["--listen-tls", "127.0.0.1:0", "--listen-https", "127.0.0.1:0", "--tls-cert", chain, "--tls-key", key]
+                words += ["--listen-tls", "127.0.0.1:0", "--listen-https", "127.0.0.1:0", "--tls-cert", chain, "--tls-key", key, "--http3"]
                 with servers.Server(shlex.join(words)) as running:
                     compare_sets(running.address, zone)
                     ask_by("dig", running.address, [(["+tries=1", *words], wanted) for words, wanted in DIG])
                     ask_by("kdig", running.address, KDIG)
                     places = ask_securely(running, chain)
                     chain_of_forwarders(forwarder, places, chain, backend)
-                    unbound(running.address, directory)
+                    unbound_in_front(running.address, directory)
+                    browse(places[1])
                     load(running.address, directory)
+                unbound_behind(forwarder, upstream.address, (chain, key), directory, backend)
 
 
 if __name__ == "__main__":

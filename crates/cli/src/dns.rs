@@ -32,11 +32,11 @@ pub(crate) struct DnsOptions {
     #[command(flatten)]
     secure: SecureListeners,
     /// Server to ask, may be repeated: IP, IP:PORT or [IPV6]:PORT, at port 53 by default; tls://IP[:PORT][#NAME] for DNS over
-    /// TLS, at port 853 by default, and https://IP[:PORT]/PATH[#NAME] for DNS over HTTPS, whose certificates have NAME, or else
-    /// the IP address. The fastest one that answers is asked first
+    /// TLS, at port 853 by default, https://IP[:PORT]/PATH[#NAME] for DNS over HTTPS, and h3://IP[:PORT]/PATH[#NAME] for that over
+    /// HTTP/3 alone. Their certificates have NAME, or else the IP address. The fastest one that answers is asked first
     #[arg(long, value_name = "ADDRESS", required = true)]
     upstream: Vec<DnsUpstream>,
-    /// Certificates (PEM) that vouch for tls and https servers [default: those that the system trusts]
+    /// Certificates (PEM) that vouch for tls, https and h3 servers [default: those that the system trusts]
     #[arg(long, value_name = "FILE")]
     upstream_ca: Option<PathBuf>,
     /// Network whose clients get answers, may be repeated: an address or CIDR, as 10.0.0.0/8 or 2001:db8::/32. Others get
@@ -148,7 +148,7 @@ impl DnsOptions {
             Forwarder::new(StubResolver::new(servers, config, cache.clone()), &metrics)
         });
         let server = match tls {
-            Some(tls) => self.secure.add_to(server, &handlers, tls, &limits, requests),
+            Some(tls) => self.secure.add_to(server, &handlers, tls, &limits, requests)?,
             None => server,
         };
         Ok(server.start_with(&handlers)?)

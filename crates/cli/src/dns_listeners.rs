@@ -10,7 +10,7 @@ use tidegate::dns::server::{DnsServer, Forwarder, LoopHandlers, ServerLimits};
 use tidegate::engine::RunningListener;
 use tidegate::http::{self, DNS_PATH, dns_router};
 use tidegate::metrics::HttpMetrics;
-use tidegate::{Address, Listener, Over, ServerHandle};
+use tidegate::{Address, Listener, Over, ServerHandle, quic};
 
 use crate::config::{CertificateFiles, Listen, Place};
 use crate::dns::parse_listen;
@@ -36,6 +36,9 @@ pub(crate) struct SecureListeners {
     /// Use a certificate for localhost that is made at start-up, to try; no client trusts it
     #[arg(long, conflicts_with_all = ["tls_cert", "tls_key"])]
     tls_self_signed: bool,
+    /// Serve HTTP/3 as well, at the addresses of --listen-https over UDP. Responses over TCP name it in `Alt-Svc`
+    #[arg(long, requires = "listen_https")]
+    http3: bool,
 }
 
 impl SecureListeners {
@@ -72,7 +75,7 @@ impl SecureListeners {
         tls: &Tls,
         limits: &ServerLimits,
         metrics: Option<&HttpMetrics>,
-    ) -> DnsServer {
+    ) -> Result<DnsServer, quic::ConfigError> {
         for address in &self.listen_tls {
             let tls = tls.config.clone().with_alpn(["dot"]);
             let pipeline = move || Over::new(tls.accept(), ServerCodec::default());
@@ -84,10 +87,13 @@ impl SecureListeners {
             if let Some(metrics) = metrics {
                 config = config.metrics(metrics);
             }
+            if self.http3 {
+                config = config.http3()?;
+            }
             let listener = Listener::at(Address::Ip(*address));
             server = server.listener(config.serve(listener, move || dns_router(&handlers)));
         }
-        server
+        Ok(server)
     }
 
     /// The start-up lines of the listeners of a server behind its first ones.
@@ -97,7 +103,8 @@ impl SecureListeners {
             let is_https = number >= self.listen_tls.len();
             RunningListener::addresses(listener).iter().map(move |address| {
                 if is_https {
-                    format!("tidegate: listening on https://{address}{DNS_PATH}")
+                    let versions = if self.http3 { " (HTTP/1.1, HTTP/2, HTTP/3)" } else { "" };
+                    format!("tidegate: listening on https://{address}{DNS_PATH}{versions}")
                 } else {
                     format!("tidegate: listening on tls://{address}")
                 }

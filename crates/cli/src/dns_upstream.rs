@@ -8,12 +8,12 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use tidegate::dns::{ClientCodec, NameServer};
-use tidegate::http::client::{ClientLimits, Resolve, Resolving};
+use tidegate::http::client::{ClientLimits, Http3Config, Resolve, Resolving};
 use tidegate::http::{self, DNS_PATH};
 use tidegate::tls::{ClientConfig, Provider};
 use tidegate::{Client, Over};
 
-/// `IP`, `IP:PORT` or `[IPV6]:PORT`; `tls://` or `https://` before it, `/PATH` behind it for HTTPS, and `#NAME` at its end.
+/// `IP`, `IP:PORT` or `[IPV6]:PORT`; `tls://` or `https://` or `h3://` before it, `/PATH` behind it for HTTPS, and `#NAME` at its end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct DnsUpstream {
     address: SocketAddr,
@@ -27,8 +27,8 @@ enum UpstreamTransport {
     Plain,
     /// Over TLS, with the name of its certificate.
     Tls { name: String },
-    /// Over HTTPS, with the name of its certificate and the path.
-    Https { name: String, path: String },
+    /// Over HTTPS, with the name of its certificate and the path; over HTTP/3 alone, or else over HTTP/2 or HTTP/1.1.
+    Https { name: String, path: String, is_http3: bool },
 }
 
 impl DnsUpstream {
@@ -44,14 +44,15 @@ impl DnsUpstream {
                 let make = move || Ok(Over::new(tls.connect(&name)?, ClientCodec::default()));
                 NameServer::over(Client::at(self.address), make)
             }
-            (UpstreamTransport::Https { name, path }, Some(tls)) => {
+            (UpstreamTransport::Https { name, path, is_http3 }, Some(tls)) => {
                 let host = if name.contains(':') { format!("[{name}]") } else { name.clone() };
-                let address = self.address;
+                let (address, is_http3) = (self.address, *is_http3);
                 http::name_server(format!("https://{host}:{}{path}", address.port()), move || {
                     let mut limits = ClientLimits::default();
                     (limits.request_timeout, limits.collected_body_bytes_max) =
                         (Some(REQUEST_TIMEOUT), usize::from(u16::MAX));
-                    http::Client::builder().tls(tls.clone()).resolver(OneAddress(address)).limits(limits).build()
+                    let builder = http::Client::builder().tls(tls.clone()).resolver(OneAddress(address)).limits(limits);
+                    if is_http3 { builder.http3_prior_knowledge(Http3Config::default()) } else { builder }.build()
                 })
             }
             _ => NameServer::at(self.address),
@@ -98,14 +99,14 @@ impl FromStr for DnsUpstream {
             Some((place, name)) => (place, Some(name.to_owned())),
             None => (rest, None),
         };
-        let (host, path) = match place.find('/').filter(|_| scheme == Some("https")) {
+        let (host, path) = match place.find('/').filter(|_| matches!(scheme, Some("https" | "h3"))) {
             Some(at) => place.split_at(at),
             None => (place, DNS_PATH),
         };
         let port = match scheme {
             None => PORT,
             Some("tls") => TLS_PORT,
-            Some("https") => HTTPS_PORT,
+            Some("https" | "h3") => HTTPS_PORT,
             Some(_) => return Err(NO_UPSTREAM.into()),
         };
         let ip = || host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>().ok();
@@ -116,7 +117,7 @@ impl FromStr for DnsUpstream {
         let transport = match scheme {
             None => UpstreamTransport::Plain,
             Some("tls") => UpstreamTransport::Tls { name },
-            Some(_) => UpstreamTransport::Https { name, path: path.to_owned() },
+            Some(scheme) => UpstreamTransport::Https { name, path: path.to_owned(), is_http3: scheme == "h3" },
         };
         Ok(Self { address, transport })
     }
@@ -127,13 +128,16 @@ impl fmt::Display for DnsUpstream {
         match &self.transport {
             UpstreamTransport::Plain => write!(f, "{}", self.address),
             UpstreamTransport::Tls { name } => write!(f, "tls://{}#{name}", self.address),
-            UpstreamTransport::Https { name, path } => write!(f, "https://{}{path}#{name}", self.address),
+            UpstreamTransport::Https { name, path, is_http3 } => {
+                let scheme = if *is_http3 { "h3" } else { "https" };
+                write!(f, "{scheme}://{}{path}#{name}", self.address)
+            }
         }
     }
 }
 
-const NO_UPSTREAM: &str = "not IP, IP:PORT, [IPV6]:PORT, tls://IP[:PORT][#NAME] or https://IP[:PORT]/PATH[#NAME]: a name would \
-                           need another server to be looked up";
+const NO_UPSTREAM: &str = "not IP, IP:PORT, [IPV6]:PORT, tls://IP[:PORT][#NAME], https://IP[:PORT]/PATH[#NAME] or \
+                           h3://IP[:PORT]/PATH[#NAME]: a name would need another server to be looked up";
 
 /// The port of DNS servers.
 const PORT: u16 = 53;
@@ -163,6 +167,7 @@ mod tests {
             ("tls://192.0.2.53:8853#dns.example", "tls://192.0.2.53:8853#dns.example"),
             ("tls://[2001:db8::53]#dns.example", "tls://[2001:db8::53]:853#dns.example"),
             ("https://192.0.2.53", "https://192.0.2.53:443/dns-query#192.0.2.53"),
+            ("h3://192.0.2.53#dns.example", "h3://192.0.2.53:443/dns-query#dns.example"),
             ("https://[2001:db8::53]:8443/a/b?c#dns.example", "https://[2001:db8::53]:8443/a/b?c#dns.example"),
         ] {
             assert_eq!(text.parse::<DnsUpstream>().map(|server| server.to_string()).as_deref(), Ok(expected));

@@ -42,6 +42,8 @@ pub struct CacheConfig {
     pub failure_ttl_min: Duration,
     /// The most time for which failures are remembered; 5 min (RFC 9520 §3.2).
     pub failure_ttl_max: Duration,
+    /// How long a stale answer is used at once after the servers have failed, before they are asked again; 30 s (RFC 8767 §5).
+    pub stale_retry: Duration,
     /// An answer that is read in the last `1 / prefetch_share` of its time is due to be looked up again; 10, zero for
     /// never.
     pub prefetch_share: u32,
@@ -57,6 +59,7 @@ impl Default for CacheConfig {
             stale_for: Duration::from_secs(86_400),
             failure_ttl_min: Duration::from_secs(1),
             failure_ttl_max: Duration::from_secs(300),
+            stale_retry: Duration::from_secs(30),
             prefetch_share: 10,
         }
     }
@@ -75,6 +78,8 @@ pub struct Cached {
     pub ttl: u32,
     /// Whether the time of the entry has passed.
     pub is_stale: bool,
+    /// Whether the servers failed a short while ago when they were asked again: a stale entry is used at once then.
+    pub has_failed: bool,
     /// Whether the entry is used and about to expire, so that it should be looked up now. One reader gets this.
     pub is_prefetch_due: bool,
 }
@@ -106,6 +111,8 @@ struct CacheEntry {
     failures: u8,
     was_read: bool,
     is_refreshing: bool,
+    /// Milliseconds after `stored` until which servers that failed are not asked again.
+    retry_after: u32,
 }
 
 /// An entry's kind.
@@ -188,8 +195,9 @@ impl Cache {
         let is_late = share > 0 && left * share < entry.lifetime && !entry.is_failure();
         let is_prefetch_due = !is_stale && is_late && is_used && !std::mem::replace(&mut entry.is_refreshing, true);
         let ttl = if is_stale { STALE_TTL } else { left.as_secs() as u32 };
+        let has_failed = age.as_millis() < u128::from(entry.retry_after);
         let (data, soa) = unpack(record_type, entry, ttl);
-        Some(Cached { data, response_code: entry.response_code, soa, ttl, is_stale, is_prefetch_due })
+        Some(Cached { data, response_code: entry.response_code, soa, ttl, is_stale, has_failed, is_prefetch_due })
     }
 
     /// Stores the set of a name and a type. `ttl` is in seconds.
@@ -224,33 +232,56 @@ impl Cache {
         self.store(key(name, record_type), packed, lifetime, kind, now);
     }
 
-    /// Stores that the servers failed for a name and a type. An answer that is stale stays instead, and is due again
-    /// after [`failure_ttl_min`](CacheConfig::failure_ttl_min) only in so far as the caller looks it up.
+    /// Stores that the servers failed for a name and a type. An answer that is stale stays instead, and is used for
+    /// [`stale_retry`](CacheConfig::stale_retry) as one whose refresh [has failed](Cached::has_failed).
     pub fn insert_failure(&mut self, name: &Name, record_type: RecordType, now: Instant) {
-        self.insert_failure_of(name, record_type, u8::MAX, now);
+        self.insert_failure_of(name, record_type, u8::MAX, self.config.stale_retry, now);
     }
 
     /// A failure that counts as at most so many in a row.
-    fn insert_failure_of(&mut self, name: &Name, record_type: RecordType, failures_max: u8, now: Instant) {
-        let key = key(name, record_type);
-        let mut failures = 1;
-        if let Some(entry) = self.find(&key).and_then(|place| self.entries[place as usize].as_mut()) {
-            if !entry.is_failure() && entry.age(now) < entry.lifetime.saturating_add(self.config.stale_for) {
-                entry.is_refreshing = false;
-                return;
-            }
-            failures = entry.failures.saturating_add(1).min(failures_max);
+    fn insert_failure_of(
+        &mut self,
+        name: &Name,
+        record_type: RecordType,
+        failures_max: u8,
+        stale_retry: Duration,
+        now: Instant,
+    ) {
+        if self.note_failed_refresh(name, record_type, stale_retry, now) {
+            return;
         }
+        let key = key(name, record_type);
+        let before = self.find(&key).and_then(|place| self.entries[place as usize].as_ref());
+        let failures = before.map_or(1, |entry| entry.failures.saturating_add(1).min(failures_max));
         let doubled = self.config.failure_ttl_min.saturating_mul(1 << u32::from(failures - 1).min(16));
         let lifetime = doubled.min(self.config.failure_ttl_max);
         let kind = Kind { response_code: ResponseCode::SERVFAIL, is_negative: false, failures };
         self.store(key, Vec::new(), lifetime, kind, now);
     }
 
+    /// Notes that the servers failed for an entry with an answer, also a stale one, which is used at once for this time. Returns
+    /// false if there is none.
+    pub(crate) fn note_failed_refresh(
+        &mut self,
+        name: &Name,
+        record_type: RecordType,
+        retry_after: Duration,
+        now: Instant,
+    ) -> bool {
+        let place = self.find(&key(name, record_type));
+        let Some(entry) = place.and_then(|place| self.entries[place as usize].as_mut()) else { return false };
+        if entry.is_failure() || entry.age(now) >= entry.lifetime.saturating_add(self.config.stale_for) {
+            return false;
+        }
+        entry.is_refreshing = false;
+        entry.retry_after = (entry.age(now) + retry_after).as_millis().try_into().unwrap_or(u32::MAX);
+        true
+    }
+
     /// Stores that no server could be reached, for [`failure_ttl_min`](CacheConfig::failure_ttl_min) each time: the servers of a
     /// network that was away answer as soon as it is back. An answer that is stale stays instead.
     pub fn insert_unreachable(&mut self, name: &Name, record_type: RecordType, now: Instant) {
-        self.insert_failure_of(name, record_type, 1, now);
+        self.insert_failure_of(name, record_type, 1, self.config.failure_ttl_min, now);
     }
 
     /// Removes all entries.
@@ -267,7 +298,7 @@ impl Cache {
         }
         let (key, data) = (key.into_boxed_slice(), data.into_boxed_slice());
         let Kind { response_code, is_negative, failures } = kind;
-        let (was_read, is_refreshing) = (false, false);
+        let (was_read, is_refreshing, retry_after) = (false, false, 0);
         let entry = CacheEntry {
             key,
             data,
@@ -278,6 +309,7 @@ impl Cache {
             failures,
             was_read,
             is_refreshing,
+            retry_after,
         };
         // One entry may not push out most of the others.
         if entry.memory() > self.config.memory_max / ENTRY_SHARE_MIN {

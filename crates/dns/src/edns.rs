@@ -3,10 +3,19 @@
 use bytes::Bytes;
 
 use crate::header::FIXED_BYTES;
-use crate::limits::{UDP_PAYLOAD_BYTES, UDP_PAYLOAD_BYTES_MIN};
+use crate::limits::{MESSAGE_BYTES_MAX, UDP_PAYLOAD_BYTES, UDP_PAYLOAD_BYTES_MIN};
 
 /// The code of the option with a cookie (RFC 7873).
 pub const COOKIE: u16 = 10;
+
+/// The code of the option with padding (RFC 7830).
+pub const PADDING: u16 = 12;
+
+/// Padded queries have a multiple of this number of bytes (RFC 8467 §4.1).
+pub(crate) const QUERY_BLOCK_BYTES: usize = 128;
+
+/// Padded responses have a multiple of this number of bytes (RFC 8467 §4.1).
+pub(crate) const RESPONSE_BLOCK_BYTES: usize = 468;
 
 /// The code of the option with an extended error (RFC 8914).
 pub const EXTENDED_ERROR: u16 = 15;
@@ -100,6 +109,12 @@ impl<'a> EdnsView<'a> {
         }
     }
 
+    /// Whether there is padding, which asks for a padded response (RFC 7830 §3).
+    #[must_use]
+    pub fn is_padded(&self) -> bool {
+        self.option(PADDING).is_some()
+    }
+
     /// The first extended error.
     #[must_use]
     pub fn extended_error(&self) -> Option<ExtendedError<'a>> {
@@ -156,9 +171,31 @@ impl Edns {
         self.option(COOKIE, [&client[..], server].concat())
     }
 
+    /// Adds padding (RFC 7830), so that a message with `other_bytes` bytes beside this record has a multiple of `block_bytes` bytes.
+    /// One that would be longer than 65,535 bytes stays as it is.
+    ///
+    /// ```
+    /// use tidegate::dns::Edns;
+    ///
+    /// let edns = Edns::default().padding(31, 128);
+    /// assert_eq!(31 + edns.wire_bytes(), 128);
+    /// ```
+    #[must_use]
+    pub fn padding(self, other_bytes: usize, block_bytes: usize) -> Self {
+        let length = other_bytes + self.wire_bytes() + OPTION_HEADER_BYTES;
+        let padded = length.next_multiple_of(block_bytes.max(1));
+        if padded > MESSAGE_BYTES_MAX {
+            return self;
+        }
+        self.option(PADDING, vec![0; padded - length])
+    }
+
     /// Bytes of the record in wire form.
     #[must_use]
     pub fn wire_bytes(&self) -> usize {
-        1 + FIXED_BYTES + self.options.iter().map(|(_, data)| 4 + data.len()).sum::<usize>()
+        1 + FIXED_BYTES + self.options.iter().map(|(_, data)| OPTION_HEADER_BYTES + data.len()).sum::<usize>()
     }
 }
+
+/// The code and the length of an option.
+pub(crate) const OPTION_HEADER_BYTES: usize = 4;

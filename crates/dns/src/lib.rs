@@ -5,7 +5,7 @@
 //! | a received message | [`MessageView`], a checked view of bytes; [`Message`], the same with the bytes; [`RecordView`], [`RecordData`] |
 //! | a message to send | [`MessageWriter`], which compresses names; [`EncodedMessage`] |
 //! | names and records | [`Name`], [`NameView`]; [`Question`], [`Record`], [`Rdata`] with its presentation form |
-//! | EDNS | [`Edns`], [`EdnsView`]: payloads, cookies, extended errors |
+//! | EDNS | [`Edns`], [`EdnsView`]: payloads, cookies, padding, extended errors |
 //! | a stream | [`ServerCodec`] and [`ClientCodec`]: messages behind their lengths |
 //! | lookups without I/O | [`Resolver`], over servers by index; [`Cache`] and [`SharedCache`] |
 //! | lookups on a loop | [`StubResolver`], which asks [`NameServer`]s over UDP and TCP, or by requests |
@@ -19,7 +19,7 @@
 //! The codecs, the resolver and zones know neither sockets nor the loop. Only `client/` and `server/` do. Time
 //! is an argument.
 //!
-//! Sources: RFC 1034, 1035, 2181, 2308, 3597, 4343, 6891, 7766, 7873, 8767, 8914, 9460, 9520, 9619, 9715.
+//! Sources: RFC 1034, 1035, 2181, 2308, 3597, 4343, 6891, 7766, 7830, 7873, 8467, 8767, 8914, 9460, 9520, 9619, 9715.
 //!
 //! Read next: `message_view.rs` and `layout.rs`, then `resolver/mod.rs`.
 //!
@@ -46,7 +46,7 @@
 //! | `cache.rs` | `Cache`: sets of records within a budget |
 //! | `resolver/` | `Resolver`: limits: `config.rs`, results: `answer.rs`, queries: `attempts.rs`, responses: `receiving.rs`, its meaning: `response.rs`, servers: `upstream.rs`, the cache: `shared_cache.rs`, `from_cache.rs`, random numbers: `query_random.rs` |
 //! | `client/` | `StubResolver`; its servers: `name_server.rs`, sockets: `sockets.rs`, connections: `connection.rs`, timers: `timer.rs`, hosts and services: `host_lookup.rs`, HTTPS records: `https_lookup.rs`; `HostResolver`: `host_resolver.rs`, files: `system_files.rs` |
-//! | `server/` | `Responder`, the rules of all responses; a whole server: `builder.rs`, its limits: `limits.rs`, the handlers of its loops: `loop_handlers.rs`, queries: `query_handler.rs`, datagrams: `datagrams.rs`, limits of their responses: `rate_limit.rs`, a connection: `handler.rs`, other servers' answers: `forwarder.rs`, in wire form: `encoded_answers.rs`, counts: `counters.rs` |
+//! | `server/` | `Responder`, the rules of all responses; a whole server: `builder.rs`, its limits: `limits.rs`, the handlers of its loops: `loop_handlers.rs`, queries: `query_handler.rs`, datagrams: `datagrams.rs`, runs of them: `response_runs.rs`, limits of their responses: `rate_limit.rs`, a connection: `handler.rs`, other servers' answers: `forwarder.rs`, in wire form: `encoded_answers.rs`, counts: `counters.rs` |
 //! | `zone/` | `Zone`; its files: `parse.rs`, errors: `error.rs`, answers: `answer.rs` |
 
 #![forbid(unsafe_code)]
@@ -75,7 +75,7 @@ mod zone;
 
 pub use cache::{Cache, CacheConfig, Cached};
 pub use client::{Exchanging, HostResolver, IDLE, NameServer, ResponsePipeline, StubResolver};
-pub use edns::{COOKIE, Cookie, EXTENDED_ERROR, Edns, EdnsView, ExtendedError};
+pub use edns::{COOKIE, Cookie, EXTENDED_ERROR, Edns, EdnsView, ExtendedError, PADDING};
 pub use error::DnsError;
 pub use header::Header;
 pub use hosts::Hosts;

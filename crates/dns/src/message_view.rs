@@ -166,6 +166,11 @@ impl<'a> MessageView<'a> {
         Some(QuestionView { name, record_type, class })
     }
 
+    /// The question in wire form, with its type and its class; empty if the message has none.
+    pub(crate) fn question_wire(&self) -> &'a [u8] {
+        &self.bytes[HEADER_BYTES..usize::from(self.sections.answers)]
+    }
+
     /// The answer section.
     pub fn answers(&self) -> impl Iterator<Item = RecordView<'a>> + use<'a> {
         records(self.bytes, self.sections.answers, self.sections.authorities)

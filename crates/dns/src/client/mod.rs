@@ -20,7 +20,7 @@ mod system_files;
 mod timer;
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
@@ -32,7 +32,7 @@ use std::time::{Duration, Instant};
 
 use tidegate_engine::{DatagramChannel, task};
 
-use self::connection::ServerConnection;
+use self::connection::{OpenConnection, SentQueries, ServerConnection};
 pub use self::host_resolver::HostResolver;
 pub use self::name_server::{Exchanging, NameServer, ResponsePipeline};
 use self::name_server::{ServerLink, ServerState};
@@ -40,6 +40,7 @@ use self::sockets::Sockets;
 use self::timer::Timer;
 use crate::hosts::Hosts;
 use crate::message_view::MessageView;
+use crate::message_writer::EncodedMessage;
 use crate::name::Name;
 use crate::numbers::RecordType;
 use crate::resolv_conf::ResolvConf;
@@ -278,30 +279,42 @@ impl Shared {
         timer::arm(this);
     }
 
+    /// Gives back memory, once nothing is looked up.
+    fn rest(&self) {
+        let mut resolver = self.resolver.borrow_mut();
+        if resolver.lookups_in_flight() == 0 {
+            resolver.release_memory();
+            self.waiters.borrow_mut().shrink_to_fit();
+        }
+    }
+
     /// Posts the queue of a server to its connection, or connects.
     fn flush(this: &Rc<Self>, server: usize) {
         let state = &this.servers[server];
         if let ServerLink::Requests(send) = &state.link {
             for message in state.queue.take() {
-                let id = MessageView::header_of(&message).map_or(0, |header| header.id);
-                drop(task::spawn(Self::exchange(Rc::downgrade(this), (server, id), send(message))));
+                drop(task::spawn(Self::exchange(Rc::downgrade(this), (server, id_of(&message)), send(message))));
             }
             return;
         }
-        let remote = state.remote.borrow().clone().filter(|remote| !remote.is_closed());
-        let Some(remote) = remote else {
+        let connection = state.connection.borrow().clone().filter(|connection| !connection.remote.is_closed());
+        let Some(OpenConnection { remote, sent }) = connection else {
             if !state.is_connecting.replace(true) {
                 drop(task::spawn(Self::connect(this.clone(), server)));
             }
             return;
         };
+        let mut lost = HashSet::new();
         for message in state.queue.take() {
-            if remote.post(message).is_err() {
-                // The queries are lost with the connection, and the resolver tries again.
-                state.remote.take();
-                this.resolver.borrow_mut().handle_stream_closed(server, task::now());
-                break;
+            let id = id_of(&message);
+            match remote.post(message) {
+                Ok(()) => sent.insert(id),
+                // The resolver tries again.
+                Err(_) => drop(lost.insert(id)),
             }
+        }
+        if !lost.is_empty() {
+            this.resolver.borrow_mut().handle_queries_lost(server, &lost, task::now());
         }
     }
 
@@ -310,7 +323,14 @@ impl Shared {
         let response = exchanging.await;
         let Some(this) = this.upgrade() else { return };
         match response {
-            Ok(message) => this.resolver.borrow_mut().handle_stream_message(server, &message, task::now()),
+            Ok(message) => {
+                let mut resolver = this.resolver.borrow_mut();
+                resolver.handle_stream_message(server, &message, task::now());
+                // It was no response to this query, and no other one comes.
+                if MessageView::header_of(&message).is_none_or(|header| header.id != id) {
+                    resolver.handle_exchange_failed(server, id, task::now());
+                }
+            }
             Err(error) => {
                 tracing::debug!(subsystem = "dns", %error, "a request to a DNS server fails");
                 this.resolver.borrow_mut().handle_exchange_failed(server, id, task::now());
@@ -322,23 +342,37 @@ impl Shared {
     async fn connect(this: Rc<Self>, server: usize) {
         let state = &this.servers[server];
         let ServerLink::Connection(connector) = &state.link else { return };
-        let handler = ServerConnection::new(&this, server);
+        let sent = Rc::<SentQueries>::default();
+        let handler = ServerConnection::new(&this, server, sent.clone());
         let connected = connector.connect(handler).await;
         state.is_connecting.set(false);
         match connected {
             Some(remote) => {
-                *state.remote.borrow_mut() = Some(remote);
+                *state.connection.borrow_mut() = Some(OpenConnection { remote, sent });
                 Self::flush(&this, server);
             }
-            None => Self::on_closed(&this, server),
+            None => {
+                let lost = state.queue.take().iter().map(id_of).collect();
+                this.resolver.borrow_mut().handle_queries_lost(server, &lost, task::now());
+            }
         }
         Self::pump(&this);
     }
 
-    fn on_closed(this: &Rc<Self>, server: usize) {
-        this.servers[server].remote.take();
-        this.servers[server].queue.take();
-        this.resolver.borrow_mut().handle_stream_closed(server, task::now());
+    /// A connection has closed. The queries that wait for another one, or went over it, are not lost.
+    fn on_closed(this: &Rc<Self>, server: usize, sent: &Rc<SentQueries>) {
+        let state = &this.servers[server];
+        let is_current = state.connection.borrow().as_ref().is_some_and(|current| Rc::ptr_eq(&current.sent, sent));
+        if is_current {
+            state.connection.take();
+        }
+        this.resolver.borrow_mut().handle_queries_lost(server, &sent.take(), task::now());
         Self::pump(this);
+        this.rest();
     }
+}
+
+/// The ID of a query.
+fn id_of(message: &EncodedMessage) -> u16 {
+    MessageView::header_of(message).map_or(0, |header| header.id)
 }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use tidegate_codec::Pipeline;
 use tidegate_engine::{Client, Remote};
 
-use super::connection::ServerConnection;
+use super::connection::{OpenConnection, ServerConnection};
 use crate::message_view::Message;
 use crate::message_writer::EncodedMessage;
 use crate::name::Name;
@@ -35,6 +35,7 @@ pub struct NameServer {
     pub(super) address: Option<SocketAddr>,
     pub(super) transport: StreamTransport,
     bailiwick: Name,
+    pads_queries: bool,
 }
 
 /// The way of queries that go in no datagram.
@@ -101,13 +102,13 @@ impl NameServer {
     #[must_use]
     pub fn at(address: SocketAddr) -> Self {
         let connector = StreamConnector::new(Client::at(address), || Ok(ClientCodec::default()));
-        Self { address: Some(address), ..Self::by(StreamTransport::Connection(connector)) }
+        Self { address: Some(address), pads_queries: false, ..Self::by(StreamTransport::Connection(connector)) }
     }
 
     /// A server that gets all queries over one connection of this client.
     #[must_use]
     pub fn over_streams(client: Client) -> Self {
-        Self::over(client, || Ok(ClientCodec::default()))
+        Self::over(client, || Ok(ClientCodec::default())).padding(false)
     }
 
     /// A server that gets all queries over one connection of this client, with the pipeline that `make` makes for each
@@ -133,7 +134,7 @@ impl NameServer {
     }
 
     fn by(transport: StreamTransport) -> Self {
-        Self { address: None, transport, bailiwick: Name::root() }
+        Self { address: None, transport, bailiwick: Name::root(), pads_queries: true }
     }
 
     /// The records of names outside this zone are dropped: for a server that is asked for one zone. The root unless set.
@@ -143,8 +144,17 @@ impl NameServer {
         self
     }
 
+    /// Whether queries over streams and requests have padding (RFC 8467), which hides the lengths of names from observers of an
+    /// encrypted connection. Unless set, those of [`over`](Self::over) and [`by_requests`](Self::by_requests) have it.
+    #[must_use]
+    pub const fn padding(mut self, pads_queries: bool) -> Self {
+        self.pads_queries = pads_queries;
+        self
+    }
+
     pub(super) fn of_resolver(&self) -> ResolverServer {
-        ResolverServer { bailiwick: self.bailiwick.clone(), use_streams: self.address.is_none() }
+        let (use_streams, pads_queries) = (self.address.is_none(), self.pads_queries);
+        ResolverServer { bailiwick: self.bailiwick.clone(), use_streams, pads_queries }
     }
 }
 
@@ -165,7 +175,7 @@ impl From<Client> for NameServer {
 pub(super) struct ServerState {
     pub(super) address: Option<SocketAddr>,
     pub(super) link: ServerLink,
-    pub(super) remote: RefCell<Option<Remote<EncodedMessage>>>,
+    pub(super) connection: RefCell<Option<OpenConnection>>,
     pub(super) is_connecting: Cell<bool>,
     /// Queries that wait for the connection: at most one an attempt, so
     /// [`lookups_max`](crate::ResolverConfig::lookups_max) bounds them.
@@ -195,7 +205,7 @@ impl From<NameServer> for ServerState {
                 StreamTransport::Connection(connector) => ServerLink::Connection(connector),
                 StreamTransport::Requests(make) => ServerLink::Requests((make.0)()),
             },
-            remote: RefCell::default(),
+            connection: RefCell::default(),
             is_connecting: Cell::new(false),
             queue: RefCell::default(),
         }

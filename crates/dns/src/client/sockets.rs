@@ -208,6 +208,7 @@ fn close(this: &Rc<Shared>, server: usize, number: u16) {
     drop(closed);
     this.resolver.borrow_mut().handle_socket_closed(server, number, task::now());
     Shared::pump(this);
+    this.rest();
 }
 
 impl QuerySocket {

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::{Attempt, LookupError, LookupId, Resolver, Transmit, Transport};
-use crate::edns::Edns;
+use crate::edns::{Edns, QUERY_BLOCK_BYTES};
 use crate::header::Header;
 use crate::message_writer::{EncodedMessage, MessageWriter};
 use crate::name::Name;
@@ -77,7 +77,7 @@ impl Resolver {
         let has_edns = upstream.has_edns && !may_drop_edns;
         let edns = has_edns.then(|| Edns::default().cookie(upstream.client_cookie, &upstream.server_cookie));
         let question = Question::new(name.clone(), record_type);
-        let Ok(message) = encode(query_id, &question, edns.as_ref()) else {
+        let Ok(message) = encode(query_id, &question, edns, is_stream && upstream.pads_queries) else {
             return self.fail(id, LookupError::Question, now);
         };
         let patience = upstream.patience(self.config.server_timeout);
@@ -123,10 +123,19 @@ impl Resolver {
     }
 }
 
-fn encode(id: u16, question: &Question, edns: Option<&Edns>) -> Result<EncodedMessage, crate::DnsError> {
+fn encode(
+    id: u16,
+    question: &Question,
+    edns: Option<Edns>,
+    is_padded: bool,
+) -> Result<EncodedMessage, crate::DnsError> {
     let writer = MessageWriter::new(Header::query(id)).question(question)?;
     Ok(match edns {
-        Some(edns) => writer.edns(edns)?.finish(),
+        Some(edns) if is_padded => {
+            let edns = edns.padding(writer.wire_bytes(), QUERY_BLOCK_BYTES);
+            writer.edns(&edns)?.finish()
+        }
+        Some(edns) => writer.edns(&edns)?.finish(),
         None => writer.finish(),
     })
 }

@@ -81,10 +81,13 @@ pub struct ResolverServer {
     pub bailiwick: Name,
     /// Whether it gets queries over a stream only, such as one behind TLS; false.
     pub use_streams: bool,
+    /// Whether queries over its stream have padding (RFC 8467), which hides the lengths of names within encryption, and asks the
+    /// server for it; false.
+    pub pads_queries: bool,
 }
 
 impl Default for ResolverServer {
     fn default() -> Self {
-        Self { bailiwick: Name::root(), use_streams: false }
+        Self { bailiwick: Name::root(), use_streams: false, pads_queries: false }
     }
 }

@@ -258,7 +258,10 @@ impl Resolver {
         }
         let cached = from_cache::read(&self.cache, name, record_type, self.config.aliases_max, now);
         if let Some(ready) = cached.result {
-            self.counts.cache_hits += 1;
+            match &ready {
+                Ok(answer) if answer.is_stale => self.counts.stale += 1,
+                _ => self.counts.cache_hits += 1,
+            }
             if cached.is_prefetch_due {
                 // Nobody waits for it, and its failure leaves the entry as it is.
                 let _ = self.begin(name, record_type, 0, None, now);
@@ -433,6 +436,13 @@ impl Resolver {
         if lookup.timer.replace(time) != Some(time) {
             self.timers.push(Reverse((time, id)));
         }
+        if self.timers.len() > TIMERS_MIN + 4 * self.lookups.len() {
+            let lookups = &self.lookups;
+            let counts = |timer: &Reverse<(Instant, LookupId)>| {
+                lookups.get(&timer.0.1).is_some_and(|lookup| lookup.timer == Some(timer.0.0))
+            };
+            self.timers.retain(counts);
+        }
     }
 
     /// Ends a lookup with an answer.
@@ -442,20 +452,46 @@ impl Resolver {
             self.in_flight.remove(&(attempt.server, attempt.transport, attempt.id));
         }
         self.by_question.remove(&(lookup.name, lookup.record_type));
+        if self.lookups.is_empty() {
+            // All of them are obsolete.
+            self.timers.clear();
+            if self.lookups.capacity() > LOOKUPS_KEPT {
+                self.release_memory();
+            }
+        }
         if lookup.waiters > 0 {
             self.finished.push_back((id, result));
         }
+    }
+
+    /// Gives back the memory of tables that a burst of lookups has left. A resolver without lookups has few bytes then.
+    pub fn release_memory(&mut self) {
+        self.lookups.shrink_to_fit();
+        self.by_question.shrink_to_fit();
+        self.in_flight.shrink_to_fit();
+        self.timers.shrink_to_fit();
+        self.transmits.shrink_to_fit();
+        self.finished.shrink_to_fit();
     }
 
     /// Ends a lookup without an answer, unless a stale one is left.
     fn fail(&mut self, id: LookupId, error: LookupError, now: Instant) {
         let Some(lookup) = self.lookups.get(&id) else { return };
         let (name, record_type, stale) = (lookup.target.clone(), lookup.record_type, lookup.stale.clone());
-        let has_response = lookup.has_response;
+        let (question, has_response) = (lookup.name.clone(), lookup.has_response);
         if !matches!(error, LookupError::Overloaded | LookupError::Question) {
-            self.cache.with(|cache| match has_response {
-                true => cache.insert_failure(&name, record_type, now),
-                false => cache.insert_unreachable(&name, record_type, now),
+            let aliases_max = self.config.aliases_max;
+            self.cache.with(|cache| {
+                // The name may have an answer through an alias, which a failure of its own would hide.
+                if from_cache::keep_answer(cache, &question, record_type, aliases_max, has_response, now)
+                    && question == name
+                {
+                    return;
+                }
+                match has_response {
+                    true => cache.insert_failure(&name, record_type, now),
+                    false => cache.insert_unreachable(&name, record_type, now),
+                }
             });
         }
         if stale.is_some() && lookup.waiters > 0 {
@@ -464,3 +500,9 @@ impl Resolver {
         self.finish(id, stale.ok_or(error));
     }
 }
+
+/// Timers, most of them obsolete, that a resolver keeps beside four for each lookup.
+const TIMERS_MIN: usize = 64;
+
+/// The capacity of the table of lookups that an idle resolver keeps until its sockets close.
+const LOOKUPS_KEPT: usize = 128;

@@ -1,5 +1,6 @@
 //! Responses: the attempt that each belongs to, and the next step.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -30,7 +31,14 @@ impl Resolver {
 
     /// The stream to a server has ended, or could not be opened. Lookups that wait for it try another server.
     pub fn handle_stream_closed(&mut self, server: usize, now: Instant) {
-        self.handle_closed(server, Transport::Stream, now);
+        self.handle_closed(server, Transport::Stream, |_| true, now);
+    }
+
+    /// A connection to a server has closed that had the queries with these IDs. Those that wait for another connection go on.
+    pub(crate) fn handle_queries_lost(&mut self, server: usize, ids: &HashSet<u16>, now: Instant) {
+        if !ids.is_empty() {
+            self.handle_closed(server, Transport::Stream, |id| ids.contains(&id), now);
+        }
     }
 
     /// A query of a server that is asked by requests has no response: the lookup that sent it tries another server, and no other
@@ -49,7 +57,7 @@ impl Resolver {
     /// A socket of a server has closed or could not be opened, or the network reports that its queries do not arrive. Lookups
     /// that wait for it try another server.
     pub fn handle_socket_closed(&mut self, server: usize, socket: u16, now: Instant) {
-        self.handle_closed(server, Transport::Datagram(socket), now);
+        self.handle_closed(server, Transport::Datagram(socket), |_| true, now);
     }
 
     /// Whether a response may come from a server over this transport.
@@ -58,8 +66,8 @@ impl Resolver {
         self.in_flight.keys().any(|key| key.0 == server && key.1 == transport)
     }
 
-    fn handle_closed(&mut self, server: usize, transport: Transport, now: Instant) {
-        let is_lost = |key: &(usize, Transport, u16)| key.0 == server && key.1 == transport;
+    fn handle_closed(&mut self, server: usize, transport: Transport, has_id: impl Fn(u16) -> bool, now: Instant) {
+        let is_lost = |key: &(usize, Transport, u16)| key.0 == server && key.1 == transport && has_id(key.2);
         let lost = self.in_flight.iter().filter(|(key, _)| is_lost(key));
         let mut keys: Vec<_> = lost.map(|(key, id)| (*key, *id)).collect();
         keys.sort_unstable_by_key(|(_, id)| *id);
@@ -108,9 +116,13 @@ impl Resolver {
             return self.on_mismatch(server, transport, parsed.ok().as_ref(), now);
         };
         let Ok(message) = parsed else {
-            // It may be a forgery with a guessed ID, or a server that writes malformed messages.
             self.counts.mismatches += 1;
-            return self.go_on_over_stream(id, server, now);
+            return match transport {
+                // It may be a forgery with a guessed ID, or a server that writes malformed messages.
+                Transport::Datagram(_) => self.go_on_over_stream(id, server, now),
+                // No more queries than to a server that cannot be reached.
+                Transport::Stream => self.handle_exchange_failed(server, header.id, now),
+            };
         };
         if !self.belongs(id, key, &message) {
             self.note_other_case(id, key, &message);
@@ -136,6 +148,10 @@ impl Resolver {
             upstream.has_edns = false;
         }
         self.keep_cookie(server, &message);
+        if message.response_code() == ResponseCode::BADCOOKIE && transport != Transport::Stream {
+            // The server's cookie is known now, and a stream needs none (RFC 7873 §5.3).
+            return self.go_on_over_stream(id, server, now);
+        }
         self.on_response(id, server, &message, now);
     }
 

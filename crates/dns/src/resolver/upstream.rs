@@ -10,6 +10,7 @@ pub(super) struct Upstream {
     /// Only records of names within it are believed.
     pub(super) bailiwick: Name,
     pub(super) use_streams: bool,
+    pub(super) pads_queries: bool,
     smoothed: Option<Duration>,
     variation: Duration,
     /// Attempts in a row without an answer.
@@ -31,6 +32,7 @@ impl Upstream {
         Self {
             bailiwick: server.bailiwick,
             use_streams: server.use_streams,
+            pads_queries: server.pads_queries,
             smoothed: None,
             variation: Duration::ZERO,
             timeouts: 0,

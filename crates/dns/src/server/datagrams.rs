@@ -17,6 +17,7 @@ use super::counters::{Counters, count};
 use super::in_flight::Place;
 use super::loop_handlers::QueryService;
 use super::query_handler::{Begun, QueryHandler, begin};
+use super::response_runs::push_joined;
 use super::{QueryParts, RateDecision, RateLimiter, RateLimits, Response, ResponseKind, datagram_bytes_max};
 use crate::edns::ExtendedError;
 use crate::message_view::MessageView;
@@ -135,14 +136,14 @@ impl<H: QueryHandler> DatagramServer<H> {
     }
 
     /// The responses for which tasks have waited.
-    fn finish(&mut self, now: Instant, transmits: &mut Transmits) {
+    fn finish(&mut self, now: Instant) {
         let finished = self.waiting.finished.take();
         for (transmit, parts) in finished {
             let peer = transmit.destination.map_or(IpAddr::from([0; 4]), |destination| destination.ip());
             match self.decide(peer, &transmit.payload, now) {
-                RateDecision::Send => transmits.push(transmit),
+                RateDecision::Send => self.ready.push(transmit),
                 RateDecision::Truncate => {
-                    transmits.push(Transmit { payload: parts.truncated().into_bytes().into(), ..transmit });
+                    self.ready.push(Transmit { payload: parts.truncated().into_bytes().into(), ..transmit });
                 }
                 RateDecision::Drop => {}
             }
@@ -156,8 +157,8 @@ impl<H: QueryHandler> Endpoint for DatagramServer<H> {
     }
 
     fn poll_transmit(&mut self, now: Instant, transmits: &mut Transmits) {
-        self.ready.drain(..).for_each(|response| transmits.push(response));
-        self.finish(now, transmits);
+        self.finish(now);
+        push_joined(&mut self.ready, transmits);
     }
 
     // A drain: lookups in flight end, and their responses leave. No further one begins, so it ends under load too.
@@ -226,8 +227,14 @@ mod tests {
         let pool = Pool::new();
         let mut transmits = Transmits::new(&pool);
         server.poll_transmit(now, &mut transmits);
-        let code = |sent: &Transmit| MessageView::parse(&sent.payload).unwrap().response_code();
-        transmits.iter().map(code).collect()
+        let code = |sent: &[u8]| MessageView::parse(sent).unwrap().response_code();
+        transmits.iter().flat_map(messages).map(code).collect()
+    }
+
+    /// The responses of a run.
+    fn messages(sent: &Transmit) -> impl Iterator<Item = &[u8]> {
+        let size = sent.segment_size.map_or(sent.payload.len(), |size| usize::from(size.get()));
+        sent.payload.chunks(size)
     }
 
     fn ask<H: QueryHandler>(server: &mut DatagramServer<H>, peer: &str, host: &str, now: Instant) {
@@ -320,10 +327,11 @@ mod tests {
         }
         let mut transmits = Transmits::new(&pool);
         server.poll_transmit(now, &mut transmits);
-        let is_truncated = |sent: &&Transmit| MessageView::parse(&sent.payload).unwrap().header().is_truncated;
-        let truncated = transmits.iter().filter(is_truncated).count();
-        assert!(transmits.iter().filter(is_truncated).all(|sent| sent.payload.len() == query.len()));
-        (transmits.len() - truncated, truncated, metrics)
+        let is_truncated = |sent: &&[u8]| MessageView::parse(sent).unwrap().header().is_truncated;
+        let all: Vec<&[u8]> = transmits.iter().flat_map(messages).collect();
+        let truncated = all.iter().copied().filter(is_truncated).count();
+        assert!(all.iter().copied().filter(is_truncated).all(|sent| sent.len() == query.len()));
+        (all.len() - truncated, truncated, metrics)
     }
 
     #[test]

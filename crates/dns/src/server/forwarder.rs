@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::time::Instant;
 
 use super::Response;
 use super::counters::{Counters, ServerMetrics, count};
@@ -10,6 +11,8 @@ use super::encoded_answers::EncodedAnswers;
 use super::query_handler::{ClientQuery, QueryHandler, Reply};
 use crate::client::{BegunLookup, StubResolver};
 use crate::edns::ExtendedError;
+use crate::message_view::MessageView;
+use crate::message_writer::EncodedMessage;
 use crate::numbers::{Class, RecordType, ResponseCode};
 use crate::records::{Rdata, Record};
 use crate::resolver::{Answer, LookupError};
@@ -74,13 +77,15 @@ impl Forwarder {
 }
 
 impl QueryHandler for Forwarder {
+    fn encoded(&self, query: &MessageView<'_>, bytes_max: Option<usize>, now: Instant) -> Option<EncodedMessage> {
+        let encoded = self.encoded.borrow();
+        let message = encoded.get(query, bytes_max, now).filter(|_| query.header().recursion_desired);
+        message.inspect(|_| count(&self.counters.cache_hits))
+    }
+
     fn query(&self, query: &ClientQuery<'_>) -> Reply {
         if let Some(response) = Self::without_lookup(query) {
             return response.into();
-        }
-        if let Some(message) = self.encoded.borrow().get(query) {
-            count(&self.counters.cache_hits);
-            return Reply::Message(message);
         }
         if !query.can_wait {
             let cached = self.resolver.cached(&query.question.name, query.question.record_type, query.now);

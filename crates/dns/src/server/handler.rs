@@ -48,8 +48,8 @@ pub struct StreamHandler<H> {
     in_flight: usize,
     in_flight_max: usize,
     of_loop: Rc<InFlight>,
-    /// Responses that wait until the client has read others: at most those of the queries in flight.
-    waiting: VecDeque<EncodedMessage>,
+    /// Responses that wait until the client has read others: at most those of the queries in flight, whose places they keep.
+    waiting: VecDeque<(EncodedMessage, Place)>,
     is_paused: bool,
     /// No further query comes, or none is read: the connection closes with the last response.
     is_ending: bool,
@@ -88,7 +88,7 @@ impl<H: QueryHandler> StreamHandler<H> {
         cx: &mut Context<'_, P, EncodedMessage>,
     ) -> Outcome<P> {
         while cx.is_writable()
-            && let Some(message) = self.waiting.pop_front()
+            && let Some((message, _)) = self.waiting.pop_front()
         {
             self.in_flight -= 1;
             if let Err(error) = cx.send(message) {
@@ -157,7 +157,7 @@ where
     fn event(&mut self, event: Event<EncodedMessage>, cx: &mut Context<'_, P, EncodedMessage>) -> Outcome<P> {
         match event {
             Event::Posted(message) => {
-                self.waiting.push_back(message);
+                self.waiting.push_back((message, Place::take(&self.of_loop, self.client)));
                 self.send_waiting(cx)
             }
             Event::Writable if !self.waiting.is_empty() => self.send_waiting(cx),

@@ -16,6 +16,7 @@ mod limits;
 mod loop_handlers;
 mod query_handler;
 mod rate_limit;
+mod response_runs;
 
 pub use builder::DnsServer;
 pub use counters::{ServerCounts, ServerMetrics};
@@ -26,7 +27,7 @@ pub use loop_handlers::{LoopHandlers, QueryService, from_base64url};
 pub use query_handler::{ClientQuery, LaterResponse, QueryHandler, Reply};
 pub use rate_limit::{RateDecision, RateLimiter, RateLimits, ResponseKind};
 
-use crate::edns::Edns;
+use crate::edns::{Edns, RESPONSE_BLOCK_BYTES};
 use crate::header::Header;
 use crate::limits::{UDP_PAYLOAD_BYTES, UDP_PAYLOAD_BYTES_MAX, UDP_PAYLOAD_BYTES_MIN};
 use crate::message_view::MessageView;
@@ -140,7 +141,7 @@ pub fn respond(
     bytes_max: Option<usize>,
 ) -> EncodedMessage {
     let parts = QueryParts::of(query);
-    let response = match (parts.refusal(query), &parts.question) {
+    let response = match (refusal(query), &parts.question) {
         (None, Some(question)) => responder.answer(question),
         (code, _) => Response::of_code(code.unwrap_or(ResponseCode::FORMERR)),
     };
@@ -154,6 +155,8 @@ pub(crate) struct QueryParts {
     has_edns: bool,
     /// DO, which the response repeats (RFC 3225 §3).
     wants_dnssec: bool,
+    /// Whether the query has padding: its response over a stream has some too.
+    is_padded: bool,
     question: Option<Question>,
 }
 
@@ -162,25 +165,12 @@ impl QueryParts {
         let question = query.question().map(|question| question.to_question());
         let edns = query.edns();
         let wants_dnssec = edns.is_some_and(|edns| edns.wants_dnssec);
-        Self { header: *query.header(), has_edns: edns.is_some(), wants_dnssec, question }
+        let is_padded = edns.is_some_and(|edns| edns.is_padded());
+        Self { header: *query.header(), has_edns: edns.is_some(), wants_dnssec, is_padded, question }
     }
 
     pub(crate) const fn question(&self) -> Option<&Question> {
         self.question.as_ref()
-    }
-
-    /// The code of a query that no responder gets.
-    pub(crate) fn refusal(&self, query: &MessageView<'_>) -> Option<ResponseCode> {
-        let edns = query.edns();
-        if self.header.opcode != Opcode::QUERY {
-            Some(ResponseCode::NOTIMP)
-        } else if edns.is_some_and(|edns| edns.version > 0) {
-            Some(ResponseCode::BADVERS)
-        } else if self.question.is_none() || edns.is_some_and(|edns| edns.cookie().is_err()) {
-            Some(ResponseCode::FORMERR)
-        } else {
-            None
-        }
     }
 
     /// The OPT record of a response, for a query with one (RFC 6891 §6.1.1).
@@ -222,10 +212,29 @@ impl QueryParts {
             None => writer,
         };
         write_sections(&mut writer, response);
+        // Padding in datagrams would amplify, and they are not encrypted (RFC 7830 §6).
+        let edns = edns.map(|edns| match bytes_max {
+            None if self.is_padded => edns.padding(writer.wire_bytes(), RESPONSE_BLOCK_BYTES),
+            _ => edns,
+        });
         match edns {
             Some(edns) => writer.edns(&edns).map_or_else(|_| crate::format_error(&self.header), MessageWriter::finish),
             None => writer.finish(),
         }
+    }
+}
+
+/// The code of a query that no responder gets.
+fn refusal(query: &MessageView<'_>) -> Option<ResponseCode> {
+    let edns = query.edns();
+    if query.header().opcode != Opcode::QUERY {
+        Some(ResponseCode::NOTIMP)
+    } else if edns.is_some_and(|edns| edns.version > 0) {
+        Some(ResponseCode::BADVERS)
+    } else if query.question_wire().is_empty() || edns.is_some_and(|edns| edns.cookie().is_err()) {
+        Some(ResponseCode::FORMERR)
+    } else {
+        None
     }
 }
 

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::pin::Pin;
 use std::time::Instant;
 
-use super::{QueryParts, Responder, Response};
+use super::{QueryParts, Responder, Response, refusal};
 use crate::message_view::MessageView;
 use crate::message_writer::EncodedMessage;
 use crate::numbers::ResponseCode;
@@ -87,6 +87,14 @@ impl From<Response> for Reply {
 pub trait QueryHandler {
     /// Answers a query. The loop waits for it: long work belongs into [`Reply::Later`].
     fn query(&self, query: &ClientQuery<'_>) -> Reply;
+
+    /// The whole response, if the handler has it in wire form: with the ID and the question of the query, and of at most `bytes_max`
+    /// bytes. It is called before [`query`](Self::query), which is called for `None`, the default. The query has one
+    /// question, and nothing of it is copied yet.
+    fn encoded(&self, query: &MessageView<'_>, bytes_max: Option<usize>, now: Instant) -> Option<EncodedMessage> {
+        let _ = (query, bytes_max, now);
+        None
+    }
 }
 
 impl<R: Responder> QueryHandler for R {
@@ -110,9 +118,15 @@ pub(super) fn begin(
     now: Instant,
     can_wait: bool,
 ) -> Begun {
+    let refusal = refusal(&message);
+    if refusal.is_none()
+        && let Some(message) = handler.encoded(&message, bytes_max, now)
+    {
+        return Begun::Ready(message);
+    }
     let parts = QueryParts::of(&message);
-    let (None, Some(question)) = (parts.refusal(&message), parts.question()) else {
-        let code = parts.refusal(&message).unwrap_or(ResponseCode::FORMERR);
+    let (None, Some(question)) = (refusal, parts.question()) else {
+        let code = refusal.unwrap_or(ResponseCode::FORMERR);
         return Begun::Ready(parts.encode(&Response::of_code(code), bytes_max));
     };
     match handler.query(&ClientQuery { question, message, client, bytes_max, now, can_wait }) {

@@ -159,6 +159,31 @@ fn answers_that_come_again_have_the_letters_the_id_and_the_edns_of_each_query() 
 }
 
 #[test]
+fn queries_with_padding_get_padded_responses_over_streams_and_none_in_datagrams() {
+    let zone = Running::zone();
+    let server = Running::forwarder(|server| server, vec![zone.address()]);
+    let (socket, mut stream) = (server.socket(), server.connect());
+    // Of a lookup, of the cache, in wire form; a long answer; without records.
+    for host in ["www", "www", "www", "www", "many", "none", "h1"].map(|host| format!("{host}.tides.example")) {
+        let question = Question::new(name(&host), RecordType::A);
+        let writer = MessageWriter::new(Header::query(7)).question(&question).expect("first");
+        let padded = Edns::default().padding(writer.wire_bytes(), 128);
+        let wire = writer.edns(&padded).expect("it fits").finish();
+        assert_eq!(wire.len(), 128);
+        let reply = exchange_stream(&mut stream, &wire);
+        assert_eq!(
+            (reply.wire().len() % 468, reply.view().edns().map(|edns| edns.is_padded())),
+            (0, Some(true)),
+            "{host}"
+        );
+        let reply = exchange(&socket, &wire);
+        assert_eq!(reply.view().edns().map(|edns| edns.is_padded()), Some(false), "{host}");
+        let reply = exchange_stream(&mut stream, &query(7, &host, RecordType::A));
+        assert!(reply.view().edns().is_none() && !reply.wire().len().is_multiple_of(468), "{host}");
+    }
+}
+
+#[test]
 fn queries_of_attackers_get_short_answers_or_none() {
     let zone = Running::zone();
     let server = Running::forwarder(|server| server, vec![zone.address()]);

@@ -3,12 +3,14 @@
 #![forbid(unsafe_code)]
 
 mod cache;
+mod failures;
 mod forwarder;
 mod generated;
 mod hickory;
 mod host_resolver;
 mod hostile_streams;
 mod https_lookups;
+mod idle_memory;
 mod messages;
 mod names;
 mod over_https;
@@ -23,3 +25,9 @@ mod support;
 mod system_files;
 mod texts;
 mod zones;
+
+use tidegate_testkit::allocations::CountingAllocator;
+
+/// It counts for each thread, so a test sees only its own thread's allocations.
+#[global_allocator]
+static ALLOCATOR: CountingAllocator = CountingAllocator;

@@ -383,3 +383,34 @@ fn an_answer_of_another_media_type_or_from_another_place_is_none() {
     }
     server.drain(Duration::ZERO);
 }
+
+#[test]
+fn a_server_that_answers_with_no_message_or_another_query_is_asked_as_often_as_one_that_fails() {
+    for cut in [true, false] {
+        let requests = Arc::new(AtomicUsize::new(0));
+        let counted = requests.clone();
+        let server = http::Server::bind("127.0.0.1:0").expect("an address").loops(1).start(move || {
+            let requests = counted.clone();
+            let answer = move |query: Bytes| {
+                requests.fetch_add(1, Ordering::SeqCst);
+                let mut answer = empty_answer(&query);
+                if cut {
+                    answer.truncate(13)
+                } else {
+                    answer[0] ^= 1
+                }
+                async move { Response::new().content_type(ContentType::from_static(MESSAGE)).body(answer) }
+            };
+            Router::new().post("/", answer)
+        });
+        let server = server.expect("it starts");
+        let uri = format!("http://{}/", server.address());
+        on_a_loop(async move {
+            let resolver = resolver(name_server(uri, Client::new));
+            let answer = resolver.lookup(&"a.example".parse().expect("a name"), RecordType::A).await;
+            assert_eq!(answer, Err(LookupError::Failed));
+        });
+        server.drain(Duration::ZERO);
+        assert_eq!(requests.load(Ordering::SeqCst), 2, "two rounds; cut: {cut}");
+    }
+}

@@ -259,7 +259,7 @@ fn an_answer_that_is_used_is_looked_up_before_it_expires() {
     world.lookup("a.example").expect("an answer");
     assert_eq!(world.queries.len(), 2, "one refresh");
     while world.step() {}
-    assert_eq!(world.lookup("a.example").expect("an answer").records[0].ttl, 299);
+    assert_eq!(world.lookup("a.example").expect("an answer").records[0].ttl, 300);
 }
 
 #[test]
