@@ -189,8 +189,12 @@ fn start(udp: &str, tcp: &str, lines: SyncSender<String>) -> Result<ServerHandle
 }
 
 fn main() -> Result<(), Any> {
+    run(std::env::args().nth(1))
+}
+
+fn run(address: Option<String>) -> Result<(), Any> {
     let (sender, lines) = mpsc::sync_channel(LINES_MAX);
-    if let Some(address) = std::env::args().nth(1) {
+    if let Some(address) = address {
         let _server = start(&address, &address, sender)?;
         println!("listening on {address}");
         lines.iter().for_each(|line| println!("{line}"));
@@ -230,7 +234,7 @@ mod tests {
 
     #[test]
     fn it_checks_itself() -> Result<(), Any> {
-        main()
+        run(None)
     }
 
     #[test]
