@@ -6,7 +6,6 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::process::{Child, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use rustix::process::Signal;
 

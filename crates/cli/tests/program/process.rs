@@ -1,7 +1,6 @@
 //! The program as a process: start, output, signals and exit.
 
 use std::io::ErrorKind;
-use std::time::Duration;
 
 use rustix::process::Signal;
 
