@@ -31,8 +31,11 @@ fn start(address: &str, admin: &str) -> Result<(ServerHandle, AdminHandle), Box<
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let arguments: Vec<_> = std::env::args().skip(1).collect();
-    if let [address, admin] = &arguments[..] {
+    run(&std::env::args().skip(1).collect::<Vec<_>>())
+}
+
+fn run(arguments: &[String]) -> Result<(), Box<dyn Error>> {
+    if let [address, admin] = arguments {
         let (server, admin) = start(address, admin)?;
         println!("http://{}/tides/brest, http://{}/dashboard", server.address(), admin.address());
         server.wait();
@@ -65,6 +68,6 @@ fn main() -> Result<(), Box<dyn Error>> {
 mod tests {
     #[test]
     fn it_checks_itself() -> Result<(), Box<dyn std::error::Error>> {
-        super::main()
+        super::run(&[])
     }
 }

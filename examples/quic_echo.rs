@@ -65,9 +65,12 @@ async fn ask(connection: &quic::Connection, bytes: Vec<u8>) -> Result<Vec<u8>, B
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
+    run(&std::env::args().skip(1).collect::<Vec<_>>())
+}
+
+fn run(arguments: &[String]) -> Result<(), Box<dyn Error>> {
     let provider = Provider::aws_lc_rs();
-    let arguments: Vec<_> = std::env::args().skip(1).collect();
-    if let [address, chain, key] = arguments.as_slice() {
+    if let [address, chain, key] = arguments {
         let certificates = Certificates::from_files(&provider, [(chain, key)])?;
         let server = serve(address, certificates, &provider)?;
         println!("listening on {}", server.address());
@@ -108,5 +111,5 @@ async fn check(address: SocketAddr, config: quic::ClientConfig) -> Result<(), Bo
 
 #[test]
 fn it_checks_itself() -> Result<(), Box<dyn Error>> {
-    main()
+    run(&[])
 }

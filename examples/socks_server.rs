@@ -250,7 +250,7 @@ mod tests {
             .stderr(Stdio::null())
             .spawn();
         let microsocks = Microsocks(child.unwrap(), at);
-        let until = Instant::now() + Duration::from_secs(20);
+        let until = Instant::now() + Duration::from_secs(120);
         while TcpStream::connect(at).is_err() {
             assert!(Instant::now() < until, "microsocks does not listen");
             thread::sleep(Duration::from_millis(10));

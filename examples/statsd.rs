@@ -196,8 +196,12 @@ fn start(address: &str, interval: Duration, reports: Sender<Sums>) -> Result<Ser
 }
 
 fn main() -> Result<(), Any> {
+    run(std::env::args().nth(1))
+}
+
+fn run(address: Option<String>) -> Result<(), Any> {
     let (sender, reports) = mpsc::channel();
-    if let Some(address) = std::env::args().nth(1) {
+    if let Some(address) = address {
         let server = start(&address, INTERVAL, sender)?;
         println!("listening on {}", server.address());
         while let Ok(mut sums) = reports.recv() {
@@ -249,7 +253,7 @@ mod tests {
 
     #[test]
     fn it_checks_itself() -> Result<(), Any> {
-        main()
+        run(None)
     }
 
     #[test]

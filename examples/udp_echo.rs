@@ -33,8 +33,11 @@ impl Endpoint for Echo {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let address = std::env::args().nth(1);
-    let listener = EndpointListener::bind(address.as_deref().unwrap_or("127.0.0.1:0"))?;
+    run(std::env::args().nth(1).as_deref())
+}
+
+fn run(address: Option<&str>) -> Result<(), Box<dyn Error>> {
+    let listener = EndpointListener::bind(address.unwrap_or("127.0.0.1:0"))?;
     // Datagrams up to the longest that UDP has come back whole.
     let options = DatagramOptions { payload_bytes_max: u16::MAX, fragments: true, ..DatagramOptions::default() };
     let server = Server::new().endpoint(listener.options(options).serve(|_loop| Echo::default())).run()?;
@@ -87,5 +90,5 @@ fn ask(echo: SocketAddr, count: u8) -> Result<usize, Box<dyn Error>> {
 
 #[test]
 fn it_checks_itself() -> Result<(), Box<dyn Error>> {
-    main()
+    run(None)
 }

@@ -74,9 +74,12 @@ fn serve(address: &str, certificates: Certificates, provider: &Provider) -> Resu
 }
 
 fn main() -> Result<(), Any> {
+    run(&std::env::args().skip(1).collect::<Vec<_>>())
+}
+
+fn run(arguments: &[String]) -> Result<(), Any> {
     let provider = Provider::aws_lc_rs();
-    let arguments: Vec<_> = std::env::args().skip(1).collect();
-    if let [address, chain, key] = arguments.as_slice() {
+    if let [address, chain, key] = arguments {
         let certificates = Certificates::from_files(&provider, [(chain, key)])?;
         let server = serve(address, certificates, &provider)?;
         println!("listening on {}", server.address());
@@ -141,5 +144,5 @@ async fn read_all(mut recv: impl AsyncFnMut() -> Result<Option<tidegate::Slice>,
 
 #[test]
 fn it_checks_itself() -> Result<(), Any> {
-    main()
+    run(&[])
 }

@@ -125,8 +125,12 @@ fn check_interface(routes: &[RouteInfo]) {
 }
 
 fn main() -> Result<(), Any> {
-    if let Some(address) = std::env::args().nth(1) {
-        let server = Server::bind(&address)?.start(router)?;
+    run(std::env::args().nth(1).as_deref())
+}
+
+fn run(address: Option<&str>) -> Result<(), Any> {
+    if let Some(address) = address {
+        let server = Server::bind(address)?.start(router)?;
         println!("http://{}/", server.address());
         server.wait();
         return Ok(());
@@ -170,7 +174,7 @@ mod tests {
 
     #[test]
     fn it_checks_itself() -> Result<(), Any> {
-        main()
+        run(None)
     }
 
     #[test]

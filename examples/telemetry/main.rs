@@ -208,6 +208,6 @@ fn check_exemplars(metrics: &HttpMetrics, spans: &[collector::Span]) {
 mod tests {
     #[test]
     fn a_collector_gets_the_spans_of_a_trace_with_their_parents() -> Result<(), super::Any> {
-        super::main()
+        super::demonstrate()
     }
 }

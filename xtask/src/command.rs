@@ -1,7 +1,7 @@
 //! `Step`: a command with its environment, and `Failure`: why a task has failed.
 
 use std::env;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -44,12 +44,28 @@ pub(crate) fn ending_with_us(program: &str) -> Command {
     let path = env::var_os("PATH").unwrap_or_default();
     let is_there = |name: &str| env::split_paths(&path).any(|folder| folder.join(name).is_file());
     if !is_there("setpriv") || !(program.contains('/') || is_there(program)) {
-        return Command::new(program);
+        return without_our_package(program);
     }
-    let mut command = Command::new("setpriv");
+    let mut command = without_our_package("setpriv");
     command.args(["--pdeathsig", "KILL", program]);
     command
 }
+
+/// A command without the variables in which `cargo run` describes the package xtask. Build scripts read them, that of ring
+/// for example, and each of those with its dependants would be built again after every change between `cargo test` and
+/// `cargo xtask`.
+fn without_our_package(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new(program);
+    for (name, _) in env::vars_os() {
+        let is_ours = |name: &str| PACKAGE_VARIABLES.iter().any(|prefix| name.starts_with(prefix));
+        if name.to_str().is_some_and(is_ours) {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
+const PACKAGE_VARIABLES: [&str; 4] = ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_CRATE_NAME", "CARGO_BIN_NAME"];
 
 /// Cargo with these arguments.
 pub(crate) fn cargo(arguments: impl IntoIterator<Item = impl Into<OsString>>) -> Step {
@@ -93,7 +109,7 @@ impl Step {
         let mut arguments: Vec<_> = self.command.get_args().map(OsString::from).collect();
         let place = arguments.iter().position(|one| one == marker).unwrap_or(arguments.len());
         arguments.insert(place, argument.into());
-        let mut command = Command::new(self.command.get_program());
+        let mut command = without_our_package(self.command.get_program());
         command.args(arguments).stdin(Stdio::null());
         command.envs(self.environment());
         if let Some(folder) = self.command.get_current_dir() {
@@ -143,5 +159,20 @@ impl Step {
     /// The command itself, for a step that watches its process.
     pub(crate) fn into_command(self) -> Command {
         self.command
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_do_not_see_the_package_that_cargo_runs() {
+        // Cargo sets the variable for this test as well.
+        assert!(env::var_os("CARGO_PKG_NAME").is_some());
+        let names = Step::new("env").insert_before("-0", "-0").output().expect("coreutils are there");
+        let is_ours = |name: &&str| PACKAGE_VARIABLES.iter().any(|prefix| name.starts_with(prefix));
+        assert_eq!(names.split('\0').find(is_ours), None);
+        assert!(names.contains("PATH="));
     }
 }

@@ -335,7 +335,7 @@ impl ClientBuilder {
     }
 
     /// Uses HTTP/3 where servers say in `Alt-Svc` that they have it (RFC 7838), at the host of the request. QUIC then races
-    /// TCP with a head start of 250 milliseconds. Where TCP wins, UDP is probably blocked: QUIC rests for 5 minutes, and twice as
+    /// TCP with a head start of 250 milliseconds ([`ClientLimits::http3_head_start`]). Where TCP wins, UDP is probably blocked: QUIC rests for 5 minutes, and twice as
     /// long after each further loss, up to 5 hours. A connection that ends before its first response, or does not bring it in
     /// time, is a loss as well; an idempotent request that was on it is sent again by TCP. A server that answers 421 there has
     /// the request by TCP once more (RFC 7838 §6).

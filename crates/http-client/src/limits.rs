@@ -40,6 +40,10 @@ pub struct ClientLimits {
     pub addresses_max: usize,
     /// How long connecting may take, over all addresses. 10 seconds.
     pub connect_timeout: Duration,
+    /// How long QUIC connects alone where an origin has HTTP/3 beside TCP; then TCP begins as well, and the first connection
+    /// counts. 250 milliseconds, as long as one address has before the next (RFC 8305 §8). It bounds the delay of requests in a
+    /// network that drops UDP.
+    pub http3_head_start: Duration,
     /// From the end of a request to the end of its response's head. 60 seconds. It stops a server that never answers,
     /// and one that sends a head slowly.
     pub head_timeout: Duration,
@@ -131,6 +135,7 @@ impl Default for ClientLimits {
             https_records_wait: Duration::from_millis(50),
             addresses_max: 16,
             connect_timeout: Duration::from_secs(10),
+            http3_head_start: Duration::from_millis(250),
             head_timeout: Duration::from_secs(60),
             request_timeout: None,
             continue_timeout: Duration::from_secs(1),
@@ -215,6 +220,7 @@ impl ClientLimits {
             connect_timeout: self.connect_timeout,
             resolve_timeout: self.resolve_timeout,
             addresses_max: self.addresses_max,
+            http3_head_start: self.http3_head_start,
             engine: engine::Limits {
                 write_timeout: self.write_timeout,
                 write_rate_min: self.write_rate_min,

@@ -120,7 +120,7 @@ mod tests {
 
     use super::*;
 
-    const PATIENCE: Duration = Duration::from_secs(20);
+    const PATIENCE: Duration = Duration::from_secs(120);
 
     fn wanted(count: usize) -> Vec<NameLookup> {
         (0..count).map(|place| (place, format!("host-{place}.test"), 80)).collect()

@@ -642,6 +642,8 @@ fn connector(
             // Addresses are known here.
             resolve_timeout: limits.connect_timeout,
             addresses_max: 1,
+            // No upstream has an alternative.
+            http3_head_start: Duration::ZERO,
             engine: tidegate_engine::Limits::default(),
         },
         #[cfg(feature = "tls")]

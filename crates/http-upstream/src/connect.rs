@@ -78,6 +78,8 @@ pub struct ConnectLimits {
     pub resolve_timeout: Duration,
     /// Addresses of a name that are tried. It stops a name with a thousand addresses.
     pub addresses_max: usize,
+    /// How long QUIC connects alone where a server has HTTP/3 as an alternative; then TCP begins as well.
+    pub http3_head_start: Duration,
     /// The limits of connections below HTTP.
     pub engine: engine::Limits,
 }
@@ -200,7 +202,7 @@ impl Connector {
         let by_quic = Target { endpoint: Some(alternative), versions: Versions::Http3, alternative: None, ..*target };
         let by_tcp = Target { alternative: None, ..*target };
         let (mut quic, mut tcp) = (Some(Box::pin(self.connect_confirmed(&by_quic))), None);
-        let mut head_start = pin!(task::sleep(HEAD_START));
+        let mut head_start = pin!(task::sleep(self.limits.http3_head_start));
         // The TCP error, while QUIC may still connect.
         let mut lost = None;
         poll_fn(|cx| {
@@ -450,8 +452,5 @@ fn without_http2(tls: ClientConfig) -> ClientConfig {
     let others: Vec<_> = tls.alpn().filter(|protocol| *protocol != b"h2").map(<[u8]>::to_vec).collect();
     if others.len() == tls.alpn().count() { tls } else { tls.with_alpn(others).unwrap_or(tls) }
 }
-
-/// How long QUIC connects alone.
-const HEAD_START: Duration = Duration::from_millis(250);
 
 const TIMEOUT: UpstreamError = UpstreamError::Timeout(Phase::Connect);

@@ -234,7 +234,7 @@ mod tests {
         let begun = Instant::now();
         let wait_for = |count: usize| {
             while upstreams.addresses().len() < count {
-                assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", upstreams.addresses());
+                assert!(begun.elapsed() < Duration::from_secs(120), "{:?}", upstreams.addresses());
                 std::thread::sleep(Duration::from_millis(1));
             }
         };

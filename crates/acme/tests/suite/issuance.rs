@@ -129,7 +129,7 @@ fn a_record_whose_setting_fails_is_removed_and_each_call_has_its_own_thread() {
     let builder = builder(&authority, &folder).challenges([ChallengeKind::Dns01]);
     let acme = builder.dns(HalfZone(calls)).build().expect("settings");
     let _running = acme.start().expect("a thread");
-    let next = || called.recv_timeout(Duration::from_secs(60)).expect("a call");
+    let next = || called.recv_timeout(Duration::from_secs(120)).expect("a call");
     let (call, value, thread) = next();
     assert_eq!((call, thread.as_deref()), ("set", Some("acme-dns")));
     while next().0 != "remove" {}

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tidegate::ServerHandle;
 use tidegate::acme::{Acme, AcmeBuilder, AcmeLimits, AcmeStatus, FolderStore};
@@ -103,7 +103,7 @@ pub(crate) fn serve_http(acme: &Acme, authority: &Authority) -> Running {
 
 /// Waits until the status is as expected.
 pub(crate) fn wait_for(acme: &Acme, is_expected: impl Fn(&AcmeStatus) -> bool) -> AcmeStatus {
-    let mut last = None;
+    let (mut last, deadline) = (None, Instant::now() + Duration::from_secs(120));
     loop {
         let status = acme.status();
         // A test that hangs shows why.
@@ -114,6 +114,7 @@ pub(crate) fn wait_for(acme: &Acme, is_expected: impl Fn(&AcmeStatus) -> bool) -
         if is_expected(&status) {
             return status;
         }
+        assert!(Instant::now() < deadline, "waited in vain: {status:?}");
         thread::sleep(Duration::from_millis(1));
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tidegate_backplane::{Backplane, BackplaneBuilder, MemoryBroker};
 
-use crate::members::{Member, Seen, check};
+use crate::members::{Member, Seen, check, until};
 use crate::processes::{BrokerProcess, Kind};
 
 /// Nodes of a broker.
@@ -95,9 +95,7 @@ fn a_room_that_was_left_is_unsubscribed_and_opens_again_with_its_history() {
         assert!(tides.publish("ebb"));
         tides.log.wait_for("ebb");
         tides.leave();
-        while north.counts().rooms > 0 {
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        until("the room is gone", || north.counts().rooms == 0);
         let other = Member::enter(&south, "tides", 10);
         assert!(other.publish("flood"));
         other.log.wait_for("flood");

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tidegate_backplane::{Backplane, BackplaneCounts};
 
-use crate::members::{Member, Seen, check};
+use crate::members::{Member, Seen, check, until};
 use crate::processes::{BrokerProcess, Kind};
 
 const NODES: usize = 3;
@@ -129,9 +129,7 @@ fn a_server_that_becomes_a_replica_refuses_messages_until_it_is_the_master_again
     let (_, counts) = disturbed(&mut redis, 1000, |redis, members| {
         assert_eq!(redis.command(&format!("REPLICAOF 127.0.0.1 {port}")), "+OK");
         assert!(members[0].publish("read-only"));
-        while members[0].backplane.counts().unconfirmed == 0 {
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        until("a message is refused", || members[0].backplane.counts().unconfirmed > 0);
         assert_eq!(redis.command("REPLICAOF NO ONE"), "+OK");
     });
     assert!(counts.unconfirmed >= 1, "{counts:?}");
@@ -204,9 +202,7 @@ fn keys_of_another_program_do_not_stop_presence() {
             assert_eq!(redis.command(&format!("DEL tidegate:{{.tides}}:{key}")).get(..1), Some(":"));
             assert_eq!(redis.command(&format!("LPUSH tidegate:{{.tides}}:{key} foreign")), ":1");
             redis.command("CLIENT KILL TYPE pubsub");
-            while members.iter().all(|member| member.backplane.counts().foreign_keys == 0) {
-                std::thread::sleep(Duration::from_millis(5));
-            }
+            until("the key is found", || members.iter().any(|member| member.backplane.counts().foreign_keys > 0));
         });
         assert_eq!(gaps(&logs), [0; NODES], "{key}");
         redis.command("FLUSHALL");
@@ -263,9 +259,7 @@ fn a_replica_that_is_promoted_with_all_messages_goes_on_without_a_gap() {
     let Some(mut redis) = BrokerProcess::start(Kind::Redis, &[]) else { return };
     let replica = replica_of(&redis).expect("it is installed");
     let (logs, counts) = disturbed(&mut redis, 1000, |redis, members| {
-        while last_offset(&replica) != last_offset(redis) {
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        until("the replica has all", || last_offset(&replica) == last_offset(redis));
         promote(redis, &replica);
         members.iter().for_each(|member| member.log.wait(|seen| seen.contains(&Seen::Connected(true))));
     });
@@ -278,9 +272,7 @@ fn a_replica_that_is_promoted_without_the_last_messages_is_a_gap_for_each_member
     let Some(mut redis) = BrokerProcess::start(Kind::Redis, &[]) else { return };
     let replica = replica_of(&redis).expect("it is installed");
     let (logs, _) = unchecked(&mut redis, 1000, |redis, members| {
-        while last_offset(&replica) != last_offset(redis) {
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        until("the replica has all", || last_offset(&replica) == last_offset(redis));
         // From now on the two of them differ.
         assert_eq!(replica.command("REPLICAOF NO ONE"), "+OK");
         for number in 0..10 {

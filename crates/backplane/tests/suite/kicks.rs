@@ -9,7 +9,7 @@ use tidegate_engine::{Kick, NodeId, NodePresence, RoomMessage};
 use tidegate_redis::{Client, slot_of};
 
 use crate::brokers::with_each_broker;
-use crate::members::Member;
+use crate::members::{Member, until};
 use crate::processes::{BrokerProcess, Kind};
 
 const ROOM: &str = "tides";
@@ -176,9 +176,7 @@ fn a_kick_of_a_clock_that_was_set_back_closes_nobody() {
     assert_eq!(process.command(&set), "+OK");
     let member = Member::enter(&south, ROOM, 10);
     // The reply to the first of them has come before the third is sent.
-    while south.counts().presence_requests < 3 {
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    until("there are three presence requests", || south.counts().presence_requests >= 3);
     assert!(member.publish("welcome"));
     member.log.wait_for("welcome");
     assert_eq!((member.log.texts(), south.counts().late_kicks), (vec!["welcome".to_owned()], 0));
@@ -226,9 +224,7 @@ fn a_kick_whose_message_is_lost_reaches_the_members_with_the_next_renewal() {
         }
         member.log.wait_for(LOGGED);
         // The kick in the other room may have come from the broker's memory, too. A member is closed before it is counted.
-        while south.counts().late_kicks == 0 {
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        until("the kick is counted", || south.counts().late_kicks > 0);
         assert_eq!(member.log.texts().len(), 1, "{kind:?}");
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tidegate_backplane::Backplane;
@@ -19,6 +19,18 @@ pub(crate) enum Seen {
     Connected(bool),
     Elsewhere(NodeId, Option<usize>),
 }
+
+/// Waits until the condition holds, with a bound against hanging.
+#[track_caller]
+pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "waited in vain until {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The events of a room on a node.
 #[derive(Default)]
@@ -52,7 +64,7 @@ impl Log {
     /// Waits until the events are so, with a bound against hanging.
     pub(crate) fn wait(&self, are_so: impl Fn(&[Seen]) -> bool) {
         let seen = self.seen.lock().expect("no panic");
-        let wait = self.changed.wait_timeout_while(seen, Duration::from_secs(120), |seen| !are_so(seen));
+        let wait = self.changed.wait_timeout_while(seen, PATIENCE, |seen| !are_so(seen));
         let (seen, result) = wait.expect("no panic");
         let last = seen.len().saturating_sub(10);
         assert!(!result.timed_out(), "it ends with {:?}", &seen[last..]);

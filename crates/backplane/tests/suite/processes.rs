@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use crate::members::until;
+
 /// A broker on the loopback address. It ends when it is dropped, and its folder with it.
 pub(crate) struct BrokerProcess {
     kind: Kind,
@@ -52,15 +54,18 @@ impl BrokerProcess {
             let master = &masters[number].0;
             assert_eq!(master.command(&format!("CLUSTER SET-CONFIG-EPOCH {}", number + 1)), "+OK");
             assert_eq!(master.command(&format!("CLUSTER ADDSLOTSRANGE {first} {last}")), "+OK");
+        }
+        // A server that has met another takes no epoch any more, and they meet from both sides.
+        for (master, _) in &masters {
             for (other, bus) in &masters {
                 assert_eq!(master.command(&format!("CLUSTER MEET 127.0.0.1 {} {bus}", other.port)), "+OK");
             }
         }
         let masters: Vec<_> = masters.into_iter().map(|(master, _)| master).collect();
         // One that knows all slots has as many ranges.
-        while !masters.iter().all(|master| master.command("CLUSTER SLOTS") == "*3" && master.has_ok_state()) {
-            std::thread::sleep(std::time::Duration::from_millis(20));
-        }
+        until("the cluster is whole", || {
+            masters.iter().all(|master| master.command("CLUSTER SLOTS") == "*3" && master.has_ok_state())
+        });
         Some(masters)
     }
 

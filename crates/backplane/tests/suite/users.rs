@@ -13,6 +13,7 @@ use tidegate::{
 use tidegate_backplane::{Backplane, MemoryBroker};
 
 use crate::brokers::with_each_broker;
+use crate::members::until;
 
 fn encoded(event: RoomEvent<'_>) -> Option<Encoded<Lines>> {
     let line = match event {
@@ -197,9 +198,7 @@ fn a_kick_without_a_backplane_closes_those_of_this_process() {
     writeln!(stream, "ada").expect("it is sent");
     let mut client = Client(BufReader::new(stream));
     let room = users.room("ada").expect("there is room");
-    while room.is_empty() {
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    until("the user is in its room", || !room.is_empty());
     users.kick("nobody", 4001, "not here").expect("there is room");
     let long = format!("{}ü", "x".repeat(122));
     users.kick("ada", 1008, &long).expect("there is room");

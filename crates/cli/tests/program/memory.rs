@@ -46,8 +46,10 @@ fn a_server_without_connections_is_small() {
     let anonymous = program.anonymous();
     println!("resident at start: {resident} bytes, of them {anonymous} not of the program file");
     assert!(anonymous <= 3 << 19, "{anonymous} bytes");
-    // In a build without optimisation the code takes 24 MiB, all protocols of the program included; in a release less.
-    assert!(resident <= 28 << 20, "{resident} bytes");
+    // The kernel maps pages of the program file beside those that are used, as far as its cache has them. Without optimisation
+    // the code of all protocols takes 24 to 30 MiB.
+    let resident_max = if cfg!(debug_assertions) { 40 << 20 } else { 28 << 20 };
+    assert!(resident <= resident_max, "{resident} bytes");
 }
 
 #[test]

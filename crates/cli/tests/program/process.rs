@@ -1,7 +1,6 @@
 //! The program as a process: start, output, signals and exit.
 
 use std::io::ErrorKind;
-use std::time::Duration;
 
 use rustix::process::Signal;
 
@@ -235,9 +234,11 @@ fn a_request_in_progress_is_answered_during_the_drain() {
     let wire = post("/plaintext", b"");
     peer.send(&wire[..wire.len() - 2]);
     let mut body = Peer::connect(&program);
-    body.send(b"POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n01234");
+    let upload = b"POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n01234";
+    body.send(upload);
     assert_eq!(crate::support::peer::status(&body.head()), 200);
-    await_progress(&program);
+    let sent = (wire.len() - 2 + upload.len()) as u64;
+    until("both requests to be received", || program.count("received_bytes") >= sent);
 
     program.signal(Signal::TERM);
     until("the listener to be gone", || Peer::try_to(&program.address(), None).is_err());
@@ -360,12 +361,4 @@ fn refuses_new_connections(program: &Program) {
     until("new connections to be refused", || {
         Peer::try_to(&program.address(), None).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
     });
-}
-
-/// Waits until the server has processed input that was sent before.
-fn await_progress(program: &Program) {
-    for _ in 0..3 {
-        assert_eq!(Peer::connect(program).get("/plaintext").status, 200);
-    }
-    std::thread::sleep(Duration::from_millis(20));
 }

@@ -57,24 +57,28 @@ async fn ask(
     channel
 }
 
+/// Requests at a time on each connection of a load.
+const STREAMS: u64 = 8;
+
 /// A load over HTTP/3 that goes on until it is ended.
 struct Http3Load(std::process::Child);
 
 impl Http3Load {
     fn start(server: SocketAddr, target: &str) -> Self {
         let url = format!("https://{server}/{target}");
-        let arguments = ["load", "--json", "-", "--http3", "--insecure", "-c", "4", "-m", "8", "-d", "1h", &url];
+        let streams = STREAMS.to_string();
+        let arguments = ["load", "--json", "-", "--http3", "--insecure", "-c", "4", "-m", &streams, "-d", "1h", &url];
         Self(tidegate(&arguments).stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap())
     }
 
-    /// Ends it, and returns its figures.
+    /// Ends it, and returns its figures. It has failed if it had errors.
     fn end(mut self) -> Value {
         rustix::process::kill_process(Pid::from_child(&self.0), Signal::INT).unwrap();
         let mut text = String::new();
         std::io::Read::read_to_string(self.0.stdout.as_mut().expect("it is piped"), &mut text).unwrap();
         let status = self.0.wait().unwrap();
         let figures: Value = serde_json::from_str(&text).unwrap_or_else(|_| panic!("no JSON: {text}"));
-        assert_eq!(status.code(), Some(0), "{figures}");
+        assert_eq!(status.code(), Some(i32::from(!errors(&figures).is_empty())), "{figures}");
         figures
     }
 }
@@ -108,8 +112,13 @@ fn restart(start: impl Fn(&str) -> Program, count: usize, target: &str) {
         figures["goaways"],
         errors(&figures)
     );
-    assert_eq!(errors(&figures), vec![], "{figures}");
-    assert!(figures["goaways"].as_u64() >= Some(count as u64), "{figures}");
+    let goaways = figures["goaways"].as_u64().expect("a number");
+    assert!(goaways >= count as u64, "{figures}");
+    // On a busy machine a client can read the first GOAWAY later than the server sends the second one. The server then rejects the
+    // requests between them without processing them (RFC 9114 §5.2), and the load counts each as a reset: one connection of
+    // sixteen had this on two cores with thirteen runnable threads. A restart that resets requests in progress does it to all.
+    let is_rejected = |(kind, count): &(&str, u64)| *kind == "reset" && *count < goaways * STREAMS / 2;
+    assert!(errors(&figures).iter().all(is_rejected), "{figures}");
 }
 
 /// Four times by default; `cargo xtask long` sets a hundred.

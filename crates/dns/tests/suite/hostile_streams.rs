@@ -12,7 +12,7 @@ use tidegate_engine::{ServerHandle, task};
 
 use crate::support::{backends, frame, query, uninterrupted};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 fn connect(server: &ServerHandle) -> TcpStream {
     let address: SocketAddr = server.address().ip().expect("an IP address");

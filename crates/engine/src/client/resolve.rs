@@ -97,7 +97,7 @@ mod tests {
     }
 
     fn wait(mut future: Blocking<io::Result<Vec<SocketAddr>>>) -> io::Result<Vec<SocketAddr>> {
-        let end = Instant::now() + Duration::from_secs(60);
+        let end = Instant::now() + Duration::from_secs(120);
         loop {
             match Pin::new(&mut future).poll(&mut Context::from_waker(Waker::noop())) {
                 Poll::Ready(result) => return result.expect("resolving does not panic"),

@@ -66,7 +66,7 @@ impl Pair {
     }
 
     fn turn_until(&mut self, number: usize, mut done: impl FnMut(&mut EventLoop) -> bool) {
-        let end = Instant::now() + Duration::from_secs(20);
+        let end = Instant::now() + Duration::from_secs(120);
         while !done(self.turn(number)) {
             assert!(Instant::now() < end, "it has not come to it");
         }

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tidegate_buffer::{HEADROOM_BYTES, RECEIVE_BYTES_MAX, WaterMarks};
+use tidegate_buffer::{HEADROOM_BYTES, RECEIVE_BYTES_MAX, SEGMENT_BYTES, WaterMarks};
 use tidegate_codec::Pipeline;
 use tidegate_codec::framing::{Lines, Payload};
 use tidegate_engine::{Channel, Client, Event, Limits, Outcome, Remote, task};
@@ -20,7 +20,7 @@ use crate::stage::{Call, Cx, Post, Served, Site, Stage};
 
 /// Limits of a connection on which little may wait.
 fn narrow() -> Limits {
-    Limits { water: WaterMarks::new(16 * 1024, 8 * 1024), ..Limits::default() }
+    Limits { water: WaterMarks::new(HIGH_MARK_BYTES as u64, HIGH_MARK_BYTES as u64 / 2), ..Limits::default() }
 }
 
 /// The messages of a server, and the handle by which a test resumes it.
@@ -542,9 +542,23 @@ fn buffered_bytes_max(stage: &Stage) -> usize {
     BUFFERED_BYTES_MAX + 3 * stage.late_bytes_max()
 }
 
-/// The memory that a connection with narrow marks may use: for the last receive with its headroom, for the output that
-/// it causes, and for bytes that came although receiving was stopped, and for a few small segments.
-const BUFFERED_BYTES_MAX: usize = HEADROOM_BYTES + 4 * RECEIVE_BYTES_MAX + 4 * 1024;
+/// The memory that a connection with narrow marks may use, as long as no byte comes late.
+///
+/// Without a filter three blocks of receive memory can exist: one of which the kernel has sent a part, one that was received when
+/// that part left less than the mark, and a fresh one for the next receive, which an input leaves when the dispatch ends.
+/// Pieces of less than a quarter of a block are copied, and as many wait as the mark permits, in segments of which two are used
+/// in part. With a filter there is one block, and the bytes of one receive wait as input, as a message and as output; each
+/// move between them has both places at a time.
+const BUFFERED_BYTES_MAX: usize = {
+    let unfiltered = 3 * (HEADROOM_BYTES + RECEIVE_BYTES_MAX) + HIGH_MARK_BYTES + 2 * SEGMENT_BYTES + ENTRIES_BYTES;
+    let filtered = HEADROOM_BYTES + 4 * RECEIVE_BYTES_MAX + SEGMENT_BYTES;
+    if unfiltered > filtered { unfiltered } else { filtered }
+};
+
+const HIGH_MARK_BYTES: usize = 16 * 1024;
+
+/// The entries of a queue, of 48 bytes each.
+const ENTRIES_BYTES: usize = 1024;
 
 /// A time that is short on every backend.
 const MOMENT: Duration = Duration::from_millis(1);

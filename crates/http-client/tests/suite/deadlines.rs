@@ -115,9 +115,7 @@ fn dropping_a_request_in_flight_closes_its_connection() {
 #[test]
 fn a_handshake_that_never_ends_counts_as_connecting_whatever_the_version_is() {
     let server = Scripted::start(|_, stream| {
-        // The client says hello, and leaves, perhaps by a reset.
-        let mut hello = [0];
-        stream.read_exact(&mut hello).expect("a handshake begins");
+        // The client says hello, unless its time is over before on a busy machine, and leaves, perhaps by a reset.
         let _ = stream.read_to_end(&mut Vec::new());
     });
     let uri = format!("https://{}/", server.address());

@@ -104,8 +104,8 @@ impl World {
             let client = Client::builder().tls(tls).http3(Http3Config::default()).https_records(asks);
             let mut limits = ClientLimits::default();
             if !is_slow {
-                // A busy machine may take longer than the default.
-                limits.https_records_wait = LONG;
+                // A busy machine may take longer than the defaults.
+                (limits.https_records_wait, limits.http3_head_start) = (LONG, LONG);
             }
             let client = client.limits(limits).resolver(resolver).build();
             let both = async {

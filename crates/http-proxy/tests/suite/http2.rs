@@ -13,7 +13,7 @@ type Any = Box<dyn std::error::Error>;
 
 fn run<T: 'static>(future: impl Future<Output = Result<T, Any>> + 'static) -> T {
     let mut event_loop = EventLoop::on(Backend::Auto).expect("a loop");
-    let limited = async { task::timeout(Duration::from_secs(10), future).await? };
+    let limited = async { task::timeout(Duration::from_secs(120), future).await? };
     event_loop.block_on(limited).expect("the loop runs").expect("the task succeeds")
 }
 

@@ -209,7 +209,7 @@ fn an_echo_in_chunks_passes_while_it_is_sent() {
         }
         wire.extend_from_slice(b"0\r\n\r\n");
         let mut client = Peer(proxy.connect());
-        client.0.set_read_timeout(Some(Duration::from_secs(60))).expect("a socket");
+        client.0.set_read_timeout(Some(Duration::from_secs(120))).expect("a socket");
         let mut sender = client.0.try_clone().expect("a socket");
         let sending = thread::spawn(move || sender.write_all(&wire));
         let head = client.head();

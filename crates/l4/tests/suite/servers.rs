@@ -8,7 +8,7 @@ use std::time::Duration;
 use tidegate_engine::{Backend, EndpointListener, EventLoop, Listener, Server, ServerHandle};
 use tidegate_l4::{ConnectCheck, Routes, TcpForwarder, TcpLimits, UdpForwarder, UdpRules, Upstreams};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Calls until no signal has interrupted the call: the kernel interrupts a call with a time-out to run the work of a ring.
 fn uninterrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {

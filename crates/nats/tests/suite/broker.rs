@@ -15,7 +15,7 @@ struct Peer(TcpStream);
 impl Peer {
     fn to(server: &ServerHandle) -> Self {
         let stream = TcpStream::connect(server.address().ip().expect("an IP address")).expect("a connection");
-        stream.set_read_timeout(Some(Duration::from_secs(60))).expect("an option");
+        stream.set_read_timeout(Some(Duration::from_secs(120))).expect("an option");
         Self(stream)
     }
 

@@ -87,7 +87,7 @@ fn commands_expire_in_time_behind_bytes_that_the_server_does_not_read() {
             assert_eq!(hasty.await, Err(ClientError::NotSent(Failure::Deadline)));
             drop((long, patient, stream));
         };
-        let result = event_loop.block_on(async move { task::timeout(Duration::from_secs(60), test).await });
+        let result = event_loop.block_on(async move { task::timeout(Duration::from_secs(120), test).await });
         result.expect("the loop runs").expect("the command expires");
     }
 }

@@ -53,7 +53,7 @@ fn run<F: Future<Output = ()> + 'static>(test: impl FnOnce(Target, Remote<()>) -
         let recorded = Rc::default();
         target.connect_with(Raw, Recorder(Rc::clone(&recorded))).await.expect("a connection");
         let remote = recorded.take().expect("the connection is open");
-        task::timeout(Duration::from_secs(60), test(target, remote)).await
+        task::timeout(Duration::from_secs(120), test(target, remote)).await
     };
     event_loop.block_on(testing).expect("the loop runs").expect("the test does not hang");
     server.drain(Duration::ZERO);

@@ -62,7 +62,7 @@ fn a_draining_gateway_still_forwards_to_its_backend() {
     let front = gateway.address().to_string();
     let mut near = TcpStream::connect(&front).expect("it accepts");
     assert!(ask(&mut near, "/ebb").starts_with("HTTP/1.1 200 OK\r\n"));
-    let draining = std::thread::spawn(move || gateway.drain(Duration::from_secs(10)));
+    let draining = std::thread::spawn(move || gateway.drain(Duration::from_secs(120)));
     while TcpStream::connect(&front).is_ok() {
         std::thread::sleep(Duration::from_millis(1));
     }

@@ -210,7 +210,7 @@ impl Endless {
     /// Waits until no call is alive.
     #[track_caller]
     fn assert_dropped(&self) {
-        for _ in 0..2_000 {
+        for _ in 0..12_000 {
             if self.0.load(Ordering::SeqCst) == 0 {
                 return;
             }
@@ -221,7 +221,7 @@ impl Endless {
 
     #[track_caller]
     fn assert_alive(&self) {
-        for _ in 0..2_000 {
+        for _ in 0..12_000 {
             if self.0.load(Ordering::SeqCst) > 0 {
                 return;
             }

@@ -437,7 +437,7 @@ fn a_stream_that_the_peer_resets_drops_its_function_and_its_body() {
     peer.frame(3, 0, 1, &8_u32.to_be_bytes());
     peer.ping();
     peer.read_until(|peer| peer.pongs == 1);
-    for _ in 0..2_000 {
+    for _ in 0..12_000 {
         if Arc::strong_count(&alive) == references {
             return;
         }

@@ -55,7 +55,7 @@ fn runtime() -> Runtime {
 /// The response, once a tokio thread has done its part.
 fn wait(pipe: &mut Pipe, is_complete: impl Fn(&str) -> bool) -> String {
     let mut all = String::new();
-    for _ in 0..10_000 {
+    for _ in 0..120_000 {
         pipe.run();
         all += &String::from_utf8(pipe.take_written()).expect("text");
         if is_complete(&all) {

@@ -166,7 +166,7 @@ impl TestBackend for Loopback {
     }
 
     fn patience(&self) -> Duration {
-        Duration::from_secs(if tidegate_buffer::injected::any() { 3 } else { 30 })
+        Duration::from_secs(if tidegate_buffer::injected::any() { 3 } else { 120 })
     }
 
     fn seed(&self) -> u64 {

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use tidegate_buffer::Pool;
+use tidegate_buffer::{Pool, SEGMENT_BYTES};
 use tidegate_sys::{Address, Driver, Socket};
 use tidegate_testkit::network::{FaultCounts, FaultRates, Host, Network, NetworkFault};
 
@@ -87,6 +87,11 @@ impl TestBackend for Simulator {
 
     fn delay_max(&self) -> Duration {
         self.unit() / 2
+    }
+
+    /// A late cancel brings one buffer of a ring more: `poll_endpoint` of the network.
+    fn late_bytes_max(&self) -> usize {
+        SEGMENT_BYTES
     }
 
     /// A send buffer and a receive buffer hold 112 KiB.

@@ -198,12 +198,14 @@ pub(crate) fn a_panic_costs_the_protocols_state_and_not_its_socket(stage: &mut S
     });
     let mut channel = stage.channel(limits());
     stage.task(async move {
-        for _ in 0..3 {
+        for round in 0..3 {
             channel.send_to(b"panic".to_vec(), echo).unwrap();
-            channel.send_to(b"go on".to_vec(), echo).unwrap();
-            // The datagrams of its batch are lost with the protocol's state.
-            while channel.try_recv_from().is_none() {
-                channel.send_to(b"go on".to_vec(), echo).unwrap();
+            // The datagrams of its batch are lost with the protocol's state, so others follow. Their echoes may come in later
+            // rounds.
+            let go_on = format!("go on {round}").into_bytes();
+            channel.send_to(go_on.clone(), echo).unwrap();
+            while channel.try_recv_from().is_none_or(|datagram| *datagram.payload != *go_on) {
+                channel.send_to(go_on.clone(), echo).unwrap();
                 tidegate_engine::task::sleep(Duration::from_millis(5)).await;
             }
         }

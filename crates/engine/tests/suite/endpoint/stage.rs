@@ -98,7 +98,7 @@ impl Stage {
         }
     }
 
-    /// Runs until `is_so`, for at most a minute.
+    /// Runs until `is_so`, for at most two minutes.
     pub(crate) fn run_until(&mut self, mut is_so: impl FnMut() -> bool) {
         match self {
             Self::Loops(loops) => {
@@ -138,4 +138,4 @@ impl Stage {
     }
 }
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(120);
