@@ -6,6 +6,7 @@
 //! - [`Embedded`] runs a codec and its application, a handler or a channel, on a real event loop; the test is the peer
 //!   and moves the clock. Users test their protocols with it. [`Peer`] is its other end as messages.
 //! - [`network`] runs several event loops on hosts of a simulated network, with virtual time and seeded faults.
+//! - [`TwoLoops`] runs a server and its client on one thread, over a driver of the kernel or in such a network.
 //! - [`shim`] is a driver that wraps another one and fails system calls as planned.
 //! - [`filters`] has two filters for tests, one of them a toy TLS. [`ToyMux`] is a small protocol with streams.
 //! - [`Random`] is a small seeded generator, the same on every machine. A failing test prints its seed, and [`replay`]
@@ -24,6 +25,7 @@
 //! | `embedded.rs` | `Embedded`: a codec and its handler or channel on a real loop, with the test as peer and clock |
 //! | `peer.rs` | `Peer`: the other end of such a connection, as messages |
 //! | `toy_mux.rs` | `ToyMux`, a small protocol with streams |
+//! | `two_loops.rs` | `TwoLoops`: a server and its client on one thread |
 //! | `wire.rs` | the driver beneath it, made of byte vectors |
 //! | `postgres.rs` | `Postgres`: a real PostgreSQL for one test, on a Unix socket of its own |
 //! | `contract.rs` | the contract of codecs, for any codec |
@@ -47,6 +49,7 @@ mod random;
 mod replay;
 pub mod shim;
 mod toy_mux;
+mod two_loops;
 mod wire;
 
 pub use codec_harness::CodecHarness;
@@ -57,3 +60,4 @@ pub use random::{Random, seed, seeds};
 pub use replay::replay;
 pub use tidegate_sys::allocations;
 pub use toy_mux::{ToyMux, ToyMuxConfig, ToyMuxError};
+pub use two_loops::TwoLoops;
