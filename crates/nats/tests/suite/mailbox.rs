@@ -7,7 +7,7 @@ use std::time::Duration;
 use tidegate_buffer::Slice;
 use tidegate_codec::framing::Raw;
 use tidegate_engine::{Client as Target, Context, Handler, Outcome, Remote};
-use tidegate_nats::{Broker, Client, Message};
+use tidegate_nats::{Broker, BrokerConfig, Client, Message};
 
 use crate::support::{run, serve};
 
@@ -29,7 +29,7 @@ impl Handler<Raw> for Recorder {
 
 #[test]
 fn operations_that_find_the_mailbox_full_are_sent_in_a_later_turn() {
-    let server = serve(&Broker::new());
+    let server = serve(&Broker::new(BrokerConfig::default()));
     let address = server.address().clone();
     let target = Target::at(address.clone());
     run(async move {
