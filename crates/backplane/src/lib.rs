@@ -23,6 +23,7 @@
 //! |---|---|
 //! | `broker.rs` | `Broker`, its requests and events: the seam to an engine |
 //! | `feed.rs` | `Feed`: the order of one room's messages, holes and gaps |
+//! | `broker_events.rs` | `BrokerEvents`: the events of the brokers on Redis and NATS, with overflows |
 //! | `gaps.rs` | `ConnectionGaps`: which gaps of a subscriber are those of a new connection |
 //! | `node/` | `Node`: the rooms of a process, without I/O; publishing (`publishing.rs`), presence (`presence.rs`), kicks (`kicks.rs`), timers (`timers.rs`) |
 //! | `envelope.rs` | the format of a message between nodes |
@@ -38,6 +39,7 @@
 #![forbid(unsafe_code)]
 
 mod broker;
+mod broker_events;
 mod counts;
 mod driver;
 mod envelope;

@@ -38,7 +38,7 @@ impl Hosts {
             };
             let mut words = line.split_ascii_whitespace();
             let Some(address) = words.next() else { continue };
-            // A scope is of use to a connection only, and the name of a host has none.
+            // The scope of an address is local to a connection.
             let Ok(address) = address.split('%').next().unwrap_or_default().parse::<IpAddr>() else {
                 hosts.ignored += 1;
                 continue;
@@ -58,8 +58,8 @@ impl Hosts {
         hosts
     }
 
-    /// The addresses of a name. `localhost` and the names below it have those of the loopback interface, whatever the
-    /// file has (RFC 6761 §6.3).
+    /// The addresses of a name. `localhost` and the names below it have those of the loopback interface, unless the file has
+    /// them (RFC 6761 §6.3).
     #[must_use]
     pub fn addresses(&self, name: &Name) -> Option<Vec<IpAddr>> {
         if let Some(addresses) = self.names.get(name) {

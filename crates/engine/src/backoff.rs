@@ -1,6 +1,4 @@
-//! `Backoff`: how long a client waits before it connects again.
-//!
-//! It has no state of a connection: the client counts its failures.
+//! `Backoff`: how long a client waits before it connects again; `ReconnectPauses`: the pauses of one client.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
@@ -47,6 +45,43 @@ impl Backoff {
     }
 }
 
+/// The pauses of one client between its connections. They grow with each failure, and begin anew after a connection that has
+/// lasted for longer than the pause before it.
+///
+/// ```
+/// use std::time::Duration;
+/// use tidegate::engine::{Backoff, ReconnectPauses};
+///
+/// let backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(10));
+/// let mut pauses = ReconnectPauses::default();
+/// assert!(pauses.next(&backoff, 1, None) <= Duration::from_secs(1));
+/// assert!(pauses.next(&backoff, 1, None) <= Duration::from_secs(2));
+/// assert!(pauses.next(&backoff, 1, Some(Duration::from_secs(60))) <= Duration::from_secs(1));
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct ReconnectPauses {
+    /// Connections in a row that have failed, or have not lasted.
+    failures: u32,
+    attempt: u64,
+}
+
+impl ReconnectPauses {
+    /// The pause after a connection that has `lasted` so long since the client began to connect; `None` if the client could not
+    /// use it. A client that tries several `servers` in turn has long pauses only when all of them have failed. It is at least a
+    /// millisecond: a server that closes at once would keep the loop busy.
+    pub fn next(&mut self, backoff: &Backoff, servers: usize, lasted: Option<Duration>) -> Duration {
+        let rounds = |failures: u32| failures / u32::try_from(servers.max(1)).unwrap_or(u32::MAX);
+        let is_stable = lasted.is_some_and(|lasted| lasted > backoff.delay(rounds(self.failures)));
+        self.failures = if is_stable { 0 } else { self.failures.saturating_add(1) };
+        self.attempt += 1;
+        let delay = backoff.delay(rounds(self.failures.saturating_sub(1)));
+        backoff.random_part(delay, self.attempt).max(Self::MIN)
+    }
+
+    /// The shortest pause.
+    pub const MIN: Duration = Duration::from_millis(1);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -69,5 +104,27 @@ mod tests {
         let mean = parts.iter().sum::<Duration>() / 1000;
         assert!(mean > Duration::from_secs(25) && mean < Duration::from_secs(35), "{mean:?}");
         assert_ne!(parts[..4], (0..4).map(|attempt| other.random_part(delay, attempt)).collect::<Vec<_>>()[..]);
+    }
+    #[test]
+    fn pauses_grow_when_all_servers_have_failed_until_a_connection_lasts() {
+        let second = Duration::from_secs(1);
+        let backoff = Backoff::new(second, 60 * second);
+        // The longest of many clients is close to the whole delay.
+        let longest = |lasted: &[Option<Duration>], servers| {
+            let pause = |_| {
+                let backoff = Backoff { random: RandomState::new(), ..backoff.clone() };
+                let mut pauses = ReconnectPauses::default();
+                lasted.iter().fold(Duration::ZERO, |_, lasted| pauses.next(&backoff, servers, *lasted))
+            };
+            (0..1_000).map(pause).max().unwrap().as_secs_f64().ceil()
+        };
+        assert_eq!(longest(&[None], 1), 1.0);
+        assert_eq!(longest(&[None, None, None], 1), 4.0);
+        assert_eq!(longest(&[None, None, None], 3), 1.0);
+        assert_eq!(longest(&[None, None, None, None], 3), 2.0);
+        assert_eq!(longest(&[None, None, Some(5 * second)], 1), 1.0);
+        assert_eq!(longest(&[None, None, Some(second)], 1), 4.0);
+        let at_once = Backoff::new(Duration::ZERO, Duration::ZERO);
+        assert_eq!(ReconnectPauses::default().next(&at_once, 1, None), ReconnectPauses::MIN);
     }
 }

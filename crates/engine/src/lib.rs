@@ -44,7 +44,7 @@
 //! | `endpoint/` | datagram sockets: a protocol on one (`mod.rs`), adding it to a loop (`bind.rs`), `DatagramChannel` for tasks (`channel.rs`), `EndpointListener` for servers (`listener.rs`); a protocol whose sessions carry streams (`sessions.rs`, `session_tables.rs`), and its handle (`session_handle.rs`) |
 //! | `session/` | requests of streams to their session (`mod.rs`); its application (`application.rs`); how streams are made (`make.rs`); connections that become sessions (`streams.rs`); `Session` (`handle.rs`) |
 //! | `backend.rs` | epoll or io_uring |
-//! | `backoff.rs` | `Backoff`: delays before a client connects again |
+//! | `backoff.rs` | `Backoff`: delays before a client connects again; `ReconnectPauses` |
 //! | `successor.rs` | whether another server has the sockets of this one |
 //! | `start_error.rs` | `StartError`: why a server or a loop did not start |
 //! | `event_loop.rs` | one turn of a loop; the listeners and sockets that it is given: `event_loop/sockets.rs` |
@@ -122,7 +122,7 @@ mod with_tokio_runtime;
 
 pub use admission::{Admission, AdmissionControl, ConnectionRate, Refusal};
 pub use backend::{Backend, UnknownBackend};
-pub use backoff::Backoff;
+pub use backoff::{Backoff, ReconnectPauses};
 pub use channel::{Channel, ChannelError, Close, Flushed, ReadHalf, Ready, Recv, Within, WriteHalf};
 pub use charges::{Account, ConnectionCharge};
 pub use client::{

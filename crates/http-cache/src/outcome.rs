@@ -47,23 +47,41 @@ impl Outcome {
     pub fn of(response: &Response) -> Option<Self> {
         let fields = tidegate_http::gateway::fields(response).iter();
         let (_, value) = fields.filter(|(name, _)| name.eq_ignore_ascii_case(b"cache-status")).last()?;
-        let value = std::str::from_utf8(value).ok()?;
-        let last = value.rsplit(", ").next().unwrap_or_default();
-        let mut parts = last.split("; ").skip(1);
-        let has = |name: &str| last.split("; ").skip(1).any(|part| part == name);
-        let ttl = last.split("; ").find_map(|part| part.strip_prefix("ttl="));
-        if has("collapsed") {
-            return Some(Self::Joined);
+        // The last member is that of the cache nearest to the client.
+        Self::of_member(split_unquoted(std::str::from_utf8(value).ok()?, ',').last()?)
+    }
+
+    /// That of a member; `None` if it says neither that there was a hit nor that the request was forwarded.
+    fn of_member(member: &str) -> Option<Self> {
+        let (mut is_hit, mut is_collapsed, mut forward) = (false, false, None);
+        let (mut is_past_ttl, mut is_validated, mut replaces_error) = (false, false, false);
+        for parameter in split_unquoted(member, ';').skip(1) {
+            let (key, value) = parameter.split_once('=').unwrap_or((parameter, ""));
+            match (key.trim(), value.trim()) {
+                ("hit", "") => is_hit = true,
+                ("collapsed", "") => is_collapsed = true,
+                ("fwd", reason) => forward = Some(reason),
+                ("fwd-status", status) => is_validated = status == "304",
+                ("ttl", ttl) => is_past_ttl = ttl.starts_with('-'),
+                ("detail", detail) => replaces_error = detail == STALE_IF_ERROR,
+                _ => {}
+            }
         }
-        if has("hit") {
-            return Some(if ttl.is_some_and(|ttl| ttl.starts_with('-')) { Self::Stale } else { Self::Hit });
-        }
-        match parts.find_map(|part| part.strip_prefix("fwd="))? {
-            "bypass" | "method" => Some(Self::Bypass),
-            _ if last.split("; ").any(|part| part.strip_prefix("detail=") == Some(STALE_IF_ERROR)) => Some(Self::Stale),
-            _ if has("fwd-status=304") => Some(Self::Revalidated),
-            _ => Some(Self::Miss),
-        }
+        Some(match forward {
+            _ if is_collapsed => Self::Joined,
+            _ if is_hit => {
+                if is_past_ttl {
+                    Self::Stale
+                } else {
+                    Self::Hit
+                }
+            }
+            None => return None,
+            Some("bypass" | "method") => Self::Bypass,
+            Some(_) if replaces_error => Self::Stale,
+            Some(_) if is_validated => Self::Revalidated,
+            Some(_) => Self::Miss,
+        })
     }
 
     /// A word for logs: `hit`, `stale`, `revalidated`, `miss`, `joined`, `bypass`.
@@ -78,6 +96,21 @@ impl Outcome {
             Self::Bypass => "bypass",
         }
     }
+}
+
+/// The parts of a structured field between separators that stand in no quoted string (RFC 9651 §3.3.3).
+fn split_unquoted(text: &str, separator: char) -> impl Iterator<Item = &str> {
+    let (mut is_quoted, mut is_escaped) = (false, false);
+    text.split(move |letter| {
+        let is_end = letter == separator && !is_quoted;
+        match letter {
+            _ if is_escaped => is_escaped = false,
+            '\\' if is_quoted => is_escaped = true,
+            '"' => is_quoted = !is_quoted,
+            _ => {}
+        }
+        is_end
+    })
 }
 
 /// The parameters of a `Cache-Status` member.
@@ -176,5 +209,18 @@ mod tests {
             assert_eq!(Outcome::of(&response), Some(outcome), "{text}");
         }
         assert_eq!(Outcome::of(&Response::new()), None);
+    }
+    #[test]
+    fn the_field_of_another_cache_may_have_strings_and_other_white_space() {
+        for (value, outcome) in [
+            ("edge;hit;ttl=-3", Some(Outcome::Stale)),
+            ("origin; fwd=miss,edge ; hit ;ttl=3", Some(Outcome::Hit)),
+            ("\"a, b; c\"; fwd=bypass; detail=\"hit; a \\\", b\"", Some(Outcome::Bypass)),
+            ("edge; detail=\"; hit\"", None),
+            ("edge", None),
+        ] {
+            let response = Response::new().header("Cache-Status", value).unwrap();
+            assert_eq!(Outcome::of(&response), outcome, "{value}");
+        }
     }
 }

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use tidegate_engine::{Backoff, task};
+use tidegate_engine::{Backoff, ReconnectPauses, task};
 use tidegate_websocket::handshake::HandshakeError;
 
 use super::error::{ClientError, ProxyError};
@@ -85,30 +85,27 @@ impl Reconnect {
         mut open: impl FnMut() -> WebSocketBuilder,
         mut serve: impl AsyncFnMut(WebSocketChannel) -> ControlFlow<T>,
     ) -> Result<T, ClientError> {
-        let (mut failures, mut refused) = (0_u32, 0_u32);
-        for attempt in 0_u64.. {
-            match open().open().await {
+        let (mut pauses, mut refused) = (ReconnectPauses::default(), 0_u32);
+        loop {
+            let lasted = match open().open().await {
                 Ok(channel) => {
                     refused = 0;
                     let begun = task::now();
                     if let ControlFlow::Break(value) = serve(channel).await {
                         return Ok(value);
                     }
-                    let lasted = task::now().saturating_duration_since(begun);
-                    failures = if lasted > self.backoff.delay(failures) { 0 } else { failures.saturating_add(1) };
+                    Some(task::now().saturating_duration_since(begun))
                 }
                 Err(error) => {
                     refused += 1;
                     if is_final(&error) || self.attempts_max.is_some_and(|most| refused >= most) {
                         return Err(error);
                     }
-                    failures = failures.saturating_add(1);
+                    None
                 }
-            }
-            let delay = self.backoff.delay(failures.saturating_sub(1));
-            task::sleep(self.backoff.random_part(delay, attempt)).await;
+            };
+            task::sleep(pauses.next(&self.backoff, 1, lasted)).await;
         }
-        Err(ClientError::Uri)
     }
 }
 

@@ -14,14 +14,14 @@ use super::upload::Upload;
 
 /// The upstreams that get copies of requests.
 pub(super) struct CopyUpstreams {
-    upstreams: LoopUpstreams,
+    upstreams: Rc<LoopUpstreams>,
     options: Rc<Options>,
 }
 
 impl CopyUpstreams {
     /// Those of a mirror, for the copies of requests with some settings.
     pub(super) fn new(mirror: &Mirror, options: &Options) -> Self {
-        let upstreams = LoopUpstreams::new(mirror.upstreams.0.clone());
+        let upstreams = LoopUpstreams::of_loop(&mirror.settings().upstreams.0);
         Self { upstreams, options: Rc::new(options.of_copies()) }
     }
 

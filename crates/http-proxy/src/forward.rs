@@ -21,6 +21,7 @@ use super::error::{Failure, SendFailure};
 use super::forwarded::Forwarding;
 use super::head_wait::{HeadWait, Reuse, Stop};
 use super::lease::Lease;
+use super::loop_values::LoopValues;
 use super::mirror::LoopMirror;
 use super::options::{HashKey, Options};
 use super::pipeline::Pipelines;
@@ -69,6 +70,27 @@ enum ConnectionChoice<'a> {
     Waits(&'a PipelineSlot),
 }
 
+/// The connection that a request needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ConnectionNeed {
+    /// One of any version.
+    Any,
+    /// One of HTTP/1.1, which the request leaves for another protocol.
+    Http1,
+    /// A stream for an extended CONNECT (RFC 8441, RFC 9220).
+    ExtendedConnect,
+}
+
+impl ConnectionNeed {
+    fn of(plan: &ForwardPlan, is_extended: bool) -> Self {
+        match is_extended {
+            true => Self::ExtendedConnect,
+            false if plan.needs_http1 => Self::Http1,
+            false => Self::Any,
+        }
+    }
+}
+
 /// A request on its way, whichever upstream gets it.
 pub(super) struct RequestContext<'a> {
     pub(super) request: &'a Request,
@@ -90,8 +112,17 @@ pub(super) struct Preference<'a> {
     sticky: Option<(&'a StickyCookie, u64)>,
 }
 
+thread_local! {
+    static OF_LOOPS: LoopValues<Shared, LoopUpstreams> = const { LoopValues::new() };
+}
+
 impl LoopUpstreams {
-    pub(super) fn new(shared: Arc<Shared>) -> Self {
+    /// The upstreams of a set as the loop of this thread sees them, which all its proxies share.
+    pub(super) fn of_loop(shared: &Arc<Shared>) -> Rc<Self> {
+        OF_LOOPS.with(|values| values.get(shared, || Self::new(shared.clone())))
+    }
+
+    fn new(shared: Arc<Shared>) -> Self {
         let pool = Pool::new(shared.limits.idle_connections_max, shared.limits.streams_per_connection_max);
         let balancer = RefCell::new(Balancer::new(shared.balance));
         let members = RefCell::new(Members { generation: shared.generation(), list: shared.members() });
@@ -336,18 +367,18 @@ impl LoopUpstreams {
         let handshake_answer = may_translate.then(|| answer_to(request.head())).flatten();
         let mut outgoing = plan.outgoing(request, lease.addressee(), options, has_streams).map_err(Stop::Client)?;
         let is_extended = has_streams && (plan.handshake.is_some() || handshake_answer.is_some());
-        let needs_http1 = plan.needs_http1 && !is_extended;
+        let need = ConnectionNeed::of(plan, is_extended);
         let (mut connection, is_pooled) = match pooled {
             Some(connection) => (connection, true),
-            None if needs_http1 && has_streams => {
+            None if need == ConnectionNeed::Http1 && has_streams => {
                 return Err(failed(&lease, Failure::NoTunnel, is_new));
             }
-            None => match Box::pin(self.connect(&lease.upstream, context, needs_http1)).await {
+            None => match Box::pin(self.connect(&lease.upstream, context, need)).await {
                 Ok(made) => made,
                 Err(error) => return Err(failed(&lease, Failure::Connect(error), is_new)),
             },
         };
-        if is_extended && !self.extends_connect(&mut *connection).await {
+        if need == ConnectionNeed::ExtendedConnect && !self.extends_connect(&mut *connection).await {
             return Err(failed(&lease, Failure::NoExtendedConnect, is_new));
         }
         if !has_streams && connection.is_stream() && plan.differs_on_streams(request, options) {
@@ -404,7 +435,7 @@ impl LoopUpstreams {
         &self,
         upstream: &Upstream,
         context: &RequestContext<'_>,
-        needs_http1: bool,
+        need: ConnectionNeed,
     ) -> Result<(Box<dyn Connection>, bool), ConnectError> {
         let RequestContext { request, options, interims, .. } = *context;
         // Finding the destination is a system call.
@@ -412,6 +443,7 @@ impl LoopUpstreams {
             source: options.forwarding.source(request),
             destination: interims.destination().and_then(|address| address.ip()),
         });
+        let needs_http1 = need == ConnectionNeed::Http1;
         let may_share = !needs_http1 && may_be_http2(&self.shared, upstream);
         let mut is_first = true;
         // The requests that wait for a connection of another one wait no longer than that one may.

@@ -51,6 +51,7 @@
 //! | `waiting.rs` | the requests that wait until an upstream has room |
 //! | `shares.rs` | the requests that an upstream has in progress for each client address |
 //! | `counts.rs` | the attempts, responses, failures and times of an upstream; how often its failures are logged |
+//! | `loop_values.rs` | `LoopValues`: state that all proxies of a loop share, also after a reload |
 //! | `loop_counts.rs` | `LoopCounts`, `CountedList`: how many connections the pools of all loops have |
 //! | `metrics.rs` | snapshots of the upstreams of a set, and their text for Prometheus |
 //! | `upload.rs` | the body of a request on its way |
@@ -103,6 +104,7 @@ mod handle;
 mod head_wait;
 mod lease;
 mod loop_counts;
+mod loop_values;
 mod maintenance;
 mod metrics;
 mod mirror;
@@ -156,8 +158,8 @@ pub use tidegate_l4::{Balance, Ejection};
 
 /// Passes requests on to upstreams: a function for a [`Router`](tidegate_http::Router).
 ///
-/// It belongs to one loop, as its router does. Clones share the idle connections of that loop, and may have other
-/// settings: for several routes to the same upstreams.
+/// It belongs to one loop, as its router does. All proxies of the same [`Upstreams`] share the idle connections of that loop,
+/// also those that a [reload](tidegate_http::Reload) makes, and may have other settings: for several routes.
 ///
 /// ```
 /// use tidegate::http::Router;
@@ -181,7 +183,7 @@ pub struct Proxy {
 impl Proxy {
     /// A proxy of these upstreams, with the default settings.
     pub fn new(upstreams: &Upstreams) -> Self {
-        Self { upstreams: Rc::new(LoopUpstreams::new(upstreams.0.clone())), options: Options::default() }
+        Self { upstreams: LoopUpstreams::of_loop(&upstreams.0), options: Options::default() }
     }
 
     /// Which fields about the client upstreams get.

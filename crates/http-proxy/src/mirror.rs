@@ -7,11 +7,13 @@ use std::cell::Cell;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_engine::task;
 use tidegate_http::{Request, gateway};
 
+use super::loop_values::LoopValues;
 use super::upstreams::Upstreams;
 
 /// Copies of a share of the requests of a route; see [`Proxy::mirror`](super::Proxy::mirror).
@@ -26,7 +28,10 @@ use super::upstreams::Upstreams;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone)]
-pub struct Mirror {
+pub struct Mirror(Arc<MirrorSettings>);
+
+#[derive(Clone)]
+pub(super) struct MirrorSettings {
     pub(super) upstreams: Upstreams,
     /// The share of requests, in millionths.
     share: u32,
@@ -40,48 +45,55 @@ impl Mirror {
     /// progress, each for up to 30 seconds.
     #[must_use]
     pub fn new(upstreams: &Upstreams) -> Self {
-        Self {
+        Self(Arc::new(MirrorSettings {
             upstreams: upstreams.clone(),
             share: WHOLE,
             body_bytes_max: 64 * 1024,
             in_progress_max: 64,
             timeout: Duration::from_secs(30),
-        }
+        }))
     }
 
     /// The share of requests that are copied, in percent from 0 to 100. It is kept exactly, by each loop.
     #[must_use]
-    pub fn percent(mut self, percent: f64) -> Self {
+    pub fn percent(self, percent: f64) -> Self {
         // A number that is none is 0.
-        self.share = (percent.clamp(0.0, 100.0) * f64::from(WHOLE / 100)).round() as u32;
-        self
+        let share = (percent.clamp(0.0, 100.0) * f64::from(WHOLE / 100)).round() as u32;
+        self.set(|settings| settings.share = share)
     }
 
     /// The longest body of a request that is copied, in bytes. It is kept while the request is sent.
     #[must_use]
-    pub fn body_bytes_max(mut self, bytes_max: usize) -> Self {
-        self.body_bytes_max = bytes_max;
-        self
+    pub fn body_bytes_max(self, bytes_max: usize) -> Self {
+        self.set(|settings| settings.body_bytes_max = bytes_max)
     }
 
-    /// How many copies a loop has in progress.
+    /// How many copies a loop has in progress, of all routes with this mirror or a clone of it.
     #[must_use]
-    pub fn in_progress_max(mut self, copies_max: u32) -> Self {
-        self.in_progress_max = copies_max;
-        self
+    pub fn in_progress_max(self, copies_max: u32) -> Self {
+        self.set(|settings| settings.in_progress_max = copies_max)
     }
 
     /// How long a copy may be in progress.
     #[must_use]
-    pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.timeout = timeout;
+    pub fn timeout(self, timeout: Duration) -> Self {
+        self.set(|settings| settings.timeout = timeout)
+    }
+
+    /// A clone with another setting has counts of its own.
+    fn set(mut self, set: impl FnOnce(&mut MirrorSettings)) -> Self {
+        set(Arc::make_mut(&mut self.0));
         self
+    }
+
+    pub(super) fn settings(&self) -> &MirrorSettings {
+        &self.0
     }
 }
 
 impl std::fmt::Debug for Mirror {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { share, body_bytes_max, in_progress_max, .. } = self;
+        let MirrorSettings { share, body_bytes_max, in_progress_max, .. } = self.settings();
         let mut text = f.debug_struct("Mirror");
         text.field("share", share).field("body_bytes_max", body_bytes_max).field("in_progress_max", in_progress_max);
         text.finish_non_exhaustive()
@@ -93,32 +105,43 @@ pub(super) trait CopySender {
     fn send_copy(&self, request: Request, body: Vec<u8>) -> Pin<Box<dyn Future<Output = ()> + '_>>;
 }
 
-/// The mirror of a route on one loop.
-pub(super) struct LoopMirror {
-    settings: Mirror,
-    sender: Box<dyn CopySender>,
+/// The copies of a mirror on one loop, of all its routes.
+#[derive(Default)]
+struct CopyCounts {
     /// The part of a copy that is due.
     credit: Cell<u32>,
     in_progress: Cell<u32>,
 }
 
+thread_local! {
+    static OF_LOOPS: LoopValues<MirrorSettings, CopyCounts> = const { LoopValues::new() };
+}
+
+/// The mirror of a route on one loop.
+pub(super) struct LoopMirror {
+    mirror: Mirror,
+    sender: Box<dyn CopySender>,
+    counts: Rc<CopyCounts>,
+}
+
 impl LoopMirror {
-    pub(super) fn new(settings: Mirror, sender: impl CopySender + 'static) -> Self {
-        Self { settings, sender: Box::new(sender), credit: Cell::new(0), in_progress: Cell::new(0) }
+    pub(super) fn new(mirror: Mirror, sender: impl CopySender + 'static) -> Self {
+        let counts = OF_LOOPS.with(|values| values.get(&mirror.0, CopyCounts::default));
+        Self { mirror, sender: Box::new(sender), counts }
     }
 
     /// The copy of a request, if it is one that is copied. A tunnel is none.
     pub(super) fn copy(self: &Rc<Self>, request: &Request, is_tunnel: bool) -> Option<RequestCopy> {
-        let settings = &self.settings;
-        let credit = self.credit.get() + settings.share;
-        self.credit.set(credit % WHOLE);
+        let (settings, counts) = (self.mirror.settings(), &self.counts);
+        let credit = counts.credit.get() + settings.share;
+        counts.credit.set(credit % WHOLE);
         let is_short = request.content_length().is_none_or(|length| length <= settings.body_bytes_max as u64);
-        if credit < WHOLE || !is_short || is_tunnel || self.in_progress.get() >= settings.in_progress_max {
+        if credit < WHOLE || !is_short || is_tunnel || counts.in_progress.get() >= settings.in_progress_max {
             return None;
         }
-        self.in_progress.set(self.in_progress.get() + 1);
+        counts.in_progress.set(counts.in_progress.get() + 1);
         let (request, body) = (gateway::copy_of_head(request), Vec::new());
-        Some(RequestCopy { request: Some(request), body, mirror: self.clone() })
+        Some(RequestCopy { request: Some(request), body, of_loop: self.clone() })
     }
 }
 
@@ -126,13 +149,13 @@ impl LoopMirror {
 pub(super) struct RequestCopy {
     request: Option<Request>,
     body: Vec<u8>,
-    mirror: Rc<LoopMirror>,
+    of_loop: Rc<LoopMirror>,
 }
 
 impl RequestCopy {
     /// Adds a piece of the body. Whether it is short enough so far.
     pub(super) fn add(&mut self, piece: &[u8]) -> bool {
-        let fits = self.body.len() + piece.len() <= self.mirror.settings.body_bytes_max;
+        let fits = self.body.len() + piece.len() <= self.of_loop.mirror.settings().body_bytes_max;
         if fits {
             self.body.extend_from_slice(piece);
         }
@@ -143,9 +166,10 @@ impl RequestCopy {
     pub(super) fn send(mut self) {
         let Some(request) = self.request.take() else { return };
         drop(task::spawn(async move {
-            let mirror = self.mirror.clone();
+            let of_loop = self.of_loop.clone();
             let body = std::mem::take(&mut self.body);
-            let _ = task::timeout(mirror.settings.timeout, mirror.sender.send_copy(request, body)).await;
+            let timeout = of_loop.mirror.settings().timeout;
+            let _ = task::timeout(timeout, of_loop.sender.send_copy(request, body)).await;
             drop(self);
         }));
     }
@@ -153,7 +177,8 @@ impl RequestCopy {
 
 impl Drop for RequestCopy {
     fn drop(&mut self) {
-        self.mirror.in_progress.set(self.mirror.in_progress.get() - 1);
+        let in_progress = &self.of_loop.counts.in_progress;
+        in_progress.set(in_progress.get() - 1);
     }
 }
 
@@ -203,7 +228,20 @@ mod tests {
         assert!(copy(&mirror, "POST", "Content-Length: 5\r\n").is_none());
         assert!(first.add(b"abcd") && !first.add(b"e"));
         drop(first);
-        assert_eq!(mirror.in_progress.get(), 0);
+        assert_eq!(mirror.counts.in_progress.get(), 0);
         assert!(mirror.copy(&test_request("GET", "/", ""), true).is_none());
+    }
+    #[test]
+    fn the_routes_of_a_loop_share_the_bound_and_the_share_of_a_mirror() {
+        let upstreams = Upstreams::new(["http://127.0.0.1:9"]).unwrap();
+        let mirror = Mirror::new(&upstreams).in_progress_max(1).percent(50.0);
+        let route = || Rc::new(LoopMirror::new(mirror.clone(), NoSender));
+        let [one, other] = [route(), route()];
+        assert!(copy(&one, "GET", "").is_none(), "half a copy is due");
+        let first = copy(&other, "GET", "");
+        assert!(first.is_some());
+        assert!(copy(&one, "GET", "").is_none() && copy(&one, "GET", "").is_none(), "one is in progress");
+        drop(first);
+        assert!(copy(&one, "GET", "").is_none() && copy(&other, "GET", "").is_some());
     }
 }

@@ -8,17 +8,17 @@
 //! looks like the response to a later request: it must not be that of another client. It closes with its owner.
 //!
 //! A connection that waits here is read from: one that its upstream closes, or that receives bytes which answer nothing,
-//! leaves the pool at once. One task waits for all of them.
+//! leaves the pool at once. One task waits for all of them (`IdleWatch`).
 
-use std::cell::{Cell, OnceCell, RefCell};
+use std::cell::{OnceCell, RefCell};
 use std::collections::{HashMap, HashSet};
 use std::future::poll_fn;
 use std::hash::{BuildHasherDefault, Hasher};
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
-use tidegate_engine::{ConnectError, task};
-use tidegate_http_upstream::{OpenFailure, UpstreamSession};
+use tidegate_engine::ConnectError;
+use tidegate_http_upstream::{IdleWatch, OpenFailure, UpstreamSession, WatchedPool};
 
 use super::connection::{Connection, same_error};
 use super::loop_counts::CountedList;
@@ -35,9 +35,7 @@ pub(super) struct Pool {
     http1: RefCell<HashSet<u64>>,
     /// The clients' connections that may own connections here.
     owners: RefCell<HashSet<u64>>,
-    /// Of the task that waits for idle connections; `None` before it runs.
-    keeper: RefCell<Option<Waker>>,
-    has_keeper: Cell<bool>,
+    idle_watch: IdleWatch,
     per_upstream_max: usize,
     /// Streams of one of them.
     streams_max: usize,
@@ -51,8 +49,7 @@ impl Pool {
             connecting: RefCell::default(),
             http1: RefCell::default(),
             owners: RefCell::default(),
-            keeper: RefCell::default(),
-            has_keeper: Cell::new(false),
+            idle_watch: IdleWatch::new(),
             per_upstream_max,
             streams_max: streams_max.max(1),
         })
@@ -139,16 +136,12 @@ impl Pool {
     /// Keeps an HTTP/2 or HTTP/3 connection.
     pub(super) fn add(self: &Rc<Self>, upstream: &Upstream, session: Rc<UpstreamSession>) {
         self.http1.borrow_mut().remove(&upstream.id);
-        if let Some(waker) = &*self.keeper.borrow()
-            && session.poll_ended(waker).is_ready()
-        {
+        if IdleWatch::poll(self, |cx| session.poll_ended(cx.waker())).is_ready() {
             return;
         }
         let mut sessions = self.sessions.borrow_mut();
         let of_upstream = sessions.entry(upstream.id).or_insert_with(|| CountedList::new(&upstream.shared_connections));
         of_upstream.edit(|sessions| sessions.push(session));
-        drop(sessions);
-        self.start_keeper();
     }
 
     /// Whether a request may have a stream of a connection that is there.
@@ -184,12 +177,9 @@ impl Pool {
             return;
         }
         connection.set_deadline_after(None);
-        if let Some(waker) = &*self.keeper.borrow()
-            && connection.poll_recv(&mut Context::from_waker(waker)).is_ready()
-        {
+        if IdleWatch::poll(self, |cx| connection.poll_recv(cx)).is_ready() {
             return;
         }
-        self.start_keeper();
         let mut idle = self.idle.borrow_mut();
         let connections = idle.entry(upstream.id).or_insert_with(|| CountedList::new(&upstream.idle_connections));
         connections.edit(|connections| {
@@ -207,11 +197,19 @@ impl Pool {
         self.sessions.borrow_mut().retain(|upstream, _| is_in_use(*upstream));
         self.http1.borrow_mut().retain(|upstream| is_in_use(*upstream));
     }
+}
 
-    fn start_keeper(self: &Rc<Self>) {
-        if !self.has_keeper.replace(true) {
-            let pool = Rc::downgrade(self);
-            drop(task::spawn(poll_fn(move |cx| keep(&pool, cx))));
+impl WatchedPool for Pool {
+    fn idle_watch(&self) -> &IdleWatch {
+        &self.idle_watch
+    }
+
+    fn sweep(self: &Rc<Self>, cx: &mut Context<'_>) {
+        for connections in self.idle.borrow_mut().values_mut() {
+            connections.edit(|connections| connections.retain_mut(|connection| connection.poll_recv(cx).is_pending()));
+        }
+        for sessions in self.sessions.borrow_mut().values_mut() {
+            sessions.edit(|sessions| sessions.retain(|session| session.poll_ended(cx.waker()).is_pending()));
         }
     }
 }
@@ -249,19 +247,6 @@ impl Drop for Connecting {
     }
 }
 
-/// Drops the connections that are no longer idle, and waits for the others.
-fn keep(pool: &Weak<Pool>, cx: &mut Context<'_>) -> Poll<()> {
-    let Some(pool) = pool.upgrade() else { return Poll::Ready(()) };
-    *pool.keeper.borrow_mut() = Some(cx.waker().clone());
-    for connections in pool.idle.borrow_mut().values_mut() {
-        connections.edit(|connections| connections.retain_mut(|connection| connection.poll_recv(cx).is_pending()));
-    }
-    for sessions in pool.sessions.borrow_mut().values_mut() {
-        sessions.edit(|sessions| sessions.retain(|session| session.poll_ended(cx.waker()).is_pending()));
-    }
-    Poll::Pending
-}
-
 /// Idle connections by the id of their upstream.
 type Idle = HashMap<u64, CountedList<Box<dyn Connection>>, BuildHasherDefault<IdHasher>>;
 
@@ -283,14 +268,6 @@ impl Hasher for IdHasher {
     fn write_u64(&mut self, id: u64) {
         // The golden ratio spreads neighbours over all bits.
         self.0 = id.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    }
-}
-
-impl Drop for Pool {
-    fn drop(&mut self) {
-        if let Some(keeper) = self.keeper.take() {
-            keeper.wake();
-        }
     }
 }
 

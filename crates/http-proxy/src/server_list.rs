@@ -119,6 +119,7 @@ impl ServerList {
         }
     }
 
+    /// Lists the members in the order of the URLs, so that those of a URL are next to each other.
     fn update(&self, state: &mut ListState, set: &Shared, found: &[Found]) {
         let (mut after, mut has_changed): (Vec<Arc<Upstream>>, bool) = (Vec::new(), false);
         for entry in &*state.urls {

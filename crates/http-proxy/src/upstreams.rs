@@ -711,6 +711,23 @@ mod tests {
     }
 
     #[test]
+    fn the_members_of_a_url_are_next_to_each_other() {
+        // The choice by priority relies on it. A set may have a URL twice, and addresses are found in any order.
+        let urls = ["http://app.test", "http://10.0.0.9", "http://app.test", "http://other.test"];
+        let builder = urls.iter().fold(Upstreams::builder(), |builder, url| builder.server(url.parse().unwrap()));
+        let upstreams = builder.resolver(tidegate_engine::SystemResolver).build().unwrap();
+        let found = [(2, vec![1, 2]), (3, vec![1]), (0, vec![2, 3]), (2, vec![3, 1, 4]), (3, vec![5, 1])];
+        for (place, addresses) in found {
+            let addresses = addresses.into_iter().map(address).collect();
+            upstreams.0.servers.set_addresses(&upstreams.0, &[(place, addresses)]);
+            let members = upstreams.0.members();
+            let urls: std::collections::HashSet<_> = members.iter().map(|member| member.authority.clone()).collect();
+            assert_eq!(members.chunk_by(|one, other| one.is_of_same_url(other)).count(), urls.len());
+        }
+        assert_eq!(upstreams.len(), 6);
+    }
+
+    #[test]
     fn two_unix_sockets_are_two_upstreams() {
         let upstreams = Upstreams::new(["unix:/a", "unix:/b", "unix+h2c:/a", "unix:/b"]).unwrap();
         assert_eq!(upstreams.len(), 3);

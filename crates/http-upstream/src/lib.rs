@@ -29,6 +29,7 @@
 //! | `retry.rs` | `Retry`: whether a request may be sent again |
 //! | `origin.rs` | `Origin`: the target of a request, and the key of the pool |
 //! | `pool.rs` | `Pool`: connections by origin, and the requests that wait for them |
+//! | `idle_watch.rs` | `IdleWatch`: the task that waits for all idle connections of a pool, of a client or of a proxy |
 //! | `connection.rs` | `Connection`: an HTTP/1.1 connection of the pool; `Lease`: its place there |
 //! | `shared.rs` | an HTTP/2 or HTTP/3 connection in the pool, and its places for streams |
 //! | `error.rs` | `UpstreamError`: why there is no connection |
@@ -45,6 +46,7 @@ mod exchange;
 mod forward_proxy;
 #[cfg(feature = "http3")]
 mod http3;
+mod idle_watch;
 mod origin;
 mod pool;
 mod resets;
@@ -64,6 +66,7 @@ pub use self::exchange::{ChannelExchange, ClientExchange, ExchangeFailure, Relea
 pub use self::forward_proxy::{ForwardProxy, ProxyKind, basic_credentials};
 #[cfg(feature = "http3")]
 pub use self::http3::{Http3Config, UdpSockets};
+pub use self::idle_watch::{IdleWatch, WatchedPool};
 pub use self::origin::{Origin, default_port};
 pub use self::pool::{Checkout, Pool, PoolLimits};
 pub use self::retry::{Retry, is_idempotent};

@@ -8,20 +8,19 @@
 //! - An origin has one HTTP/2 or HTTP/3 connection (`shared.rs`), and its requests wait for streams. While it is not known
 //!   whether an origin speaks HTTP/2, one connection is made, and other requests wait for the result.
 //!
-//! One task of the pool watches the idle connections: their peers may close them.
+//! One task of the pool watches the idle connections (`idle_watch.rs`): their peers may close them.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::future::poll_fn;
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
 
 use foldhash::fast::RandomState;
-use tidegate_engine::task;
 
 use super::connection::{Connection, Lease, LeaseOwner};
 use super::error::UpstreamError;
+use super::idle_watch::{IdleWatch, WatchedPool};
 use super::origin::Origin;
 use super::session::UpstreamSession;
 use super::shared::{SharedConnection, StreamLease, StreamOwner};
@@ -30,8 +29,7 @@ use super::shared::{SharedConnection, StreamLease, StreamOwner};
 pub struct Pool {
     state: RefCell<PoolState>,
     limits: PoolLimits,
-    /// Wakes the task that watches idle connections.
-    watcher: RefCell<Watcher>,
+    idle_watch: IdleWatch,
 }
 
 /// The bounds of a pool.
@@ -123,17 +121,11 @@ pub enum Checkout {
     Stream(StreamLease),
 }
 
-enum Watcher {
-    /// It was not started.
-    None,
-    Started(Waker),
-}
-
 impl Pool {
     /// An empty pool.
     #[must_use]
     pub fn new(limits: PoolLimits) -> Rc<Self> {
-        Rc::new(Self { state: RefCell::default(), limits, watcher: RefCell::new(Watcher::None) })
+        Rc::new(Self { state: RefCell::default(), limits, idle_watch: IdleWatch::new() })
     }
 
     /// A connection to an origin, or a place for one. Waits in the order of the calls while there is none.
@@ -257,35 +249,6 @@ impl Pool {
         }
     }
 
-    /// Starts the task that watches idle connections, at the first one.
-    fn watch(self: &Rc<Self>, connection: &mut dyn Connection) -> Poll<()> {
-        let mut watcher = self.watcher.borrow_mut();
-        if let Watcher::Started(waker) = &*watcher {
-            return connection.poll_ended(&mut Context::from_waker(waker));
-        }
-        *watcher = Watcher::Started(Waker::noop().clone());
-        drop(task::spawn(watch(Rc::downgrade(self))));
-        connection.poll_ended(&mut Context::from_waker(Waker::noop()))
-    }
-
-    /// Closes the idle connections that have ended, and has `cx` woken when another one ends.
-    fn sweep(self: &Rc<Self>, cx: &mut Context<'_>) {
-        let origins: Vec<_> = self.state.borrow().origins.keys().cloned().collect();
-        for origin in origins {
-            let mut ended = Vec::new();
-            if let Some(connections) = self.state.borrow_mut().origins.get_mut(&origin) {
-                let mut at = 0;
-                while at < connections.idle.len() {
-                    match connections.idle[at].connection.poll_ended(cx) {
-                        Poll::Ready(()) => ended.push(connections.idle.remove(at)),
-                        Poll::Pending => at += 1,
-                    }
-                }
-            }
-            self.close_ended(&origin, ended);
-        }
-    }
-
     /// A connection takes no further stream: it leaves the pool, and its place is free once its last exchange is over.
     fn unlist(self: &Rc<Self>, shared: &Rc<SharedConnection>) {
         if !shared.is_listed.replace(false) {
@@ -353,11 +316,25 @@ impl Pool {
     }
 }
 
-impl Drop for Pool {
-    /// The watcher ends.
-    fn drop(&mut self) {
-        if let Watcher::Started(waker) = self.watcher.get_mut() {
-            waker.wake_by_ref();
+impl WatchedPool for Pool {
+    fn idle_watch(&self) -> &IdleWatch {
+        &self.idle_watch
+    }
+
+    fn sweep(self: &Rc<Self>, cx: &mut Context<'_>) {
+        let origins: Vec<_> = self.state.borrow().origins.keys().cloned().collect();
+        for origin in origins {
+            let mut ended = Vec::new();
+            if let Some(connections) = self.state.borrow_mut().origins.get_mut(&origin) {
+                let mut at = 0;
+                while at < connections.idle.len() {
+                    match connections.idle[at].connection.poll_ended(cx) {
+                        Poll::Ready(()) => ended.push(connections.idle.remove(at)),
+                        Poll::Pending => at += 1,
+                    }
+                }
+            }
+            self.close_ended(&origin, ended);
         }
     }
 }
@@ -532,7 +509,7 @@ impl LeaseOwner for Pool {
             place.give(Checkout::Reused(connection, lease));
             return;
         }
-        if self.watch(&mut *connection).is_ready() {
+        if IdleWatch::poll(&self, |cx| connection.poll_ended(cx)).is_ready() {
             return;
         }
         let mut state = self.state.borrow_mut();
@@ -565,28 +542,3 @@ impl LeaseOwner for Pool {
         self.grant();
     }
 }
-
-/// Watches the idle connections of a pool, as long as there is a pool.
-async fn watch(pool: Weak<Pool>) {
-    loop {
-        let mut is_first = true;
-        let is_left = poll_fn(|cx| {
-            let Some(pool) = pool.upgrade() else { return Poll::Ready(false) };
-            if !std::mem::take(&mut is_first) {
-                return Poll::Ready(true);
-            }
-            *pool.watcher.borrow_mut() = Watcher::Started(cx.waker().clone());
-            pool.sweep(cx);
-            Poll::Pending
-        });
-        if !is_left.await {
-            return;
-        }
-        // Many connections may end at a time: they are swept together.
-        task::sleep(SWEEP_PAUSE).await;
-    }
-}
-
-/// How long the watcher rests between two sweeps. The entry of a closed connection is kept as long at most; a request
-/// never gets it.
-const SWEEP_PAUSE: Duration = Duration::from_millis(100);

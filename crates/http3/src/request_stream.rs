@@ -8,7 +8,7 @@
 //!   cannot decode, are errors of the connection.
 //! - The end of the stream ends the message. A body that is shorter or longer than its declared length is malformed
 //!   (RFC 9114 §4.1.2).
-//! - Of a frame nothing is kept but the counts of its bytes; a field section waits in the input until it is whole.
+//! - A frame costs no memory but the counts of its bytes; a field section waits in the input until it is whole.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ use crate::{qpack, section};
 /// [`tidegate_http_stream::ServerStream`] or [`tidegate_http_stream::ClientStream`]. [`server_stream`](crate::server_stream)
 /// and [`client_stream`](crate::client_stream) stack both.
 ///
-/// An error ends the stream: [`failure`](Self::failure) has it afterwards, and its code. Once our message is complete,
+/// An error ends the stream: [`failure`](Self::failure) returns it with its code. Once our message is complete,
 /// [`has_sent_end`](Self::has_sent_end) is true, and the stream ends with FIN; a stream that closes before is reset with
 /// H3_INTERNAL_ERROR.
 #[derive(Debug)]

@@ -16,7 +16,7 @@ pub type ServerStream<T = ()> = Over<RequestStream, stream::ServerStream<T>>;
 /// The pipeline of one request stream of a client.
 pub type ClientStream = Over<RequestStream, stream::ClientStream>;
 
-/// The pipeline of a stream that a client has opened, with something that the application finds again by
+/// The pipeline of a stream that a client has opened, with data for the application, which reads it by
 /// [`data`](tidegate_http_stream::ServerStream::data).
 ///
 /// ```
@@ -74,5 +74,5 @@ pub fn client_stream(config: &Arc<Config>, limits: Arc<Limits>, extended_connect
     Over::new(RequestStream::client(config.clone()), codec)
 }
 
-/// An open stream that waits costs little beside QUIC's state of it.
+/// An idle open stream stays small beside its QUIC state.
 const _: () = assert!(size_of::<ServerStream>() <= 240);

@@ -11,7 +11,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use tidegate_codec::framing::Raw;
-use tidegate_engine::{Backend, Client, EventLoop, ResolvedServer, ResolvedServers, task};
+use tidegate_engine::{Backend, Backoff, Client, EventLoop, ResolvedServer, ResolvedServers, task};
 
 use super::upstreams::{ConnectCheck, ListedServer, ServerSet, Upstreams};
 
@@ -84,8 +84,16 @@ type LookupStates = Rc<RefCell<HashMap<u64, LookupState>>>;
 struct LookupState {
     due: Instant,
     is_in_progress: bool,
+    /// Lookups in a row that have failed, as a whole or in part.
+    failures: u32,
     /// Since when a part of each lookup has failed.
     partial_since: Option<Instant>,
+}
+
+impl LookupState {
+    const fn new(due: Instant) -> Self {
+        Self { due, is_in_progress: false, failures: 0, partial_since: None }
+    }
 }
 
 /// Begins to resolve the names that are due, each in a task of its own, so that one that is slow delays nothing. Each task has
@@ -97,8 +105,7 @@ fn resolve_due(upstreams: &Upstreams, states: &LookupStates, resolved: Option<&S
     let mut known = states.borrow_mut();
     known.retain(|number, _| numbers.contains(number));
     for server in names() {
-        let new = LookupState { due: now, is_in_progress: false, partial_since: None };
-        let state = known.entry(server.number).or_insert(new);
+        let state = known.entry(server.number).or_insert(LookupState::new(now));
         if state.is_in_progress || state.due > now {
             continue;
         }
@@ -124,15 +131,17 @@ fn on_resolved(
     found: io::Result<ResolvedServers>,
 ) {
     let now = task::now();
-    let before = states.borrow().get(&server.number).and_then(|state| state.partial_since);
-    let (mut ttl, mut partial_since) = (None, before);
+    let mut state = states.borrow().get(&server.number).copied().unwrap_or(LookupState::new(now));
+    state.is_in_progress = false;
+    let interval = upstreams.0.resolve_interval;
+    let (mut has_failed, mut ttl) = (true, None);
     match found {
         Ok(found) => {
-            ttl = found.ttl;
-            partial_since = found.is_partial.then(|| before.unwrap_or(now));
+            (has_failed, ttl) = (found.is_partial, found.ttl);
+            state.partial_since = found.is_partial.then(|| state.partial_since.unwrap_or(now));
             let mut servers = found.servers;
             // A part that fails for long says nothing about the addresses that are known of it.
-            if partial_since.is_some_and(|since| now < since + PARTIAL_TIME_MAX) {
+            if state.partial_since.is_some_and(|since| now < since + PARTIAL_TIME_MAX) {
                 keep_known(upstreams, server, &mut servers);
             }
             servers.sort_unstable_by_key(|one| (one.priority, one.address));
@@ -142,9 +151,14 @@ fn on_resolved(
         }
         Err(error) => tracing::warn!(subsystem = "l4", name = %server.address, %error, "upstream not resolved"),
     }
-    let interval = upstreams.0.resolve_interval;
-    let due = now + ttl.map_or(interval, |ttl| ttl.max(TTL_MIN).min(interval));
-    states.borrow_mut().insert(server.number, LookupState { due, is_in_progress: false, partial_since });
+    if has_failed {
+        state.due = now + Backoff::new(LOOKUP_PAUSE_MIN, interval).delay(state.failures);
+        state.failures = state.failures.saturating_add(1);
+    } else {
+        state.due = now + ttl.map_or(interval, |ttl| ttl.max(LOOKUP_PAUSE_MIN).min(interval));
+        state.failures = 0;
+    }
+    states.borrow_mut().insert(server.number, state);
 }
 
 /// Adds the known addresses of the part of a lookup that failed: those of a family that has none now, or, of a service, all.
@@ -195,8 +209,9 @@ async fn accepts(address: SocketAddr, timeout: Duration) -> bool {
 
 const TICK: Duration = Duration::from_millis(500);
 
-/// A name with a shorter TTL is not resolved more often than that.
-const TTL_MIN: Duration = Duration::from_secs(1);
+/// A name with a shorter TTL is not resolved more often than that. After a failed lookup the first pause is as long, and
+/// doubles with each further one, up to the interval.
+const LOOKUP_PAUSE_MIN: Duration = Duration::from_secs(1);
 
 /// How long addresses stay that only a part of a lookup would find, while that part fails.
 const PARTIAL_TIME_MAX: Duration = Duration::from_secs(300);
@@ -207,8 +222,10 @@ const ADDRESSES_MAX: usize = 64;
 #[cfg(test)]
 mod tests {
     use std::future::{pending, ready};
+    use std::sync::Mutex;
 
     use tidegate_engine::{Resolve, Resolving};
+    use tidegate_testkit::network::Network;
 
     use super::*;
 
@@ -242,5 +259,43 @@ mod tests {
         handle.add(address("tcp://new.example:3"), 1).expect("room");
         wait_for(2);
         drop(maintenance);
+    }
+    /// Notes when each lookup begins, and fails so many of them.
+    #[derive(Clone)]
+    struct Failing(Arc<Mutex<Vec<Instant>>>, usize);
+
+    impl Resolve for Failing {
+        fn resolve(&self, _: &str, port: u16) -> Resolving {
+            let mut begun = self.0.lock().expect("no panic");
+            begun.push(task::now());
+            let found = if begun.len() > self.1 {
+                Ok(vec![([10, 0, 0, 1], port).into()])
+            } else {
+                Err(io::Error::other("no answer"))
+            };
+            Box::pin(ready(found))
+        }
+    }
+
+    #[test]
+    fn a_name_whose_lookups_fail_is_resolved_again_after_growing_pauses() {
+        let network = Network::new(1);
+        let node = network.host("10.0.0.9").node();
+        let resolver = Failing(Arc::default(), 7);
+        let server = "tcp://app.example:1".parse().expect("an address");
+        let upstreams = Upstreams::builder().server(server, 1).resolver(resolver.clone()).build();
+        let has_ended = Arc::new(AtomicBool::new(false));
+        let (resolved, _first) = mpsc::channel();
+        let maintained = maintain(Arc::downgrade(&upstreams.0), has_ended.clone(), resolved);
+        let test = node.spawn(async move {
+            drop(task::spawn(maintained));
+            task::sleep(Duration::from_secs(150)).await;
+            has_ended.store(true, Relaxed);
+            upstreams.addresses().len()
+        });
+        assert_eq!(network.run_task(Duration::from_secs(3_600), test), 1);
+        let begun = resolver.0.lock().expect("no panic");
+        let pauses: Vec<_> = begun.windows(2).map(|pair| (pair[1] - pair[0]).as_secs()).collect();
+        assert_eq!(pauses, [1, 2, 4, 8, 16, 30, 30, 30]);
     }
 }

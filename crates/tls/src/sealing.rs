@@ -10,7 +10,7 @@ use rustls::{ContentType, ProtocolVersion, Tls13CipherSuite};
 
 use crate::provider::{AEAD_KEY_BYTES, Provider};
 
-/// A secret that encrypts and signs bytes which others keep, such as the token of a QUIC Retry. Servers with the same secret
+/// A secret that encrypts and authenticates bytes that a peer keeps, such as the token of a QUIC Retry. Servers with the same secret
 /// and the same cryptography have the same key.
 ///
 /// ```
@@ -45,13 +45,13 @@ impl SealingKey {
         digest
     }
 
-    /// Encrypts bytes, with a salt that is used once. `None` if they are more than a TLS record has: 16,384.
+    /// Encrypts bytes, with a salt that is used once. `None` beyond 16,384 bytes, the plaintext of a TLS record.
     #[must_use]
     pub fn seal(&self, salt: &[u8], plain: &[u8]) -> Option<Vec<u8>> {
         seal(self.suite, self.derive(salt)?, plain)
     }
 
-    /// Decrypts bytes of [`seal`](Self::seal) with the same salt; `None` if the bytes are others.
+    /// Decrypts bytes of [`seal`](Self::seal) with the same salt; `None` if they are not authentic.
     #[must_use]
     pub fn open(&self, salt: &[u8], sealed: &[u8]) -> Option<Vec<u8>> {
         open(self.suite, self.derive(salt)?, sealed)
@@ -82,7 +82,7 @@ pub(crate) fn derive(
 }
 
 pub(crate) fn seal(suite: &Tls13CipherSuite, (key, nonce): (AeadKey, Iv), plain: &[u8]) -> Option<Vec<u8>> {
-    // More than a record has could not be decrypted.
+    // A longer record cannot be decrypted.
     if plain.len() > RECORD_BYTES_MAX {
         return None;
     }

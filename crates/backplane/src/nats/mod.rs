@@ -19,10 +19,10 @@
 mod names;
 mod streams;
 
-use std::cell::{Cell, RefCell};
-use std::collections::{HashMap, VecDeque};
+use std::cell::Cell;
+use std::collections::HashMap;
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -32,38 +32,24 @@ use tidegate_nats::{Client, ClientBuilder, Message, Subscriber, SubscriberEvent}
 use self::names::{Names, token_of};
 use self::streams::{RememberedKick, Streams};
 use crate::broker::{Broker, BrokerEvent, BrokerRequest, RoomName};
-use crate::gaps::ConnectionGaps;
+use crate::broker_events::{BrokerEvents, RequestEvents, SubscriberStep};
 
 /// A node's connection to NATS.
 pub(crate) struct NatsBroker {
     client: Client,
-    subscriber: Subscriber,
     names: Rc<Names>,
     streams: Rc<Streams>,
+    subscriptions: RoomSubscriptions,
+    events: BrokerEvents,
+}
+
+/// The subscriptions of rooms.
+struct RoomSubscriptions {
+    subscriber: Subscriber,
     /// The rooms that are subscribed, by their subjects.
     rooms: HashMap<Bytes, RoomName>,
-    events: Rc<RefCell<EventQueue>>,
     /// Lost connections so far: a confirmation of an earlier connection counts no more.
     downs: Rc<Cell<u64>>,
-    gaps: ConnectionGaps,
-    /// The event that was behind a gap.
-    held: Option<BrokerEvent>,
-}
-
-/// Events of requests.
-#[derive(Default)]
-struct EventQueue {
-    events: VecDeque<BrokerEvent>,
-    waker: Option<Waker>,
-}
-
-impl EventQueue {
-    fn push(&mut self, event: BrokerEvent) {
-        self.events.push_back(event);
-        if let Some(waker) = self.waker.take() {
-            waker.wake();
-        }
-    }
 }
 
 impl NatsBroker {
@@ -73,40 +59,28 @@ impl NatsBroker {
         let names = Rc::new(Names::new(prefix));
         let streams = Rc::new(Streams::new(client.clone(), names.clone()));
         Self {
-            subscriber: client.subscriber(),
+            subscriptions: RoomSubscriptions {
+                subscriber: client.subscriber(),
+                rooms: HashMap::new(),
+                downs: Rc::default(),
+            },
             client,
             names,
             streams,
-            rooms: HashMap::new(),
-            events: Rc::default(),
-            downs: Rc::default(),
-            gaps: ConnectionGaps::default(),
-            held: None,
+            events: BrokerEvents::default(),
         }
-    }
-
-    /// Runs a request, and reports its events.
-    fn spawn<Events>(&self, request: impl Future<Output = Events> + 'static)
-    where
-        Events: IntoIterator<Item = BrokerEvent> + 'static,
-    {
-        let queue = self.events.clone();
-        drop(task::spawn(async move {
-            let events = request.await;
-            let mut queue = queue.borrow_mut();
-            events.into_iter().for_each(|event| queue.push(event));
-        }));
     }
 
     fn subscribe(&mut self, room: RoomName) {
         let subject = Bytes::from(self.names.room(&token_of(&room)));
-        self.rooms.insert(subject.clone(), room.clone());
-        if self.subscriber.subscribe(subject).is_err() {
+        let RoomSubscriptions { subscriber, rooms, downs } = &mut self.subscriptions;
+        rooms.insert(subject.clone(), room.clone());
+        if subscriber.subscribe(subject).is_err() {
             // Beyond the bound of subscriptions: the room stays without messages.
             return;
         }
-        let (client, events) = (self.client.clone(), Rc::downgrade(&self.events));
-        let (downs, before) = (self.downs.clone(), self.downs.get());
+        let (client, events) = (self.client.clone(), Rc::downgrade(self.events.requests()));
+        let (downs, before) = (downs.clone(), downs.get());
         drop(task::spawn(async move {
             while client.flush().await.is_err() {
                 task::sleep(FLUSH_AGAIN_AFTER).await;
@@ -116,17 +90,19 @@ impl NatsBroker {
                 }
             }
             if let Some(events) = events.upgrade().filter(|_| downs.get() == before) {
-                events.borrow_mut().push(BrokerEvent::Subscribed(room));
+                events.extend([BrokerEvent::Subscribed(room)]);
             }
         }));
     }
 
     fn unsubscribe(&mut self, room: &str) {
         let subject = Bytes::from(self.names.room(&token_of(room)));
-        self.subscriber.unsubscribe(&subject);
-        self.rooms.remove(&subject);
+        self.subscriptions.subscriber.unsubscribe(&subject);
+        self.subscriptions.rooms.remove(&subject);
     }
+}
 
+impl RoomSubscriptions {
     fn message(&self, message: Message) -> Option<BrokerEvent> {
         let room = self.rooms.get(&message.subject)?.clone();
         let place = message.headers.as_ref().and_then(streams::place_of);
@@ -134,21 +110,22 @@ impl NatsBroker {
         Some(BrokerEvent::Message { room, position, previous, bytes: message.payload })
     }
 
-    fn event(&mut self, event: SubscriberEvent) -> Option<BrokerEvent> {
+    fn step(&self, event: SubscriberEvent, streams: &Streams, requests: &RequestEvents) -> SubscriberStep {
         match event {
-            SubscriberEvent::Message(message) => self.message(message),
+            SubscriberEvent::Message(message) => self.message(message).into(),
             SubscriberEvent::Up => {
-                self.streams.forget();
+                streams.forget();
                 let mut rooms: Vec<_> = self.rooms.values().cloned().collect();
                 rooms.sort_unstable();
-                self.events.borrow_mut().events.extend(rooms.into_iter().map(BrokerEvent::Subscribed));
-                Some(BrokerEvent::Up)
+                requests.extend(rooms.into_iter().map(BrokerEvent::Subscribed));
+                SubscriberStep::Event(BrokerEvent::Up)
             }
             SubscriberEvent::Down => {
                 self.downs.set(self.downs.get() + 1);
-                Some(BrokerEvent::Down)
+                SubscriberStep::Event(BrokerEvent::Down)
             }
-            _ => None,
+            SubscriberEvent::Gap => SubscriberStep::Gap,
+            _ => SubscriberStep::None,
         }
     }
 }
@@ -159,15 +136,15 @@ impl Broker for NatsBroker {
         match request {
             BrokerRequest::Subscribe(room) => self.subscribe(room),
             BrokerRequest::Unsubscribe(room) => self.unsubscribe(&room),
-            BrokerRequest::Publish { ticket, room, history, messages, .. } => self.spawn(async move {
+            BrokerRequest::Publish { ticket, room, history, messages, .. } => self.events.spawn(async move {
                 let is_confirmed = streams.publish(&room, history, messages).await.is_some();
                 [BrokerEvent::Published { ticket, is_confirmed }]
             }),
-            BrokerRequest::ReadHistory { ticket, room, history, from } => self.spawn(async move {
+            BrokerRequest::ReadHistory { ticket, room, history, from } => self.events.spawn(async move {
                 let history = streams.history(&room, history, from).await;
                 [BrokerEvent::History { ticket, history }]
             }),
-            BrokerRequest::Presence { ticket, node, lease, rooms, reads } => self.spawn(async move {
+            BrokerRequest::Presence { ticket, node, lease, rooms, reads } => self.events.spawn(async move {
                 let names: Vec<_> = rooms.iter().map(|update| update.room.clone()).collect();
                 let lists = streams.presence(node, lease, rooms, reads).await.filter(|_| reads);
                 let (leases, kicks) = lists.map_or((None, Vec::new()), |(leases, kicks)| (Some(leases), kicks));
@@ -182,37 +159,12 @@ impl Broker for NatsBroker {
     }
 
     fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Option<BrokerEvent>> {
-        if let Some(event) = self.held.take() {
-            return Poll::Ready(Some(event));
-        }
-        let mut events = self.events.borrow_mut();
-        if let Some(event) = events.events.pop_front() {
-            return Poll::Ready(Some(event));
-        }
-        events.waker = Some(cx.waker().clone());
-        drop(events);
-        loop {
-            let event = match self.subscriber.poll_recv(cx) {
-                Poll::Ready(Some(event)) => event,
-                Poll::Ready(None) => return Poll::Ready(None),
-                Poll::Pending if self.gaps.other() => return Poll::Ready(Some(BrokerEvent::Overflow)),
-                Poll::Pending => return Poll::Pending,
-            };
-            let has_overflowed = match &event {
-                SubscriberEvent::Gap => self.gaps.gap(),
-                SubscriberEvent::Up => self.gaps.up(),
-                SubscriberEvent::Down => self.gaps.down(),
-                _ => self.gaps.other(),
-            };
-            let event = self.event(event);
-            if has_overflowed {
-                self.held = event;
-                return Poll::Ready(Some(BrokerEvent::Overflow));
-            }
-            if event.is_some() {
-                return Poll::Ready(event);
-            }
-        }
+        let (subscriptions, streams, requests) =
+            (&mut self.subscriptions, &*self.streams, self.events.requests().clone());
+        self.events.poll(cx, |cx| {
+            let event = subscriptions.subscriber.poll_recv(cx);
+            event.map(|event| event.map(|event| subscriptions.step(event, streams, &requests)))
+        })
     }
 }
 

@@ -7,10 +7,10 @@ pub(crate) mod scripts;
 
 use std::cell::RefCell;
 use std::collections::hash_map::RandomState;
-use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashSet};
 use std::hash::BuildHasher;
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -24,7 +24,7 @@ use crate::broker::{
     Broker, BrokerEvent, BrokerRequest, History, HistoryBounds, HistoryEntry, Lease, OutgoingMessage, PresenceUpdate,
     RoomName, read_at,
 };
-use crate::gaps::ConnectionGaps;
+use crate::broker_events::{BrokerEvents, SubscriberStep};
 
 /// A node's connections to Redis.
 pub(crate) struct RedisBroker {
@@ -35,17 +35,7 @@ pub(crate) struct RedisBroker {
     is_cluster: bool,
     /// Rooms whose keys were made to last a short while ago.
     lasting: Rc<RefCell<LastingRooms>>,
-    /// Events of requests.
-    replies: Rc<RefCell<Replies>>,
-    gaps: ConnectionGaps,
-    /// The event that was behind a gap.
-    held: Option<BrokerEvent>,
-}
-
-#[derive(Default)]
-struct Replies {
-    events: VecDeque<BrokerEvent>,
-    waker: Option<Waker>,
+    events: BrokerEvents,
 }
 
 impl RedisBroker {
@@ -60,50 +50,12 @@ impl RedisBroker {
             prefix: prefix.into(),
             is_cluster,
             lasting: Rc::default(),
-            replies: Rc::default(),
-            gaps: ConnectionGaps::default(),
-            held: None,
+            events: BrokerEvents::default(),
         }
     }
 
     fn channel(&self, room: &str) -> String {
         format!("{}{{.{room}}}", self.prefix)
-    }
-
-    /// Runs a request, and reports its events.
-    fn spawn<Events>(&self, request: impl Future<Output = Events> + 'static)
-    where
-        Events: IntoIterator<Item = BrokerEvent> + 'static,
-    {
-        let replies = self.replies.clone();
-        drop(task::spawn(async move {
-            let events = request.await;
-            let mut replies = replies.borrow_mut();
-            replies.events.extend(events);
-            if let Some(waker) = replies.waker.take() {
-                waker.wake();
-            }
-        }));
-    }
-
-    fn event(&mut self, event: SubscriberEvent) -> Option<BrokerEvent> {
-        match event {
-            SubscriberEvent::Message(message) => {
-                let room = self.room(&message.channel)?;
-                let (position, bytes) = split_position(message.payload);
-                Some(BrokerEvent::Message { room, position, previous: None, bytes })
-            }
-            SubscriberEvent::Subscribed(channel) => Some(BrokerEvent::Subscribed(self.room(&channel)?)),
-            SubscriberEvent::Up => Some(BrokerEvent::Up),
-            SubscriberEvent::Down => Some(BrokerEvent::Down),
-            _ => None,
-        }
-    }
-
-    /// The room of a channel.
-    fn room(&self, channel: &[u8]) -> Option<RoomName> {
-        let name = channel.strip_prefix(self.prefix.as_bytes())?.strip_prefix(b"{.")?.strip_suffix(b"}")?;
-        std::str::from_utf8(name).ok().map(Into::into)
     }
 
     fn publish(
@@ -131,7 +83,7 @@ impl RedisBroker {
                 client.cmd("PUBLISH").arg(&channel).shared_arg(message.bytes).key(&channel).send()
             };
             let replies: Vec<_> = messages.into_iter().map(publish).collect();
-            return self.spawn(async move {
+            return self.events.spawn(async move {
                 let is_remembered = are_confirmed(remembered).await;
                 let is_confirmed = are_confirmed(replies).await && is_remembered;
                 [BrokerEvent::Published { ticket, is_confirmed }]
@@ -139,7 +91,7 @@ impl RedisBroker {
         };
         let room: RoomName = room.into();
         let lasting = self.lasting.clone();
-        self.spawn(async move {
+        self.events.spawn(async move {
             let keys = [format!("{channel}:m"), format!("{channel}:h")];
             let is_lasting = lasting.borrow_mut().has(&room, task::now());
             let text = |number: usize| Bytes::from(number.to_string());
@@ -168,7 +120,7 @@ impl RedisBroker {
     fn read(&self, ticket: u64, room: &str, from: Option<Position>) {
         let (channel, client) = (self.channel(room), self.client.clone());
         let room: RoomName = room.into();
-        self.spawn(async move {
+        self.events.spawn(async move {
             let keys = [format!("{channel}:m"), format!("{channel}:h")];
             let from = from.unwrap_or(Position { epoch: 0, offset: 0 });
             let arguments = [format!("{:016x}", from.epoch), from.offset.to_string()];
@@ -188,7 +140,7 @@ impl RedisBroker {
             task::spawn(async move { batch.run(&client, ticket, node, lease, reads).await })
         };
         let runs: Vec<_> = batches.into_iter().map(run).collect();
-        self.spawn(async move {
+        self.events.spawn(async move {
             let (mut events, mut leases) = (Vec::new(), reads.then(|| vec![Vec::new(); count]));
             for run in runs {
                 let Ok((more, read)) = run.await else {
@@ -295,38 +247,31 @@ impl Broker for RedisBroker {
     }
 
     fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Option<BrokerEvent>> {
-        if let Some(event) = self.held.take() {
-            return Poll::Ready(Some(event));
-        }
-        let mut replies = self.replies.borrow_mut();
-        if let Some(event) = replies.events.pop_front() {
-            return Poll::Ready(Some(event));
-        }
-        replies.waker = Some(cx.waker().clone());
-        drop(replies);
-        loop {
-            let event = match self.subscriber.poll_recv(cx) {
-                Poll::Ready(Some(event)) => event,
-                Poll::Ready(None) => return Poll::Ready(None),
-                Poll::Pending if self.gaps.other() => return Poll::Ready(Some(BrokerEvent::Overflow)),
-                Poll::Pending => return Poll::Pending,
-            };
-            let has_overflowed = match &event {
-                SubscriberEvent::Gap => self.gaps.gap(),
-                SubscriberEvent::Up => self.gaps.up(),
-                SubscriberEvent::Down => self.gaps.down(),
-                _ => self.gaps.other(),
-            };
-            let event = self.event(event);
-            if has_overflowed {
-                self.held = event;
-                return Poll::Ready(Some(BrokerEvent::Overflow));
-            }
-            if event.is_some() {
-                return Poll::Ready(event);
-            }
-        }
+        let Self { events, subscriber, prefix, .. } = self;
+        events.poll(cx, |cx| subscriber.poll_recv(cx).map(|event| event.map(|event| step(prefix, event))))
     }
+}
+
+/// An event of the subscriber, for a broker with this prefix.
+fn step(prefix: &str, event: SubscriberEvent) -> SubscriberStep {
+    match event {
+        SubscriberEvent::Message(message) => {
+            let Some(room) = room(prefix, &message.channel) else { return SubscriberStep::None };
+            let (position, bytes) = split_position(message.payload);
+            SubscriberStep::Event(BrokerEvent::Message { room, position, previous: None, bytes })
+        }
+        SubscriberEvent::Subscribed(channel) => room(prefix, &channel).map(BrokerEvent::Subscribed).into(),
+        SubscriberEvent::Up => SubscriberStep::Event(BrokerEvent::Up),
+        SubscriberEvent::Down => SubscriberStep::Event(BrokerEvent::Down),
+        SubscriberEvent::Gap => SubscriberStep::Gap,
+        _ => SubscriberStep::None,
+    }
+}
+
+/// The room of a channel.
+fn room(prefix: &str, channel: &[u8]) -> Option<RoomName> {
+    let name = channel.strip_prefix(prefix.as_bytes())?.strip_prefix(b"{.")?.strip_suffix(b"}")?;
+    std::str::from_utf8(name).ok().map(Into::into)
 }
 
 /// Waits for all replies. Returns whether none is an error.

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tidegate::IpNet;
 use tidegate::acme::Http01;
 use tidegate::http::cache::Cache;
-use tidegate::http::proxy::{Edit, Forwarding, Maintenance, Proxy, RateLimit, StickyCookie, Upstreams};
+use tidegate::http::proxy::{Edit, Forwarding, Maintenance, Mirror, Proxy, RateLimit, StickyCookie, Upstreams};
 use tidegate::http::{
     self, Condition, ContentType, ErrorPage, ErrorPages, Files, IntoResponse, InvalidField, LineLog, Reload, Request,
     RequestFunction, Response, ResponseCompression, Router, Slashes, StatusCode, Template, TlsInfos, TrustedProxies,
@@ -51,7 +51,6 @@ pub(crate) struct OpenRoutes {
 
 /// The parts that the routes of one loop share.
 struct LoopParts<'r> {
-    upstreams: &'r HashMap<String, OpenUpstream>,
     /// By the name of the upstream.
     proxies: HashMap<&'r str, Proxy>,
     /// Async middleware, by the number of the route.
@@ -67,6 +66,7 @@ struct OpenRoute {
     route: Route,
     rate: Option<RateLimit>,
     sticky: Option<StickyCookie>,
+    mirror: Option<Mirror>,
     guards: Guards,
     files: Option<Files>,
     error_pages: Vec<(ErrorStatuses, ErrorPage)>,
@@ -158,7 +158,7 @@ impl OpenRoutes {
         let mut stores = RateStores::default();
         let mut open = |(number, route)| {
             let before = known.get_mut(&identity(route)).and_then(VecDeque::pop_front);
-            OpenRoute::open(number, route, before, &mut stores)
+            OpenRoute::open(number, route, before, &mut stores).map(|open| open.with_mirror(&sets))
         };
         let routes = config.routes.iter().enumerate().map(&mut open).collect::<Result<_, _>>()?;
         let kept = before.and_then(|before| before.telemetry.clone());
@@ -196,11 +196,10 @@ impl OpenRoutes {
     }
 
     fn router(&self, access_log: &LineLog, http01: &[Http01]) -> Router {
-        // The routes of a loop share the idle connections of each upstream.
-        let upstreams = &self.upstreams;
-        let proxies = upstreams.iter().map(|(name, open)| (name.as_str(), Proxy::new(&open.set))).collect();
+        // The routes of a loop share the idle connections of each upstream, also with those before a reload.
+        let proxies = self.upstreams.iter().map(|(name, open)| (name.as_str(), Proxy::new(&open.set))).collect();
         let wrappers = self.routes.iter().map(|route| route.guards.of_loop()).collect();
-        let of_loop = LoopParts { upstreams, proxies, wrappers, trusted: &self.trusted };
+        let of_loop = LoopParts { proxies, wrappers, trusted: &self.trusted };
         let mut all = None;
         let mut named = Vec::new();
         for (host, paths) in &self.hosts {
@@ -347,7 +346,14 @@ impl OpenRoute {
             (None, rule) => rule.as_ref().map(StickyRule::cookie).transpose()?,
         };
         let guards = Guards::new(route, before.map(|before| (&before.route, &before.guards)), stores)?;
-        Ok(Self { number, route: route.clone(), rate, sticky, guards, files, error_pages })
+        Ok(Self { number, route: route.clone(), rate, sticky, mirror: None, guards, files, error_pages })
+    }
+
+    /// The mirror is one for all paths and hosts of the route, so that a loop bounds the copies of all of them.
+    fn with_mirror(mut self, upstreams: &HashMap<String, OpenUpstream>) -> Self {
+        let rule = self.route.proxying.mirror.as_ref();
+        self.mirror = rule.and_then(|rule| Some(rule.mirror(&upstreams.get(&rule.upstream.value)?.set)));
+        self
     }
 
     /// The proxies in front of it, if they are others than those of the file.
@@ -363,7 +369,7 @@ impl OpenRoute {
         match (&self.route.action, &self.files) {
             (Some(Action::Upstream(name)), _) => match proxies.get(name.value.as_str()) {
                 Some(proxy) => {
-                    let function = http::half_close(half_close, self.proxy(proxy, of_loop));
+                    let function = http::half_close(half_close, self.proxy(proxy));
                     match &self.guards.cache {
                         Some(cache) => self.add(router, path, of_loop, cache.wrap(function)),
                         None => self.add(router, path, of_loop, function),
@@ -439,7 +445,7 @@ impl OpenRoute {
     }
 
     /// The proxy of the route, on one loop.
-    fn proxy(&self, upstream: &Proxy, of_loop: &LoopParts<'_>) -> Proxy {
+    fn proxy(&self, upstream: &Proxy) -> Proxy {
         let rules = &self.route.proxying;
         let mut forwarding = Forwarding::default();
         forwarding.x_forwarded = rules.x_forwarded;
@@ -457,10 +463,8 @@ impl OpenRoute {
         // They were checked when the file was read.
         let rewrites = rules.rewrites.iter().filter_map(|rule| rule.rewrite().ok());
         proxy = rewrites.fold(proxy, Proxy::rewrite);
-        if let Some(mirror) = &rules.mirror
-            && let Some(copies) = of_loop.upstreams.get(&mirror.upstream.value)
-        {
-            proxy = proxy.mirror(mirror.mirror(&copies.set));
+        if let Some(mirror) = &self.mirror {
+            proxy = proxy.mirror(mirror.clone());
         }
         if let Some(bytes) = self.route.guards.body_bytes {
             proxy = proxy.request_body_bytes_max(bytes.into());

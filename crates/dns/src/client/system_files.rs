@@ -1,7 +1,7 @@
 //! `SystemFiles`: `resolv.conf` and a hosts file, read again when they change.
 //!
-//! A lookup compares the files with those that were read, at most once a second: two calls of `stat`, which take a few
-//! microseconds and no thread. Files that differ are read on a thread for blocking work, and that lookup waits for them.
+//! A lookup compares the metadata of both files with that of the last read, at most once a second: two calls of `stat`, which take
+//! a few microseconds and no thread. Changed files are read on a thread for blocking work, and that lookup waits for them.
 
 use std::fs::{self, Metadata};
 use std::io;
@@ -17,7 +17,7 @@ use crate::hosts::Hosts;
 use crate::resolv_conf::ResolvConf;
 use crate::resolver::SharedCache;
 
-/// The paths, and their content as far as it is known.
+/// The paths of both files, and their content once it was read.
 #[derive(Debug)]
 pub(super) struct SystemFiles {
     resolv_conf: PathBuf,
@@ -44,7 +44,7 @@ pub(super) struct FileContents {
     pub(super) cache: SharedCache,
 }
 
-/// Those of both files; `None` for a file that is not there.
+/// The stamps of both files; `None` for a file that does not exist.
 type Stamps = [Option<Stamp>; 2];
 
 /// A file changes one of these when it is written or replaced.
@@ -74,7 +74,7 @@ impl SystemFiles {
         Self { resolv_conf, hosts, state: Mutex::default() }
     }
 
-    /// The content of the files, of at most [`CHECK_INTERVAL`] ago.
+    /// The content of the files, compared with them at most [`CHECK_INTERVAL`] ago.
     pub(super) async fn contents(self: &Arc<Self>, cache: CacheConfig) -> Arc<FileContents> {
         let known = {
             let (mut state, now) = (self.state(), task::now());
@@ -92,7 +92,7 @@ impl SystemFiles {
         let files = self.clone();
         match (blocking(move || files.read(cache)).await, known) {
             (Ok(contents), _) | (Err(_), Some(contents)) => contents,
-            // No thread is left: the first lookup of a process cannot do without them.
+            // No thread is left, and nothing was read before: this lookup reads on the loop.
             (Err(_), None) => self.read(cache),
         }
     }

@@ -1,7 +1,7 @@
 //! `RateLimiter`: bounds the responses in datagrams to one network, against amplification by forged sources.
 //!
-//! A bucket for each network and each kind of response, in a table of fixed size: two networks that share a place share a
-//! bucket, so a flood of forged networks takes no memory. Hashes have a key of the process.
+//! Each network has a bucket for each kind of response, in a hash table of fixed size. Networks with the same hash share a
+//! bucket, so a flood of forged networks takes no memory. The hash key is random.
 
 use std::hash::BuildHasher;
 use std::net::IpAddr;
@@ -16,7 +16,7 @@ pub struct RateLimits {
     pub responses_per_second: u32,
     /// Responses that may come at once; 200.
     pub burst: u32,
-    /// One of so many responses above the limit is sent truncated, so that a client whose address is forged gets its answer
+    /// Of so many responses above the limit one is sent truncated, so that a client whose address others forge gets its answer
     /// over TCP; 2. Zero drops all of them.
     pub slip: u32,
     /// Bits of an IPv4 network; 24.
@@ -104,7 +104,7 @@ impl RateLimiter {
         let bucket = &mut self.buckets[place];
         let at = now.saturating_duration_since(begun).as_millis() as u32;
         let elapsed = at.wrapping_sub(bucket.at);
-        // Thousandths a millisecond are whole ones a second.
+        // N responses a second are N thousandths a millisecond.
         let gained = u64::from(elapsed) * u64::from(limits.responses_per_second);
         let left = if bucket.is_used { u64::from(bucket.left) + gained } else { u64::from(full) };
         let left = left.min(u64::from(full)) as u32;

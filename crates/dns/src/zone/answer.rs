@@ -44,7 +44,7 @@ impl Zone {
         let mut name = question.name.clone();
         for _ in 0..=ALIASES_MAX {
             match self.step(&name, question.record_type, &mut answer) {
-                // Names of other zones are for the client to look up.
+                // The client looks up names of other zones itself.
                 Some(target) if target.is_within(&self.origin) && !is_seen(&answer, &target) => name = target,
                 _ => break,
             }
@@ -79,7 +79,7 @@ impl Zone {
             return None;
         };
         if record_type == RecordType::ANY {
-            // RFC 8482 §4.2: an answer that is of no use to an amplifier.
+            // RFC 8482 §4.2: a short answer, which an amplification attack cannot use.
             let ttl = self.soa.ttl;
             answer.answers.push(Record::new(name.clone(), ttl, Rdata::any_refused()));
             return None;

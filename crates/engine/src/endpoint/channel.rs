@@ -26,8 +26,8 @@ use crate::task::NO_LOOP;
 
 /// A datagram socket for the tasks of one loop.
 ///
-/// Received datagrams wait until a task takes them; [`EndpointLimits::unread_max`] of them, then the oldest is dropped.
-/// Dropping the channel closes the socket, after the datagrams that the kernel takes at once.
+/// Received datagrams wait until a task takes them: at most [`EndpointLimits::unread_max`], beyond it the oldest is dropped.
+/// Dropping the channel sends the datagrams that the kernel takes at once, and closes the socket.
 ///
 /// ```
 /// use tidegate::sys::DatagramOptions;
@@ -55,13 +55,13 @@ pub struct DatagramChannel {
 #[derive(Default)]
 struct ChannelState {
     unread: VecDeque<Datagram>,
-    /// How many of them have memory of their own: the first ones, from earlier batches.
+    /// How many of them, from the front, own their memory: those of earlier batches.
     detached: usize,
     unread_max: usize,
     dropped: u64,
     outgoing: VecDeque<Transmit>,
     outgoing_max: usize,
-    /// Reports of the network, newest last.
+    /// Network errors, newest last.
     errors: VecDeque<DatagramError>,
     waker: Option<Waker>,
     /// The endpoint was scheduled, and has not been dispatched since.

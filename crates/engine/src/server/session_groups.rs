@@ -43,13 +43,13 @@ pub(super) struct SessionGroup {
     pub(super) sockets: Vec<Weak<OwnedFd>>,
 }
 
-/// A handover that has begun.
+/// A handover in progress.
 pub(crate) struct SessionHandover {
     /// The parcel of the successor.
     pub(super) parcel: SessionParcel,
     /// The pipes of each group's endpoints, in the order of the parcel.
     receivers: GroupReceivers,
-    /// It waits for the pipes, if there are any.
+    /// Waits for the pipes; `None` if there are none.
     thread: Option<SuccessorThread>,
 }
 
@@ -124,14 +124,14 @@ impl SessionGroups {
         Ok(handover)
     }
 
-    /// The successor runs: receives from the sockets no more, but from the successor. Returns which sessions are being
+    /// The successor runs: the endpoints receive from it, and no longer from their sockets. Returns the sessions that are being
     /// established.
     pub(super) fn release(&self, handover: SessionHandover) -> Vec<u8> {
         drop(handover.parcel);
         let stopping: Vec<_> = handover.receivers.iter().map(|(group, _)| group.switch_receiving(false)).collect();
         let deadline = Instant::now() + STOP_TIMEOUT;
         for stopped in stopping {
-            // A loop that hangs reads nothing either. It may handle a batch that it has read.
+            // A loop that hangs reads no further datagram. It may handle the batch that it has read.
             if stopped.recv_timeout(deadline.saturating_duration_since(Instant::now()))
                 == Err(RecvTimeoutError::Timeout)
             {
@@ -169,7 +169,7 @@ impl SessionGroup {
             pipes.push((EndpointPlace { generation: own.number(), place: place as u8 }, sender));
             receivers.push(receiver);
         }
-        // The oldest ones are dropped for want of room.
+        // If there is no room for all pipes, those of the oldest generations are left out.
         let parcel = &mut handover.parcel;
         let room = PIPES_MAX.min(LISTENERS_MAX.saturating_sub(parcel.descriptors.len() + sockets.len()));
         if room < sockets.len() {
@@ -191,8 +191,8 @@ impl SessionGroup {
     }
 }
 
-/// The generations of these groups have a successor. Returns which of their sessions are being established, for each group;
-/// groups of one generation have one table, and the later ones name the first.
+/// Marks the generations of these groups as superseded. Returns, for each group, its sessions that are being established. Groups
+/// of one generation share a table: the first one has it, and the others name the first.
 fn supersede<'a>(groups: impl Iterator<Item = &'a SteeredLoops>) -> Vec<u8> {
     let mut before: Vec<Option<*const ()>> = Vec::new();
     let mut establishing = Vec::new();
@@ -240,7 +240,7 @@ fn resume(endpoints: &SteeredLoops) {
     drop(endpoints.switch_receiving(true));
 }
 
-/// The sockets of a predecessor at one address, its pipes and its state.
+/// The sockets, pipes and state of a predecessor at one address.
 pub(crate) struct TakenGroup {
     pub(super) address: SocketAddr,
     pub(super) sockets: Vec<OwnedFd>,
@@ -287,11 +287,11 @@ impl TakenGroup {
     }
 }
 
-/// Endpoints that wait until the predecessor has stopped receiving, with the number of their group in its parcel.
+/// Endpoints that wait until the predecessor stops receiving, with the number of their group in its parcel.
 pub(super) struct WaitingEndpoints(pub(super) Vec<(usize, Arc<SteeredLoops>)>);
 
 impl WaitingEndpoints {
-    /// The predecessor has stopped, and these sessions of it are being established.
+    /// Begins to receive: the predecessor has stopped, and was establishing these sessions.
     pub(super) fn begin(self, establishing: &[u8]) {
         let parts = parts_of(establishing);
         for (number, endpoints) in self.0 {
@@ -318,9 +318,9 @@ fn take<'a>(bytes: &mut &'a [u8], count: usize) -> Option<&'a [u8]> {
 /// The thread that receives from a successor. Dropping it ends it.
 #[derive(Debug)]
 struct SuccessorThread {
-    /// Has the pipes for it. Its end ends a thread without pipes.
+    /// Sends the pipes to the thread. Dropping it ends a thread that has none.
     pipes: Option<Sender<GroupReceivers>>,
-    /// Its end ends the thread.
+    /// Dropping it ends the thread.
     ending: Option<MessageSender>,
     thread: Option<JoinHandle<()>>,
 }
@@ -353,7 +353,7 @@ impl Drop for SuccessorThread {
     fn drop(&mut self) {
         (self.pipes, self.ending) = (None, None);
         if let Some(thread) = self.thread.take() {
-            // If it panicked, that is a bug of ours, and its thread has printed it.
+            // A panic is a bug of ours, and the thread has printed it.
             let _ = thread.join();
         }
     }
@@ -377,8 +377,8 @@ fn sources_of(groups: GroupReceivers) -> Vec<PipeSource> {
 
 /// Receives for all endpoints until `end` has come, or `is_ending` after a failure.
 ///
-/// A failure of the system ends nothing: the successor lives, and would send stateless resets for a pipe that is closed. And an
-/// endpoint that receives from its socket beside the successor takes datagrams that are for that one. So it tries again.
+/// After a system error it tries again. If it closed the pipes, the successor would send stateless resets for live sessions. If
+/// the endpoints received from their sockets again, they would take datagrams for the successor.
 fn receive_all(
     mut sources: Vec<PipeSource>,
     end: &MessageReceiver,
@@ -396,7 +396,7 @@ fn receive_all(
         if due.contains(&sources.len()) {
             return;
         }
-        // From behind, so that the places of the others stay.
+        // In reverse order, so that a removal does not move the sources still due.
         for number in due.into_iter().rev() {
             let may_continue = receive(&sources[number], &mut space).unwrap_or_else(|error| {
                 on_failure(&error, &mut has_failed);

@@ -29,6 +29,15 @@ pub fn draining() -> DrainWait {
     DrainWait { local: Local::current().expect(NO_LOOP), place: None }
 }
 
+/// Whether the event loop of this thread drains.
+///
+/// # Panics
+/// If no event loop runs on this thread.
+#[must_use]
+pub fn is_draining() -> bool {
+    Local::current().expect(NO_LOOP).drain_waiters.has_begun()
+}
+
 /// The future of [`draining`].
 #[must_use = "a future does nothing until it is awaited"]
 pub struct DrainWait {

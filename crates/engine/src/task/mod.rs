@@ -26,14 +26,16 @@ use std::task::{Context, Poll, Waker};
 use tidegate_sys::Token;
 
 pub(crate) use self::drain_waiters::DrainWaiters;
-pub use self::draining::{DrainWait, draining, until_drain};
+pub use self::draining::{DrainWait, draining, is_draining, until_drain};
 pub use self::handler_task::HandlerTask;
 pub use self::join::{TryJoin, try_join};
 pub use self::long_work::{LongWork, long_work, may_work_long, yield_if_long};
 pub(crate) use self::serving::ServingGuard;
 pub(crate) use self::table::{BlockOnWaker, Tasks};
 pub(crate) use self::time::Timer;
-pub use self::time::{Elapsed, Interval, Sleep, Tick, Timeout, interval, now, sleep, sleep_until, timeout};
+pub use self::time::{
+    Elapsed, ExpiryTimer, Interval, Sleep, Tick, Timeout, interval, now, sleep, sleep_until, timeout,
+};
 use crate::local::Local;
 
 /// Starts a task on the event loop of this thread. It need not be `Send`, and runs as soon as the caller has returned

@@ -132,6 +132,54 @@ impl fmt::Display for Elapsed {
 
 impl std::error::Error for Elapsed {}
 
+/// Lets entries of a table expire, whose next deadline changes with the table: for a future that is polled after each change.
+///
+/// ```
+/// use std::future::poll_fn;
+/// use std::task::Poll;
+/// use std::time::Duration;
+/// use tidegate::{Backend, EventLoop, task};
+///
+/// let mut event_loop = EventLoop::on(Backend::Auto)?;
+/// event_loop.block_on(async {
+///     let begun = task::now();
+///     let mut deadlines = vec![begun + Duration::from_millis(1), begun + Duration::from_millis(3)];
+///     let mut timer = task::ExpiryTimer::default();
+///     poll_fn(|cx| {
+///         timer.poll(cx, |now| {
+///             deadlines.retain(|deadline| *deadline > now);
+///             deadlines.first().copied()
+///         });
+///         if deadlines.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+///     })
+///     .await;
+///     assert!(task::now() - begun >= Duration::from_millis(3));
+/// })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Default)]
+pub struct ExpiryTimer(Option<Sleep>);
+
+impl ExpiryTimer {
+    /// Calls `expire` with the present time, and has `cx` woken at the deadline that it returns. A deadline that has come
+    /// already calls it once more.
+    ///
+    /// # Panics
+    /// If no event loop runs on this thread.
+    pub fn poll(&mut self, cx: &mut Context<'_>, mut expire: impl FnMut(Instant) -> Option<Instant>) {
+        while let Some(next) = expire(now()) {
+            let sleep = match &mut self.0 {
+                Some(sleep) if sleep.at == Some(next) => sleep,
+                timer => timer.insert(sleep_until(next)),
+            };
+            if Pin::new(sleep).poll(cx).is_pending() {
+                return;
+            }
+            self.0 = None;
+        }
+    }
+}
+
 /// Ticks at a fixed period, made by [`interval`].
 #[derive(Debug)]
 pub struct Interval {

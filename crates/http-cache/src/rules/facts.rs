@@ -64,8 +64,9 @@ pub(crate) fn host_of_plain(lines: &[u8]) -> Option<&[u8]> {
     let mut rest = lines;
     loop {
         let ends_at = |length: usize| rest.get(length) == Some(&b':');
+        let is_host = ends_at(4) && rest[..4].eq_ignore_ascii_case(b"host");
         let is_special = match rest.first()? | 0x20 {
-            b'h' if ends_at(4) => rest[..4].eq_ignore_ascii_case(b"host") && host.is_some(),
+            b'h' => is_host && host.is_some(),
             // `Range`, `Pragma`, `Upgrade`, `Cache-Control`; those of conditions.
             b'r' => ends_at(5),
             b'p' => ends_at(6),
@@ -80,7 +81,7 @@ pub(crate) fn host_of_plain(lines: &[u8]) -> Option<&[u8]> {
             return None;
         }
         let end = memchr::memchr(b'\n', rest)?;
-        if host.is_none() && ends_at(4) && rest[..4].eq_ignore_ascii_case(b"host") {
+        if is_host {
             host = Some(rest[5..end].trim_ascii());
         }
         rest = &rest[end + 1..];

@@ -3,22 +3,25 @@
 use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tidegate::engine::{EndpointSession, SessionLimits, SessionStreams, Streams};
 use tidegate::framing::Raw;
 use tidegate::http::client::{ClientLimits, Http3Config, UdpSockets};
 use tidegate::http::{Client, Config, Router};
-use tidegate::http3::{self, qpack, varint};
+use tidegate::http3::{self, varint};
 use tidegate::quic::{self, Codes, Direction};
 use tidegate::sys::{DatagramOptions, Socket};
 use tidegate::tls::rustls::RootCertStore;
 use tidegate::tls::{self, Certificates, Provider};
-use tidegate::{Backend, Channel, Event, EventLoop, Handler, Outcome, Slice, task};
-use tidegate_testkit::network::{Network, SimNode};
+use tidegate::{Channel, Event, EventLoop, Handler, Outcome, Slice, task};
+use tidegate_testkit::TwoLoops;
+use tidegate_testkit::network::Network;
+
+#[path = "../../../http3/tests/suite/frames.rs"]
+mod frames;
+pub(crate) use self::frames::{DATA, HEADERS, frame, headers};
 
 thread_local! {
     /// The network in which the client of this thread opens sockets.
@@ -26,79 +29,59 @@ thread_local! {
 }
 
 pub(crate) struct Stage {
-    hosts: Hosts,
+    loops: TwoLoops,
     /// Of servers over TCP, and of those over QUIC.
     pub(crate) tcp_tls: tls::ServerConfig,
     server_tls: tls::ServerConfig,
     pub(crate) client_tls: tls::ClientConfig,
 }
 
-enum Hosts {
-    Loops(Vec<EventLoop>),
-    Network(Network, Vec<SimNode>),
-}
-
 impl Stage {
     /// Runs a scenario on epoll, on io_uring where it is there, and in the simulated network.
     pub(crate) fn each(scenario: impl Fn(&mut Self)) {
-        let loops = |backend| (0..2).map(|_| EventLoop::on(backend).expect("a loop")).collect();
-        let mut all = vec![Hosts::Loops(loops(Backend::Epoll))];
-        match tidegate::sys::uring::Uring::probe() {
-            Ok(_) => all.push(Hosts::Loops(loops(Backend::Uring))),
-            Err(error) => println!("skipped: there is no io_uring here: {error}"),
+        for loops in TwoLoops::each() {
+            scenario(&mut Self::new(loops));
         }
-        for hosts in all {
-            scenario(&mut Self::new(hosts));
-        }
-        scenario(&mut Self::network());
     }
 
     /// The stage on epoll alone.
     pub(crate) fn epoll() -> Self {
-        let loops = (0..2).map(|_| EventLoop::on(Backend::Epoll).expect("a loop")).collect();
-        Self::new(Hosts::Loops(loops))
+        Self::new(TwoLoops::epoll())
     }
 
     /// The stage in the simulated network alone.
     pub(crate) fn network() -> Self {
-        let network = Network::new(1);
-        let nodes = IPS.map(|ip| network.host(ip).node());
-        NETWORK.set(Some(network.clone()));
-        Self::new(Hosts::Network(network, nodes.into()))
+        Self::new(TwoLoops::network(1))
     }
 
-    fn new(hosts: Hosts) -> Self {
+    fn new(loops: TwoLoops) -> Self {
+        NETWORK.set(loops.simulated().cloned());
         let (server_tls, client_tls) = configs();
         let tcp_tls = server_tls.clone();
-        Self { hosts, tcp_tls, server_tls: server_tls.with_alpn(["h3"]), client_tls }
+        Self { loops, tcp_tls, server_tls: server_tls.with_alpn(["h3"]), client_tls }
+    }
+
+    fn simulated(&self) -> &Network {
+        self.loops.simulated().expect("drivers have no faults, and their time is real")
     }
 
     /// The simulated network, in which nothing comes through between both hosts from now on.
     pub(crate) fn partition(&self) {
-        let Hosts::Network(network, _) = &self.hosts else { panic!("drivers have no faults") };
-        network.partition(&network.host(IPS[0]), &network.host(IPS[1]));
+        let [server, client] = TwoLoops::IPS.map(|ip| self.simulated().host(ip));
+        self.simulated().partition(&server, &client);
     }
 
     /// Lets some time of the network pass.
     pub(crate) fn run_for(&self, time: Duration) {
-        let Hosts::Network(network, _) = &self.hosts else { panic!("the time of drivers is real") };
-        network.run_for(time);
+        self.simulated().run_for(time);
     }
 
     pub(crate) fn with<T>(&mut self, number: usize, act: impl FnOnce(&mut EventLoop) -> T) -> T {
-        match &mut self.hosts {
-            Hosts::Loops(loops) => act(&mut loops[number]),
-            Hosts::Network(_, nodes) => nodes[number].with(act),
-        }
+        self.loops.with(number, act)
     }
 
     fn socket(&self) -> Socket {
-        let options = DatagramOptions::default();
-        let socket = match &self.hosts {
-            Hosts::Loops(_) => Socket::bind_datagrams(SocketAddr::from(([127, 0, 0, 1], 0)), &options),
-            Hosts::Network(network, _) => network.host(IPS[0]).datagrams(0, &options),
-        };
-        socket.expect("a socket")
+        self.loops.datagrams(0, &DatagramOptions::default())
     }
 
     /// Runs a server of functions on the first loop.
@@ -148,47 +131,31 @@ impl Stage {
     }
 
     pub(crate) fn client_with(&self, config: Http3Config, limits: ClientLimits) -> Client {
-        let sockets = match &self.hosts {
-            Hosts::Loops(_) => UdpSockets::default(),
-            Hosts::Network(..) => UdpSockets::by(|_, options| {
-                NETWORK.with_borrow(|network| network.as_ref().expect("a network").host(IPS[1]).datagrams(0, options))
+        let sockets = match self.loops.simulated() {
+            None => UdpSockets::default(),
+            Some(_) => UdpSockets::by(|_, options| {
+                NETWORK.with_borrow(|network| {
+                    network.as_ref().expect("a network").host(TwoLoops::IPS[1]).datagrams(0, options)
+                })
             }),
         };
         let config = Http3Config { sockets, ..config };
         Client::builder().tls(self.client_tls.clone()).limits(limits).http3_prior_knowledge(config).build()
     }
 
-    /// Runs until `is_so`.
-    pub(crate) fn run_until(&mut self, mut is_so: impl FnMut() -> bool) {
-        match &mut self.hosts {
-            Hosts::Loops(loops) => {
-                let deadline = Instant::now() + PATIENCE;
-                while !is_so() {
-                    assert!(Instant::now() < deadline, "it takes too long");
-                    for event_loop in loops.iter_mut() {
-                        event_loop.turn(Some(Duration::from_millis(1))).expect("a turn");
-                    }
-                }
-            }
-            Hosts::Network(network, _) => assert!(network.run_until(PATIENCE, is_so), "it takes too long"),
-        }
+    pub(crate) fn run_until(&mut self, is_so: impl FnMut() -> bool) {
+        self.loops.run_until(is_so);
     }
 
-    /// Runs a task on the second loop to its end.
     pub(crate) fn task<T: 'static>(&mut self, future: impl Future<Output = T> + 'static) -> T {
-        let mut task = self.with(1, |event_loop| event_loop.spawn(future));
-        self.run_until(|| task.is_finished());
-        match Pin::new(&mut task).poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(output) => output.expect("an output"),
-            Poll::Pending => unreachable!("it has ended"),
-        }
+        self.loops.task(future)
     }
 }
 
 /// The configurations of TLS of both roles, where the client trusts the server's certificate.
 pub(crate) fn configs() -> (tls::ServerConfig, tls::ClientConfig) {
     // The client connects to addresses, so the certificate has those.
-    let names = ["127.0.0.1", IPS[0]].map(str::to_owned);
+    let names = ["127.0.0.1", TwoLoops::IPS[0]].map(str::to_owned);
     let provider = Provider::of_features().expect("cryptography");
     let made = rcgen::generate_simple_self_signed(names).expect("a certificate");
     let key = made.signing_key.serialize_pem();
@@ -287,34 +254,10 @@ impl Handler<Raw> for Ignores {
     }
 }
 
-pub(crate) const DATA: u64 = 0;
-pub(crate) const HEADERS: u64 = 1;
 pub(crate) const SETTINGS: u64 = 4;
 pub(crate) const GOAWAY: u64 = 7;
-
-pub(crate) fn frame(kind: u64, payload: &[u8]) -> Vec<u8> {
-    let mut wire = Vec::new();
-    varint::write(kind, &mut wire);
-    varint::write(payload.len() as u64, &mut wire);
-    wire.extend_from_slice(payload);
-    wire
-}
-
-/// A HEADERS frame.
-pub(crate) fn headers(fields: &[(&str, &str)]) -> Vec<u8> {
-    let mut section = Vec::new();
-    qpack::encode_prefix(&mut section);
-    for (name, value) in fields {
-        qpack::encode(name.as_bytes(), value.as_bytes(), false, &mut section);
-    }
-    frame(HEADERS, &section)
-}
 
 /// A whole response.
 pub(crate) fn response(text: &str) -> Vec<u8> {
     [headers(&[(":status", "200")]), frame(DATA, text.as_bytes())].concat()
 }
-
-const IPS: [&str; 2] = ["10.0.0.1", "10.0.0.2"];
-
-const PATIENCE: Duration = Duration::from_secs(120);

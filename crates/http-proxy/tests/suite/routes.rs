@@ -7,8 +7,8 @@ use tidegate::http::proxy::{
     Edit, Forwarding, Mirror, Proxy, RateLimit, Rewrite, StickyCookie, UpstreamLimits, Upstreams,
 };
 use tidegate::http::{
-    ConcurrencyLimit, ErrorPage, ErrorPages, RateKey, ResponseCompression, Router, StatusCode, Template,
-    with_middleware,
+    ConcurrencyLimit, ErrorPage, ErrorPages, RateKey, Reload, ResponseCompression, Router, Server, StatusCode,
+    Template, with_middleware,
 };
 use tidegate::proxy_protocol::Networks;
 
@@ -374,6 +374,27 @@ fn an_edit_of_a_request_has_no_part_of_its_response() {
     let edit = Edit::set("X", template("{upstream.address}")).unwrap();
     let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| proxy.edit_request(edit)));
     assert!(caught.is_err());
+}
+
+#[test]
+fn a_reload_keeps_the_idle_connections_of_upstreams_that_stay() {
+    let upstream = Upstream::new();
+    let (upstreams, reload) = (upstreams(&[&upstream]), Reload::new());
+    let server = Server::bind("127.0.0.1:0").unwrap().loops(1).reload(&reload);
+    let server = Running(server.start(move || Router::new().fallback(Proxy::new(&upstreams))).unwrap());
+    let mut client = client(&server);
+    client.send(get("/before", ""));
+    let mut peer = upstream.accept();
+    peer.head();
+    peer.send(OK);
+    client.head();
+    client.until("ok");
+    reload.reload();
+    client.send(get("/after", ""));
+    assert!(peer.head().starts_with("GET /after "));
+    peer.send(OK);
+    client.head();
+    client.until("ok");
 }
 
 #[test]

@@ -23,8 +23,22 @@ use super::options::FileOptions;
 pub(super) struct Entries {
     /// By coding, and by the name of the file without the suffix of the coding.
     names: [RefCell<HashMap<Box<str>, Slot>>; Encoding::ALL.len()],
-    /// How many files are kept open. A task closes them all while there are any.
-    open_count: Cell<usize>,
+    /// How many files are kept open.
+    open_count: Rc<Cell<usize>>,
+    /// A task closes them all after a while.
+    is_closing_due: Cell<bool>,
+}
+
+/// A file that is kept open. It counts until it is dropped, with its entry or before.
+struct OpenFile {
+    file: Arc<File>,
+    count: Rc<Cell<usize>>,
+}
+
+impl Drop for OpenFile {
+    fn drop(&mut self) {
+        self.count.set(self.count.get() - 1);
+    }
 }
 
 enum Slot {
@@ -54,12 +68,12 @@ pub(super) struct Entry {
     /// Those of a response with the whole file.
     pub(super) fields: Fields,
     /// The file, if it is kept open.
-    open: RefCell<Option<Arc<File>>>,
+    open: RefCell<Option<OpenFile>>,
 }
 
 impl Entries {
     pub(super) fn new() -> Self {
-        Self { names: Default::default(), open_count: Cell::new(0) }
+        Self { names: Default::default(), open_count: Rc::default(), is_closing_due: Cell::new(false) }
     }
 
     pub(super) fn known(&self, name: &str, encoding: Encoding, now: Instant) -> Known {
@@ -68,8 +82,8 @@ impl Entries {
             Some(Slot::Absent(then)) if now.saturating_duration_since(*then) < ABSENT_FOR => Known::Absent,
             Some(Slot::Absent(_)) => Known::Nothing,
             Some(Slot::Entry(entry)) => {
-                if let Some(file) = &*entry.open.borrow() {
-                    return Known::Open(entry.clone(), file.clone());
+                if let Some(open) = &*entry.open.borrow() {
+                    return Known::Open(entry.clone(), open.file.clone());
                 }
                 Known::Entry(entry.clone())
             }
@@ -102,27 +116,28 @@ impl Entries {
         names.insert(name.into(), slot);
     }
 
-    /// Keeps a file open until as much time has passed since the first of those that are kept was opened.
+    /// Keeps a file open until so much time has passed, or less: all files that are kept close at the same time.
     pub(super) fn keep(self: &Rc<Self>, entry: &Entry, file: &Arc<File>, keep_open: Duration) {
         if self.open_count.get() >= OPEN_MAX {
             self.close_files();
         }
-        if self.open_count.get() == 0 {
+        if !self.is_closing_due.replace(true) {
             let entries = Rc::downgrade(self);
-            task::spawn(async move {
+            drop(task::spawn(async move {
                 task::sleep(keep_open).await;
                 if let Some(entries) = entries.upgrade() {
+                    entries.is_closing_due.set(false);
                     entries.close_files();
                 }
-            });
+            }));
         }
         self.open_count.set(self.open_count.get() + 1);
-        *entry.open.borrow_mut() = Some(file.clone());
+        let open = OpenFile { file: file.clone(), count: self.open_count.clone() };
+        drop(entry.open.borrow_mut().replace(open));
     }
 
     /// Closes the files that are kept open. Returns whether there were any.
     pub(super) fn close_files(&self) -> bool {
-        self.open_count.set(0);
         let mut closed = false;
         for names in &self.names {
             for slot in names.borrow().values() {
@@ -210,7 +225,12 @@ const SECONDS_MAX: u64 = 253_402_300_799;
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
+    use tidegate_engine::{Backend, EventLoop};
+
     use super::*;
+    use crate::files::open::{FolderEntry, Root};
 
     #[test]
     fn types_are_those_of_extensions() {
@@ -242,5 +262,27 @@ mod tests {
         let last = (3 * NAMES_MAX - 1).to_string();
         assert!(matches!(entries.known(&last, Encoding::Gzip, now), Known::Absent));
         assert!(matches!(entries.known(&last, Encoding::Gzip, now + ABSENT_FOR), Known::Nothing));
+    }
+    #[test]
+    fn a_file_counts_as_open_until_its_entry_is_gone() {
+        let folder = Root::new(Path::new(env!("CARGO_MANIFEST_DIR"))).unwrap();
+        let FolderEntry::File(file, identity) = folder.open("Cargo.toml").unwrap() else { panic!("a file") };
+        let (file, options, minute) = (Arc::new(file), FileOptions::default(), Duration::from_secs(60));
+        let test = async move {
+            let entries = Rc::new(Entries::new());
+            let entry = || Rc::new(Entry::new("a", Encoding::Identity, identity, &options));
+            // Each change of a file replaces its entry.
+            for _ in 0..3 {
+                let changed = entry();
+                entries.insert("a", Encoding::Identity, changed.clone());
+                entries.keep(&changed, &file, minute);
+                entries.keep(&changed, &file, minute);
+                drop(changed);
+                assert_eq!(entries.open_count.get(), 1);
+            }
+            entries.insert_absent("a", Encoding::Identity, Instant::now());
+            assert_eq!((entries.open_count.get(), Arc::strong_count(&file)), (0, 1));
+        };
+        EventLoop::on(Backend::Auto).unwrap().block_on(test).unwrap();
     }
 }

@@ -1,4 +1,4 @@
-//! `WebTransportLimits`: how much a peer may have open and waiting.
+//! `WebTransportLimits`: bounds on the sessions, streams and datagrams of a peer.
 
 use std::time::Duration;
 
@@ -10,13 +10,14 @@ pub struct WebTransportLimits {
     /// Streams of a connection that came before the request of their session, which a network may reorder; further ones are
     /// reset with WEBTRANSPORT_BUFFERED_STREAM_REJECTED, and count as abuse. 16. It stops streams of sessions that never come.
     pub waiting_streams_max: u32,
-    /// How long they wait, and streams whose first bytes do not come; then they are reset. 10 seconds.
+    /// How long such a stream waits for its session, or any stream for its first bytes, before it is reset. 10 seconds. It stops
+    /// streams that are opened and left.
     pub waiting_timeout: Duration,
-    /// Bytes of a session's datagrams that were received and not read, 32 more for each; above that the oldest is dropped.
-    /// 64 KiB. It bounds the memory for datagrams that the application does not read.
+    /// Bytes of a session's unread datagrams, plus 32 for each; beyond it the oldest is dropped. 64 KiB. It bounds the memory for
+    /// datagrams that the application does not read.
     pub datagram_bytes_max: u32,
-    /// Unidirectional streams that the peer may have open at a time, over all sessions; 64. QUIC stops the peer there. The limit
-    /// of bidirectional ones is that of requests.
+    /// Unidirectional streams that the peer may have open at a time, over all sessions. 64. QUIC enforces it: a peer without credit
+    /// opens none. Bidirectional streams count as requests.
     pub unidirectional_max: u32,
 }
 

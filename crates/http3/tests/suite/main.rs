@@ -3,6 +3,7 @@
 mod attacks;
 mod connections;
 mod early;
+mod frames;
 mod messages;
 mod round_trips;
 mod support;

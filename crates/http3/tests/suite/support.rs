@@ -7,28 +7,10 @@ use tidegate::http1::{self, Incoming, client};
 use tidegate::http3::{self, ClientStream, Config, Limits, ServerStream, StreamError, qpack, varint};
 use tidegate_testkit::CodecHarness;
 
-pub(crate) const DATA: u64 = 0;
-pub(crate) const HEADERS: u64 = 1;
+pub(crate) use crate::frames::{DATA, HEADERS, frame, headers};
+
 /// A reserved type.
 pub(crate) const RESERVED: u64 = 0x21;
-
-pub(crate) fn frame(kind: u64, payload: &[u8]) -> Vec<u8> {
-    let mut wire = Vec::new();
-    varint::write(kind, &mut wire);
-    varint::write(payload.len() as u64, &mut wire);
-    wire.extend_from_slice(payload);
-    wire
-}
-
-/// A HEADERS frame.
-pub(crate) fn headers(fields: &[(&str, &str)]) -> Vec<u8> {
-    let mut section = Vec::new();
-    qpack::encode_prefix(&mut section);
-    for (name, value) in fields {
-        qpack::encode(name.as_bytes(), value.as_bytes(), false, &mut section);
-    }
-    frame(HEADERS, &section)
-}
 
 /// The head of a request for `/tide`, with more fields.
 pub(crate) fn request(method: &str, more: &[(&str, &str)]) -> Vec<u8> {

@@ -73,6 +73,8 @@ struct ClientState {
     link: Option<Remote<WakeUp>>,
     /// The loop was woken, and has not come yet.
     is_woken: bool,
+    /// The connection could not be woken: its mailbox was full, or it is gone.
+    is_unwoken: bool,
     supervisor: Option<Waker>,
     has_no_handle: bool,
     /// Why nothing is taken any more.
@@ -115,10 +117,15 @@ impl ClientState {
             return;
         }
         self.is_woken = match (&self.link, self.supervisor.take()) {
-            // If the mailbox is full, the next operation tries again, and the connection's own events find this one.
+            // The connection is gone, or the mailbox is full: the supervisor tries again in the next turn of the loop.
             (Some(link), supervisor) => {
-                self.supervisor = supervisor;
-                link.post(WakeUp).is_ok()
+                let is_posted = link.post(WakeUp).is_ok();
+                self.is_unwoken = !is_posted;
+                match supervisor {
+                    Some(supervisor) if !is_posted => supervisor.wake(),
+                    supervisor => self.supervisor = supervisor,
+                }
+                is_posted
             }
             (None, Some(supervisor)) => {
                 supervisor.wake();
@@ -555,6 +562,14 @@ impl Shared {
 
     pub(crate) fn poll_event(&self, cx: &Context<'_>) -> Poll<Option<ClientEvent>> {
         lock(&self.state).events.poll(cx)
+    }
+
+    /// Wakes the connection for operations that it has not seen, if that has failed.
+    pub(crate) fn wake_again(&self) {
+        let mut state = lock(&self.state);
+        if std::mem::take(&mut state.is_unwoken) && state.link.is_some() {
+            state.wake_loop();
+        }
     }
 
     pub(crate) fn set_supervisor(&self, waker: &Waker) {

@@ -2,13 +2,12 @@
 
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::{Duration, Instant};
 
-use tidegate_engine::task;
+use tidegate_engine::{ReconnectPauses, task};
 
 use crate::client::builder::MakeError;
 use crate::client::config::{ClientConfig, reading_target};
@@ -26,7 +25,7 @@ pub(crate) async fn supervise<P: OperationPipeline>(
 ) {
     let ending = LoopGuard(shared);
     let shared = &ending.0;
-    let mut pauses = Pauses::default();
+    let mut pauses = ReconnectPauses::default();
     // So many servers have refused the client, one after the other.
     let mut refusals = 0;
     loop {
@@ -38,34 +37,17 @@ pub(crate) async fn supervise<P: OperationPipeline>(
         if refusals >= pool.borrow().len() {
             shared.fail_all(Failure::Refused);
         }
-        if is_draining().await && !shared.has_waiting() {
+        if task::is_draining() && !shared.has_waiting() {
             return;
         }
-        let pause =
-            if end.moves { Duration::ZERO } else { pauses.next(&config, pool.borrow().len(), began, end.was_ready) };
-        // Never none: a server that closes at once would keep the loop busy.
-        if with_expiry(shared, task::sleep(pause.max(PAUSE_MIN))).await.is_none() {
+        let lasted = end.was_ready.then(|| task::now().saturating_duration_since(began));
+        let pause = match end.moves {
+            true => ReconnectPauses::MIN,
+            false => pauses.next(&config.backoff, pool.borrow().len(), lasted),
+        };
+        if with_expiry(shared, task::sleep(pause)).await.is_none() {
             return;
         }
-    }
-}
-
-/// The pauses between connections: short while there are servers that were not tried, longer with each round.
-#[derive(Debug, Default)]
-struct Pauses {
-    failures: u32,
-    attempt: u64,
-}
-
-impl Pauses {
-    fn next(&mut self, config: &ClientConfig, servers: usize, began: Instant, was_ready: bool) -> Duration {
-        let rounds = |failures: u32| failures / u32::try_from(servers.max(1)).unwrap_or(1);
-        let lasted = task::now().saturating_duration_since(began);
-        let is_stable = was_ready && lasted > config.backoff.delay(rounds(self.failures));
-        self.failures = if is_stable { 0 } else { self.failures.saturating_add(1) };
-        self.attempt += 1;
-        let delay = config.backoff.delay(rounds(self.failures.saturating_sub(1)));
-        config.backoff.random_part(delay, self.attempt)
     }
 }
 
@@ -101,15 +83,10 @@ async fn run_connection<P: OperationPipeline>(
     end.take()
 }
 
-async fn is_draining() -> bool {
-    let mut draining = task::draining();
-    poll_fn(|cx| Poll::Ready(Pin::new(&mut draining).poll(cx).is_ready())).await
-}
-
 /// Polls a future, and lets requests expire meanwhile, as long as no connection does so. `None` once the client is over.
 async fn with_expiry<T>(shared: &Shared, future: impl Future<Output = T>) -> Option<T> {
     let mut future = pin!(future);
-    let mut timer: Option<(Instant, Pin<Box<task::Sleep>>)> = None;
+    let mut timer = task::ExpiryTimer::default();
     poll_fn(|cx| {
         shared.set_supervisor(cx.waker());
         let is_over = shared.is_over();
@@ -119,16 +96,8 @@ async fn with_expiry<T>(shared: &Shared, future: impl Future<Output = T>) -> Opt
         if let Poll::Ready(value) = future.as_mut().poll(cx) {
             return Poll::Ready(if is_over { None } else { Some(value) });
         }
-        while !shared.is_connected() {
-            let Some(next) = shared.expire(task::now()) else { break };
-            if timer.as_ref().is_none_or(|(at, _)| *at != next) {
-                timer = Some((next, Box::pin(task::sleep_until(next))));
-            }
-            if timer.as_mut().is_none_or(|(_, sleep)| sleep.as_mut().poll(cx).is_pending()) {
-                break;
-            }
-            timer = None;
-        }
+        shared.wake_again();
+        timer.poll(cx, |now| if shared.is_connected() { None } else { shared.expire(now) });
         Poll::Pending
     })
     .await
@@ -142,6 +111,3 @@ impl Drop for LoopGuard {
         self.0.end(Failure::LoopEnded);
     }
 }
-
-/// The shortest pause between two connections.
-const PAUSE_MIN: Duration = Duration::from_millis(1);

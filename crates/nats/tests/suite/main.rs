@@ -5,6 +5,7 @@
 mod broker;
 mod client;
 mod faults;
+mod mailbox;
 mod nats_py;
 mod nats_server;
 mod operations;

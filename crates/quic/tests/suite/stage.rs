@@ -3,28 +3,21 @@
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
+use std::task::Poll;
+use std::time::Duration;
 
 use tidegate::engine::{EndpointSession, SessionLimits, SessionStreams};
 use tidegate::quic::{ClientConfig, Connector, Endpoint, ServerConfig, SessionNumber, TransportLimits};
 use tidegate::sys::{DatagramOptions, Socket};
 use tidegate::tls::rustls::RootCertStore;
 use tidegate::tls::{self, Certificates, Provider};
-use tidegate::{Backend, DatagramChannel, EndpointLimits, EventLoop};
-use tidegate_testkit::network::{Network, SimNode};
+use tidegate::{DatagramChannel, EndpointLimits, EventLoop};
+use tidegate_testkit::TwoLoops;
+use tidegate_testkit::network::Network;
 
-pub(crate) struct Stage {
-    hosts: Hosts,
-}
-
-enum Hosts {
-    Loops(Vec<EventLoop>),
-    Network(Network, Vec<SimNode>),
-    Unavailable,
-}
+/// The loops; `None` where the driver is not there.
+pub(crate) struct Stage(Option<TwoLoops>);
 
 /// The configurations of TLS of both roles, where the client trusts the server's certificate.
 pub(crate) fn tls() -> (tls::ServerConfig, tls::ClientConfig) {
@@ -54,62 +47,47 @@ pub(crate) const NAME: &str = "sea.example";
 
 impl Stage {
     pub(crate) fn epoll() -> Self {
-        Self { hosts: Hosts::Loops((0..2).map(|_| EventLoop::readiness().unwrap()).collect()) }
+        Self(Some(TwoLoops::epoll()))
     }
 
     pub(crate) fn uring() -> Self {
-        if let Err(error) = tidegate::sys::uring::Uring::probe() {
-            println!("skipped: there is no io_uring here: {error}");
-            return Self { hosts: Hosts::Unavailable };
-        }
-        Self { hosts: Hosts::Loops((0..2).map(|_| EventLoop::on(Backend::Uring).unwrap()).collect()) }
+        Self(TwoLoops::uring())
     }
 
     pub(crate) fn network(seed: u64) -> Self {
-        let network = Network::new(seed);
-        let nodes = IPS.map(|ip| network.host(ip).node());
-        Self { hosts: Hosts::Network(network, nodes.into()) }
+        Self(Some(TwoLoops::network(seed)))
     }
 
     pub(crate) fn run(mut self, scenario: fn(&mut Self)) {
-        if !matches!(self.hosts, Hosts::Unavailable) {
+        if self.0.is_some() {
             scenario(&mut self);
         }
     }
 
     /// The simulated network.
     pub(crate) fn simulated(&self) -> Option<&Network> {
-        match &self.hosts {
-            Hosts::Network(network, _) => Some(network),
-            _ => None,
-        }
+        self.0.as_ref().and_then(TwoLoops::simulated)
+    }
+
+    fn loops(&mut self) -> &mut TwoLoops {
+        self.0.as_mut().expect("the stage runs")
     }
 
     pub(crate) fn with<T>(&mut self, number: usize, act: impl FnOnce(&mut EventLoop) -> T) -> T {
-        match &mut self.hosts {
-            Hosts::Loops(loops) => act(&mut loops[number]),
-            Hosts::Network(_, nodes) => nodes[number].with(act),
-            Hosts::Unavailable => unreachable!(),
-        }
+        self.loops().with(number, act)
     }
 
     pub(crate) fn socket(&self, number: usize) -> Socket {
-        let options = DatagramOptions::default();
-        match &self.hosts {
-            Hosts::Loops(_) => Socket::bind_datagrams("127.0.0.1:0".parse().unwrap(), &options).unwrap(),
-            Hosts::Network(network, _) => network.host(IPS[number]).datagrams(0, &options).unwrap(),
-            Hosts::Unavailable => unreachable!(),
-        }
+        self.0.as_ref().expect("the stage runs").datagrams(number, &DatagramOptions::default())
     }
 
     pub(crate) fn listener(&self) -> Socket {
-        match &self.hosts {
-            Hosts::Loops(_) => {
+        match self.simulated() {
+            Some(network) => network.host(TwoLoops::IPS[0]).listener(80).unwrap(),
+            None => {
                 let options = tidegate::ListenOptions::default();
                 Socket::listen(&"127.0.0.1:0".parse().unwrap(), &options).unwrap()
             }
-            Hosts::Network(network, _) => network.host(IPS[0]).listener(80).unwrap(),
-            Hosts::Unavailable => unreachable!(),
         }
     }
 
@@ -142,52 +120,22 @@ impl Stage {
         Connector::new(opened.unwrap(), config)
     }
 
-    /// Runs until `is_so`, for at most a minute.
-    pub(crate) fn run_until(&mut self, mut is_so: impl FnMut() -> bool) {
-        match &mut self.hosts {
-            Hosts::Loops(loops) => {
-                let deadline = Instant::now() + PATIENCE;
-                while !is_so() {
-                    assert!(Instant::now() < deadline, "it takes too long");
-                    for event_loop in loops.iter_mut() {
-                        event_loop.turn(Some(Duration::from_millis(1))).unwrap();
-                    }
-                }
-            }
-            Hosts::Network(network, _) => assert!(network.run_until(PATIENCE, is_so), "it takes too long"),
-            Hosts::Unavailable => unreachable!(),
-        }
+    pub(crate) fn run_until(&mut self, is_so: impl FnMut() -> bool) {
+        self.loops().run_until(is_so);
     }
 
     /// Runs for some turns, or for some time of the network.
     pub(crate) fn run_a_little(&mut self) {
-        let mut turns = 0;
-        match &self.hosts {
-            Hosts::Network(network, _) => network.run_for(Duration::from_millis(200)),
-            _ => self.run_until(|| {
-                turns += 1;
-                turns > 100
-            }),
-        }
+        self.loops().run_for(100, Duration::from_millis(200));
     }
 
-    /// Runs a task on the second loop to its end.
     pub(crate) fn task<T: 'static>(&mut self, future: impl Future<Output = T> + 'static) -> T {
-        let mut task = self.with(1, |event_loop| event_loop.spawn(future));
-        self.run_until(|| task.is_finished());
-        match Pin::new(&mut task).poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(output) => output.unwrap(),
-            Poll::Pending => unreachable!("it has ended"),
-        }
+        self.loops().task(future)
     }
 }
 
 /// A value that a handler and a test share.
 pub(crate) type Shared<T> = Rc<std::cell::RefCell<T>>;
-
-const IPS: [&str; 2] = ["10.0.0.1", "10.0.0.2"];
-
-const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A relay on the second loop, between clients of that loop and a server.
 pub(crate) fn relay(stage: &mut Stage, server: SocketAddr) -> (SocketAddr, Rc<Relay>) {

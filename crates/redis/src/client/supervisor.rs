@@ -3,13 +3,13 @@
 
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use tidegate_engine::{ConnectError, Handler, task};
+use tidegate_engine::{ConnectError, Handler, ReconnectPauses, task};
 
 use crate::client::config::ClientConfig;
 use crate::client::connection::{ConnectionEnd, ConnectionHandler, ReplyPipeline};
@@ -32,7 +32,7 @@ pub(crate) async fn supervise<P: ReplyPipeline>(
     let start = |request: ConnectionRequest| {
         drop(task::spawn(serve_dedicated(config.clone(), request.queue, make.clone())));
     };
-    let mut pauses = Pauses::default();
+    let mut pauses = ReconnectPauses::default();
     loop {
         let began = task::now();
         let running = run_for_commands(&config, node.as_ref(), queue, &*make);
@@ -41,10 +41,10 @@ pub(crate) async fn supervise<P: ReplyPipeline>(
             node.router.request_refresh();
         }
         // The connection closes when nothing is in flight, and comes back for further commands only.
-        if is_draining().await && with_expiry(queue, &start, has_commands(queue)).await.is_none() {
+        if task::is_draining() && with_expiry(queue, &start, has_commands(queue)).await.is_none() {
             return;
         }
-        let pause = pauses.next(&config, began, was_ready);
+        let pause = pauses.next(&config.backoff, 1, lasted(was_ready, began));
         if with_expiry(queue, &start, task::sleep(pause)).await.is_none() {
             return;
         }
@@ -107,7 +107,7 @@ pub(crate) async fn supervise_subscriber<P: ReplyPipeline>(
 ) {
     let ending = SubscriberGuard(queue);
     let queue = &ending.0;
-    let mut pauses = Pauses::default();
+    let mut pauses = ReconnectPauses::default();
     loop {
         let began = task::now();
         let end = Rc::new(RefCell::new(ConnectionEnd::default()));
@@ -118,37 +118,22 @@ pub(crate) async fn supervise_subscriber<P: ReplyPipeline>(
         };
         let Some(ended) = with_reader(queue, connecting).await else { return };
         server.lost();
-        if is_draining().await {
+        if task::is_draining() {
             return;
         }
         let was_ready = ended.as_ref().is_ok_and(|end| end.was_ready);
         if let Err(error) = ended {
             queue.set_last_failure(error.to_string());
         }
-        if with_reader(queue, task::sleep(pauses.next(&config, began, was_ready))).await.is_none() {
+        if with_reader(queue, task::sleep(pauses.next(&config.backoff, 1, lasted(was_ready, began)))).await.is_none() {
             return;
         }
     }
 }
 
-/// The pauses between connections.
-#[derive(Debug, Default)]
-struct Pauses {
-    failures: u32,
-    attempt: u64,
-}
-
-impl Pauses {
-    /// The pause after a connection that began then.
-    fn next(&mut self, config: &ClientConfig, began: Instant, was_ready: bool) -> Duration {
-        let lasted = task::now().saturating_duration_since(began);
-        let is_stable = was_ready && lasted > config.backoff.delay(self.failures);
-        self.failures = if is_stable { 0 } else { self.failures.saturating_add(1) };
-        self.attempt += 1;
-        let delay = config.backoff.delay(self.failures.saturating_sub(1));
-        // Never none: a server that closes at once would keep the loop busy.
-        config.backoff.random_part(delay, self.attempt).max(PAUSE_MIN)
-    }
+/// How long a connection has lasted that began then, if it was ready.
+fn lasted(was_ready: bool, began: Instant) -> Option<Duration> {
+    was_ready.then(|| task::now().saturating_duration_since(began))
 }
 
 /// One connection, from connecting to its end.
@@ -197,11 +182,6 @@ async fn run_for_commands<P: ReplyPipeline>(
     }
 }
 
-async fn is_draining() -> bool {
-    let mut draining = task::draining();
-    poll_fn(|cx| Poll::Ready(Pin::new(&mut draining).poll(cx).is_ready())).await
-}
-
 /// Waits for a command. The supervisor is polled again with each.
 async fn has_commands(queue: &CommandQueue) {
     poll_fn(|_| if queue.has_waiting() { Poll::Ready(()) } else { Poll::Pending }).await;
@@ -227,7 +207,7 @@ pub(crate) async fn with_expiry<T>(
     future: impl Future<Output = T>,
 ) -> Option<T> {
     let mut future = pin!(future);
-    let mut timer: Option<(Instant, Pin<Box<task::Sleep>>)> = None;
+    let mut timer = task::ExpiryTimer::default();
     poll_fn(|cx| {
         // First of all: a handle on another thread may come in between.
         queue.set_supervisor(cx.waker());
@@ -239,17 +219,7 @@ pub(crate) async fn with_expiry<T>(
         }
         queue.take_requests().into_iter().for_each(start);
         queue.wake_again();
-        while !queue.is_connected() {
-            let Some(next) = queue.expire(task::now()) else { break };
-            if timer.as_ref().is_none_or(|(at, _)| *at != next) {
-                timer = Some((next, Box::pin(task::sleep_until(next))));
-            }
-            let is_due = timer.as_mut().is_some_and(|(_, sleep)| sleep.as_mut().poll(cx).is_ready());
-            if !is_due {
-                break;
-            }
-            timer = None;
-        }
+        timer.poll(cx, |now| if queue.is_connected() { None } else { queue.expire(now) });
         Poll::Pending
     })
     .await
@@ -272,9 +242,6 @@ impl Drop for SubscriberGuard {
         self.0.end_loop();
     }
 }
-
-/// The shortest pause between two connections.
-const PAUSE_MIN: Duration = Duration::from_millis(1);
 
 #[cfg(test)]
 mod tests {

@@ -2,69 +2,49 @@
 
 use std::future::Future;
 use std::net::SocketAddr;
-use std::pin::Pin;
-use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
 
 use tidegate_codec::Endpoint;
-use tidegate_engine::{Backend, Counts, DatagramChannel, EndpointLimits, EventLoop};
+use tidegate_engine::{Counts, DatagramChannel, EndpointLimits, EventLoop};
 use tidegate_sys::{DatagramOptions, Socket};
-use tidegate_testkit::network::{Network, SimNode};
+use tidegate_testkit::TwoLoops;
 
-pub(crate) enum Stage {
-    Loops(Vec<EventLoop>),
-    Network(Network, Vec<SimNode>),
-    Unavailable,
-}
+/// The loops; `None` where the driver is not there.
+pub(crate) struct Stage(Option<TwoLoops>);
 
 impl Stage {
     pub(crate) fn epoll() -> Self {
-        Self::Loops((0..2).map(|_| EventLoop::readiness().unwrap()).collect())
+        Self(Some(TwoLoops::epoll()))
     }
 
     pub(crate) fn uring() -> Self {
-        if let Err(error) = tidegate_sys::uring::Uring::probe() {
-            println!("skipped: there is no io_uring here: {error}");
-            return Self::Unavailable;
-        }
-        Self::Loops((0..2).map(|_| EventLoop::on(Backend::Uring).unwrap()).collect())
+        Self(TwoLoops::uring())
     }
 
     pub(crate) fn network(seed: u64) -> Self {
-        let network = Network::new(seed);
-        let nodes = ["10.0.0.1", "10.0.0.2"].map(|ip| network.host(ip).node());
-        Self::Network(network, nodes.into())
-    }
-
-    /// The driver of the loops.
-    pub(crate) fn name(&self) -> &'static str {
-        match self {
-            Self::Loops(loops) => loops[0].backend(),
-            Self::Network(..) => "network",
-            Self::Unavailable => unreachable!(),
-        }
+        Self(Some(TwoLoops::network(seed)))
     }
 
     pub(crate) fn run(mut self, scenario: fn(&mut Self)) {
-        if !matches!(self, Self::Unavailable) {
+        if self.0.is_some() {
             scenario(&mut self);
         }
     }
 
-    pub(crate) fn with<T>(&mut self, number: usize, act: impl FnOnce(&mut EventLoop) -> T) -> T {
-        match self {
-            Self::Loops(loops) => act(&mut loops[number]),
-            Self::Network(_, nodes) => nodes[number].with(act),
-            Self::Unavailable => unreachable!(),
-        }
+    fn loops(&mut self) -> &mut TwoLoops {
+        self.0.as_mut().expect("the stage runs")
     }
 
-    fn socket(&self, number: usize, options: &DatagramOptions) -> Socket {
-        match self {
-            Self::Loops(_) => Socket::bind_datagrams("127.0.0.1:0".parse().unwrap(), options).unwrap(),
-            Self::Network(network, _) => network.host(["10.0.0.1", "10.0.0.2"][number]).datagrams(0, options).unwrap(),
-            Self::Unavailable => unreachable!(),
-        }
+    /// The driver of the loops.
+    pub(crate) fn name(&mut self) -> &'static str {
+        self.loops().name()
+    }
+
+    pub(crate) fn with<T>(&mut self, number: usize, act: impl FnOnce(&mut EventLoop) -> T) -> T {
+        self.loops().with(number, act)
+    }
+
+    fn socket(&mut self, number: usize, options: &DatagramOptions) -> Socket {
+        self.loops().datagrams(number, options)
     }
 
     /// Runs a protocol on the first loop.
@@ -91,51 +71,20 @@ impl Stage {
         self.with(number, |event_loop| event_loop.counts())
     }
 
-    pub(crate) fn now(&self) -> Instant {
-        match self {
-            Self::Network(network, _) => network.now(),
-            _ => Instant::now(),
-        }
+    pub(crate) fn now(&mut self) -> Instant {
+        self.loops().now()
     }
 
-    /// Runs until `is_so`, for at most two minutes.
-    pub(crate) fn run_until(&mut self, mut is_so: impl FnMut() -> bool) {
-        match self {
-            Self::Loops(loops) => {
-                let deadline = Instant::now() + PATIENCE;
-                while !is_so() {
-                    assert!(Instant::now() < deadline, "it takes too long");
-                    for event_loop in loops.iter_mut() {
-                        event_loop.turn(Some(Duration::from_millis(1))).unwrap();
-                    }
-                }
-            }
-            Self::Network(network, _) => assert!(network.run_until(PATIENCE, is_so), "it takes too long"),
-            Self::Unavailable => unreachable!(),
-        }
+    pub(crate) fn run_until(&mut self, is_so: impl FnMut() -> bool) {
+        self.loops().run_until(is_so);
     }
 
     /// Runs for a few turns, or for some time of the network.
     pub(crate) fn run_a_little(&mut self) {
-        let mut turns = 0;
-        match self {
-            Self::Network(network, _) => network.run_for(Duration::from_millis(20)),
-            _ => self.run_until(|| {
-                turns += 1;
-                turns > 10
-            }),
-        }
+        self.loops().run_for(10, Duration::from_millis(20));
     }
 
-    /// Runs a task on the second loop to its end.
     pub(crate) fn task<T: 'static>(&mut self, future: impl Future<Output = T> + 'static) -> T {
-        let mut task = self.with(1, |event_loop| event_loop.spawn(future));
-        self.run_until(|| task.is_finished());
-        match Pin::new(&mut task).poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(output) => output.unwrap(),
-            Poll::Pending => unreachable!("it has ended"),
-        }
+        self.loops().task(future)
     }
 }
-
-const PATIENCE: Duration = Duration::from_secs(120);

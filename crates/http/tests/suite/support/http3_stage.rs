@@ -3,11 +3,9 @@
 use std::cell::RefCell;
 use std::future::Future;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tidegate::engine::{SessionLimits, SessionStreams, Streams};
 use tidegate::framing::Raw;
@@ -17,22 +15,20 @@ use tidegate::quic::{self, Codes, Direction};
 use tidegate::sys::{DatagramOptions, Socket};
 use tidegate::tls::rustls::RootCertStore;
 use tidegate::tls::{self, Certificates, Provider};
-use tidegate::{Backend, Channel, EventLoop, Handler, Outcome, Slice};
-use tidegate_testkit::network::{Network, SimNode};
+use tidegate::{Channel, EventLoop, Handler, Outcome, Slice};
+use tidegate_testkit::TwoLoops;
+use tidegate_testkit::network::Network;
+
+#[path = "../../../../http3/tests/suite/frames.rs"]
+mod frames;
+pub(crate) use self::frames::{DATA, HEADERS, frame, headers};
 
 pub(crate) struct Stage {
-    hosts: Hosts,
+    loops: TwoLoops,
     tls: (tls::ServerConfig, tls::ClientConfig),
 }
 
-enum Hosts {
-    Loops(Vec<EventLoop>),
-    Network(Network, Vec<SimNode>),
-}
-
 pub(crate) const NAME: &str = "sea.example";
-const IPS: [&str; 2] = ["10.0.0.1", "10.0.0.2"];
-const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The configurations of TLS of both roles, where the client trusts the server's certificate.
 pub(crate) fn tls() -> (tls::ServerConfig, tls::ClientConfig) {
@@ -50,54 +46,31 @@ pub(crate) fn tls() -> (tls::ServerConfig, tls::ClientConfig) {
 impl Stage {
     /// Runs a scenario on epoll, on io_uring where it is there, and in the simulated network.
     pub(crate) fn each(scenario: impl Fn(&mut Self)) {
-        let mut all = vec![Hosts::Loops((0..2).map(|_| EventLoop::readiness().expect("a loop")).collect())];
-        match tidegate::sys::uring::Uring::probe() {
-            Ok(_) => all.push(Hosts::Loops((0..2).map(|_| EventLoop::on(Backend::Uring).expect("a loop")).collect())),
-            Err(error) => println!("skipped: there is no io_uring here: {error}"),
-        }
-        let network = Network::new(1);
-        let nodes = IPS.map(|ip| network.host(ip).node());
-        all.push(Hosts::Network(network, nodes.into()));
-        for hosts in all {
-            scenario(&mut Self { hosts, tls: tls() });
-        }
+        TwoLoops::each().for_each(|loops| scenario(&mut Self { loops, tls: tls() }));
     }
 
     /// Runs a scenario in the simulated network, whose time is its own.
     pub(crate) fn simulated(scenario: impl FnOnce(&mut Self)) {
-        let network = Network::new(1);
-        let nodes = IPS.map(|ip| network.host(ip).node());
-        scenario(&mut Self { hosts: Hosts::Network(network, nodes.into()), tls: tls() });
+        scenario(&mut Self { loops: TwoLoops::network(1), tls: tls() });
     }
 
     /// The simulated network.
     pub(crate) fn network(&self) -> Network {
-        match &self.hosts {
-            Hosts::Network(network, _) => network.clone(),
-            Hosts::Loops(_) => panic!("it is not simulated"),
-        }
+        self.loops.simulated().expect("it is simulated").clone()
     }
 
     /// No datagram passes from now on.
     pub(crate) fn cut(&self) {
         let network = self.network();
-        network.partition(&network.host(IPS[0]), &network.host(IPS[1]));
+        network.partition(&network.host(TwoLoops::IPS[0]), &network.host(TwoLoops::IPS[1]));
     }
 
     pub(crate) fn with<T>(&mut self, number: usize, act: impl FnOnce(&mut EventLoop) -> T) -> T {
-        match &mut self.hosts {
-            Hosts::Loops(loops) => act(&mut loops[number]),
-            Hosts::Network(_, nodes) => nodes[number].with(act),
-        }
+        self.loops.with(number, act)
     }
 
     fn socket(&self, number: usize) -> Socket {
-        let options = DatagramOptions::default();
-        let socket = match &self.hosts {
-            Hosts::Loops(_) => Socket::bind_datagrams(SocketAddr::from(([127, 0, 0, 1], 0)), &options),
-            Hosts::Network(network, _) => network.host(IPS[number]).datagrams(0, &options),
-        };
-        socket.expect("a socket")
+        self.loops.datagrams(number, &DatagramOptions::default())
     }
 
     /// Runs a server on the first loop.
@@ -257,30 +230,12 @@ impl Stage {
         Peer { connection: Rc::new(connection), control: Rc::default(), _own: None }
     }
 
-    /// Runs until `is_so`.
-    pub(crate) fn run_until(&mut self, mut is_so: impl FnMut() -> bool) {
-        match &mut self.hosts {
-            Hosts::Loops(loops) => {
-                let deadline = Instant::now() + PATIENCE;
-                while !is_so() {
-                    assert!(Instant::now() < deadline, "it takes too long");
-                    for event_loop in loops.iter_mut() {
-                        event_loop.turn(Some(Duration::from_millis(1))).expect("a turn");
-                    }
-                }
-            }
-            Hosts::Network(network, _) => assert!(network.run_until(PATIENCE, is_so), "it takes too long"),
-        }
+    pub(crate) fn run_until(&mut self, is_so: impl FnMut() -> bool) {
+        self.loops.run_until(is_so);
     }
 
-    /// Runs a task on the second loop to its end.
     pub(crate) fn task<T: 'static>(&mut self, future: impl Future<Output = T> + 'static) -> T {
-        let mut task = self.with(1, |event_loop| event_loop.spawn(future));
-        self.run_until(|| task.is_finished());
-        match Pin::new(&mut task).poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(output) => output.expect("an output"),
-            Poll::Pending => unreachable!("it has ended"),
-        }
+        self.loops.task(future)
     }
 
     /// The code with which the server closes a connection.
@@ -413,31 +368,11 @@ pub(crate) fn split(wire: &[u8]) -> Option<(u64, &[u8], &[u8])> {
     Some((kind, payload, after))
 }
 
-pub(crate) const DATA: u64 = 0;
-pub(crate) const HEADERS: u64 = 1;
 pub(crate) const SETTINGS: u64 = 4;
 pub(crate) const GOAWAY: u64 = 7;
 pub(crate) const PRIORITY_UPDATE: u64 = 0xf0700;
 /// The type of a control stream.
 pub(crate) const CONTROL: &[u8] = &[0];
-
-pub(crate) fn frame(kind: u64, payload: &[u8]) -> Vec<u8> {
-    let mut wire = Vec::new();
-    varint::write(kind, &mut wire);
-    varint::write(payload.len() as u64, &mut wire);
-    wire.extend_from_slice(payload);
-    wire
-}
-
-/// A HEADERS frame.
-pub(crate) fn headers(fields: &[(&str, &str)]) -> Vec<u8> {
-    let mut section = Vec::new();
-    qpack::encode_prefix(&mut section);
-    for (name, value) in fields {
-        qpack::encode(name.as_bytes(), value.as_bytes(), false, &mut section);
-    }
-    frame(HEADERS, &section)
-}
 
 /// The head of a request.
 pub(crate) fn request(method: &str, path: &str, more: &[(&str, &str)]) -> Vec<u8> {
