@@ -22,6 +22,7 @@
 //! | file | holds |
 //! |---|---|
 //! | `broker.rs` | `Broker`, its requests and events: the seam to an engine |
+//! | `broker_clock.rs` | `BrokerClock`: times of a broker's clock, which may be set, in this node's time |
 //! | `feed.rs` | `Feed`: the order of one room's messages, holes and gaps |
 //! | `gaps.rs` | `ConnectionGaps`: which gaps of a subscriber are those of a new connection |
 //! | `node/` | `Node`: the rooms of a process, without I/O; publishing (`publishing.rs`), presence (`presence.rs`), kicks (`kicks.rs`), timers (`timers.rs`) |
@@ -38,6 +39,7 @@
 #![forbid(unsafe_code)]
 
 mod broker;
+mod broker_clock;
 mod counts;
 mod driver;
 mod envelope;
