@@ -2,12 +2,16 @@
 """A room over two nodes beside a room of one process with as many members: the last arrival, CPU, memory, and a node's end.
 
 Both are `examples/push`, on one core; Redis and the members are on the other. Each member is a WebSocket, and the kernel
-records when a message arrives, so the members' own time does not count. The two set-ups take turns, round by round, and
-ratios are taken within a round. A missing message fails the run. The README in this folder describes how to repeat it.
+records when a message arrives, so the members' own time does not count. They are divided among processes, since a process has
+a bound of descriptors. The set-ups take turns, round by round, and ratios are taken within a round. A missing message fails the
+run. With --peers, two nodes of socket.io with its Redis adapter and two of Centrifugo take their turns as well, on the same cores.
+The README in this folder describes how to repeat it.
 """
 
 import argparse
+import contextlib
 import hashlib
+import multiprocessing
 import os
 import pathlib
 import re
@@ -20,8 +24,9 @@ import tempfile
 import time
 
 import redis
+import room_peers
 import servers
-from clients import allow_descriptors
+from clients import IP_BIND_ADDRESS_NO_PORT, allow_descriptors
 from servers import Failure, Server
 
 PUSH = f"{servers.BUILT}/examples/push"
@@ -32,6 +37,11 @@ FRAME_BYTES = MESSAGE_BYTES + 4
 # From Linux's headers: Python does not define it.
 SO_TIMESTAMPNS = 35
 ARRIVAL_SECONDS = 0.25
+# Beyond some thousand members a message takes longer than that.
+ARRIVAL_SECONDS_OF_A_MEMBER = 60e-6
+MEMBERS_OF_A_PROCESS = 5000
+# Handshakes at a time: fewer than the accept queue of a server has places.
+ENTERING_MAX = 100
 SILENCE_SECONDS_MAX = 20
 ARRIVAL_MAX, CPU_MAX, ROOM_BYTES_MAX, RETURN_SECONDS_MAX = 1.3, 1.05, 400, 3
 
@@ -54,24 +64,126 @@ def receive(connection, length):
 
 def head_of(connection):
     """The head of a response. A message may follow it at once."""
-    head = b""
-    while not head.endswith(b"\r\n\r\n"):
-        head += receive(connection, 1)
-    return head
+    while True:
+        seen = connection.recv(4096, socket.MSG_PEEK)
+        if not seen:
+            raise Failure("a server closed a connection")
+        end = seen.find(b"\r\n\r\n")
+        if end >= 0:
+            return receive(connection, end + 4)
+        time.sleep(0.001)
 
 
-def enter(server, room):
-    """A member of a room."""
-    connection = socket.create_connection(server.address, timeout=SILENCE_SECONDS_MAX)
+def connect(address, source):
+    connection = socket.socket()
+    connection.settimeout(SILENCE_SECONDS_MAX)
+    # The kernel chooses the port at connect: each address has all ports.
+    connection.setsockopt(socket.IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1)
     connection.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
-    connection.sendall(
-        f"GET /rooms/{room}?token=sub-1 HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
-        "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n".encode()
-    )
-    head = head_of(connection)
-    if not head.startswith(b"HTTP/1.1 101 "):
-        raise Failure(f"the server answered {head!r}")
+    connection.bind((source, 0))
+    connection.connect(address)
     return connection
+
+
+class PushMembers:
+    """How a WebSocket enters a room of `examples/push`."""
+
+    def __init__(self, room):
+        self.target = f"/rooms/{room}?token=sub-1"
+
+    def begin(self, connection):
+        connection.sendall(room_peers.upgrade(self.target))
+
+    def finish(self, connection):
+        head = head_of(connection)
+        if not head.startswith(b"HTTP/1.1 101 "):
+            raise Failure(f"the server answered {head!r}")
+
+
+def enter(address, dialect, source="127.0.0.1"):
+    """A member of a room."""
+    connection = connect(address, source)
+    dialect.begin(connection)
+    dialect.finish(connection)
+    return connection
+
+
+def serve_members(pipe, source):
+    """A process of members: it executes what `Members` requests, and replies."""
+    members = []
+
+    def enter_all(addresses, dialect):
+        for first in range(0, len(addresses), ENTERING_MAX):
+            entering = [connect(address, source) for address in addresses[first : first + ENTERING_MAX]]
+            for step in (dialect.begin, dialect.finish):
+                for member in entering:
+                    step(member)
+            members.extend(entering)
+
+    def last_arrival(frame_bytes):
+        return max((arrival(member, frame_bytes) for member in members), default=0)
+
+    def close():
+        while members:
+            members.pop().close()
+
+    calls = {"enter": enter_all, "drain": lambda: drain(members), "arrivals": last_arrival, "close": close}
+    with contextlib.suppress(EOFError, KeyboardInterrupt):
+        while True:
+            name, arguments = pipe.recv()
+            try:
+                pipe.send((None, calls[name](*arguments)))
+            except (Failure, OSError) as error:
+                pipe.send((f"{name}: {error}", None))
+
+
+class Members:
+    """Members in several processes, a context manager."""
+
+    def __init__(self, count):
+        self.count = count
+        self.processes = []
+        for number in range(-(-count // MEMBERS_OF_A_PROCESS)):
+            ours, theirs = multiprocessing.Pipe()
+            arguments = (theirs, f"127.0.0.{number + 2}")
+            process = multiprocessing.Process(target=serve_members, args=arguments, daemon=True)
+            process.start()
+            self.processes.append((process, ours))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for process, pipe in self.processes:
+            process.terminate()
+            process.join()
+            pipe.close()
+
+    def _call(self, name, arguments):
+        """Calls all processes at a time."""
+        for (_, pipe), each in zip(self.processes, arguments):
+            pipe.send((name, each))
+        replies = [pipe.recv() for _, pipe in self.processes]
+        for failure, _ in replies:
+            if failure:
+                raise Failure(failure)
+        return [reply for _, reply in replies]
+
+    def enter(self, nodes, dialect):
+        """All members enter, at each node in turn."""
+        addresses = [nodes[number % len(nodes)].address for number in range(self.count)]
+        shares = range(0, self.count, MEMBERS_OF_A_PROCESS)
+        self._call("enter", [(addresses[first : first + MEMBERS_OF_A_PROCESS], dialect) for first in shares])
+
+    def drain(self):
+        self._call("drain", [()] * len(self.processes))
+
+    def arrivals(self, frame_bytes):
+        """When the last member had the message."""
+        return max(self._call("arrivals", [(frame_bytes,)] * len(self.processes)))
+
+    def close(self):
+        self._call("close", [()] * len(self.processes))
 
 
 class Publisher:
@@ -103,11 +215,11 @@ class Publisher:
         return count
 
 
-def arrival(connection):
+def arrival(connection, frame_bytes):
     """Takes a message; returns when it arrived, in nanoseconds of the kernel's clock."""
     taken, at = 0, 0
-    while taken < FRAME_BYTES:
-        data, ancillary, _, _ = connection.recvmsg(FRAME_BYTES - taken, 64)
+    while taken < frame_bytes:
+        data, ancillary, _, _ = connection.recvmsg(frame_bytes - taken, 64)
         if not data:
             raise Failure("a server closed a connection")
         taken += len(data)
@@ -133,36 +245,58 @@ def drain(members):
 
 def measure(nodes, broker, count, options):
     """The median milliseconds to the last arrival, microseconds of CPU of a delivery, and of the broker for a message."""
-    members = [enter(nodes[number % len(nodes)], "tides") for number in range(count)]
-    publisher = Publisher(nodes[0])
-    publisher.publish_until(count)
-    drain(members)
+    with Members(count) as members:
+        members.enter(nodes, PushMembers("tides"))
+        publisher = Publisher(nodes[0])
+        publisher.publish_until(count)
+        members.drain()
+        return measure_open(nodes, broker, members, publisher.publish, FRAME_BYTES, options)
+
+
+def measure_open(nodes, broker, members, publish, frame_bytes, options):
+    """As `measure`, once all members have entered and nothing is under way."""
     last = []
     before = sum(cpu_nanoseconds(node.process) for node in nodes)
     for _ in range(options.messages):
         began = time.time_ns()
-        publisher.publish()
-        time.sleep(ARRIVAL_SECONDS)
-        last.append((max(map(arrival, members)) - began) / 1e6)
+        publish()
+        time.sleep(max(ARRIVAL_SECONDS, members.count * ARRIVAL_SECONDS_OF_A_MEMBER))
+        last.append((members.arrivals(frame_bytes) - began) / 1e6)
     used = sum(cpu_nanoseconds(node.process) for node in nodes) - before
-    work = broker_work(broker, publisher, members, options) if broker else None
-    for member in members:
-        member.close()
-    return statistics.median(last), used / (options.messages * count) / 1000, work
+    work = broker_work(broker, publish, members, frame_bytes, options) if broker else None
+    members.close()
+    return statistics.median(last), used / (options.messages * members.count) / 1000, work
 
 
-def broker_work(broker, publisher, members, options):
+def broker_work(broker, publish, members, frame_bytes, options):
     """Microseconds of CPU of the broker for a message, less its idle work."""
     began, before = time.monotonic(), cpu_nanoseconds(broker.process)
     time.sleep(2)
     idle = (cpu_nanoseconds(broker.process) - before) / (time.monotonic() - began)
     began, before = time.monotonic(), cpu_nanoseconds(broker.process)
     for _ in range(options.broker_messages):
-        publisher.publish()
-        for member in members:
-            arrival(member)
+        publish()
+        members.arrivals(frame_bytes)
     used = cpu_nanoseconds(broker.process) - before - idle * (time.monotonic() - began)
     return used / options.broker_messages / 1000
+
+
+def peer(name, options, count):
+    """The same of two nodes of a peer."""
+    with broker_of(options) as broker, tempfile.TemporaryDirectory() as folder:
+        redis.connect(broker).close()
+        command = room_peers.COMMANDS[name]
+        north, south = (Server(command(folder, broker.port), options.server_core) for _ in range(2))
+        with north, south, Members(count) as members:
+            for node in (north, south):
+                room_peers.await_listener(node)
+            dialect = room_peers.DIALECTS[name]()
+            members.enter([north, south], dialect)
+            publish = room_peers.PUBLISHERS[name](north, "x" * MESSAGE_BYTES).publish
+            with contextlib.closing(enter(south.address, dialect)) as sample:
+                frame_bytes = room_peers.frame_bytes(sample, publish)
+            members.drain()
+            return measure_open([north, south], broker, members, publish, frame_bytes, options)
 
 
 def command(options, broker=None):
@@ -190,9 +324,9 @@ def two(options, count):
 def room_bytes(options, broker):
     """Bytes of a node for a room with one member."""
     with Server(command(options, broker), options.server_core) as node:
-        first = enter(node, "first")
+        first = enter(node.address, PushMembers("first"))
         before = node.settled_rss()
-        members = [enter(node, f"room-{number}") for number in range(options.rooms)]
+        members = [enter(node.address, PushMembers(f"room-{number}")) for number in range(options.rooms)]
         grown = node.settled_rss() - before
         for member in [first, *members]:
             member.close()
@@ -210,31 +344,32 @@ def after_a_kill(options, count):
     with broker_of(options) as broker, tempfile.TemporaryFile("w+") as commands:
         redis.connect(broker).close()
         node = command(options, broker)
-        with Server(node, options.server_core) as north, Server(node, options.server_core) as south:
-            members = [enter(server, "tides") for server in (north, south) for _ in range(count // 2)]
+        north, south = (Server(node, options.server_core) for _ in range(2))
+        with north, south, Members(count // 2) as stayed, Members(count // 2) as returned:
+            dialect = PushMembers("tides")
+            stayed.enter([north], dialect)
+            returned.enter([south], dialect)
             publisher = Publisher(north)
             publisher.publish_until(count)
-            drain(members)
+            for members in (stayed, returned):
+                members.drain()
             monitor = subprocess.Popen(["redis-cli", "-p", str(broker.port), "MONITOR"], stdout=commands)
             try:
                 began = time.monotonic()
                 south.process.send_signal(signal.SIGKILL)
-                stayed = members[: count // 2]
-                returned = [enter(north, "tides") for _ in range(count // 2)]
+                returned.close()
+                returned.enter([north], dialect)
                 # The room's last message is its history, which each of them gets first.
-                for member in returned:
-                    arrival(member)
+                returned.arrivals(FRAME_BYTES)
                 publisher.publish()
-                for member in stayed + returned:
-                    arrival(member)
+                for members in (stayed, returned):
+                    members.arrivals(FRAME_BYTES)
                 seconds = time.monotonic() - began
                 time.sleep(1)
             finally:
                 servers.end(monitor)
             commands.seek(0)
             reads = commands.read().lower().count(f'"evalsha" "{read_hash()}"')
-            for member in members + returned:
-                member.close()
     return seconds, reads
 
 
@@ -251,6 +386,9 @@ def report(rounds, options):
             missed.append(f"{title}: {ratio:.2f}")
     few, many = (statistics.median(each[name][2] for each in rounds) for name in ("few", "two"))
     print(f"CPU of Redis for a message, us: {few:.1f} with {options.few:,} members, {many:.1f} with {count:,}")
+    for name in options.peers:
+        last, delivery, work = (statistics.median(each[name][place] for each in rounds) for place in range(3))
+        print(f"{count:,} members, two nodes of {name}: {last:.3f} ms, {delivery:.3f} us, Redis {work:.1f} us")
     return missed
 
 
@@ -262,19 +400,25 @@ def main():
     parser.add_argument("--messages", type=int, default=20, help="of a round, one at a time [20]")
     parser.add_argument("--broker-messages", type=int, default=200, help="one after the other, for the broker's work [200]")
     parser.add_argument("--rooms", type=int, default=5000, help="for the bytes of a room [5000]")
+    parser.add_argument("--peers", nargs="*", choices=list(room_peers.COMMANDS), help="two nodes of them as well [none; all]")
     parser.add_argument("--backend", default="epoll", help="of the nodes: epoll, uring or auto [epoll]")
     parser.add_argument("--server-core", default="0")
     parser.add_argument("--load-core", default="1")
     parser.add_argument("--check", action="store_true", help="fail above the bars")
     options = parser.parse_args()
+    options.peers = [] if options.peers is None else options.peers or list(room_peers.COMMANDS)
     if not pathlib.Path(PUSH).exists():
         raise Failure("build it first: cargo build --profile dist --package tidegate-examples --example push")
-    allow_descriptors(max(options.members * 3, options.rooms))
+    for name in options.peers:
+        room_peers.install(name)
+    # Servers inherit the bound.
+    allow_descriptors(max(options.members * 2, options.rooms))
     os.sched_setaffinity(0, {int(options.load_core)})
     count = options.members * 2
     rounds = []
     for number in range(1, options.rounds + 1):
         rounds.append({"one": one(options, count), "two": two(options, count), "few": two(options, options.few)})
+        rounds[-1] |= {name: peer(name, options, count) for name in options.peers}
         print(f"round {number} of {options.rounds}: {rounds[-1]}", flush=True)
     missed = report(rounds, options)
     alone = room_bytes(options, None)

@@ -60,6 +60,10 @@ fn exhaustive() -> Vec<NamedStep> {
             .of(&["crates", "fuzz"]),
         step_apart("address sanitizer", "target/asan", || measure::address_sanitizer(&[])).of(CRATES),
         step("a million simulated connections", || measure::simulated_crowd(1_000_000)).of(CRATES),
+        step("rooms over several nodes with 1,000 seeds", || {
+            release_tests("tidegate-backplane", "deliver_one_order", ("TIDEGATE_SEEDS", "1..=1000"))
+        })
+        .of(CRATES),
         step("a million streams on 64 sessions", || {
             release_tests("tidegate-engine", "crowd_of_streams", ("TIDEGATE_STREAMS", "1000000"))
         })

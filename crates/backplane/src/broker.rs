@@ -162,15 +162,6 @@ pub enum BrokerEvent {
     },
 }
 
-/// When the broker measured the age of a kick, in this node's time: at the reply, unless that was late. A connection that
-/// entered during the delay of a late reply would count as one that the kick concerns.
-pub(crate) fn read_at(sent_at: Instant, received_at: Instant) -> Instant {
-    received_at.min(sent_at + KICK_DELAY_MAX)
-}
-
-/// A reply that takes longer than this is late.
-const KICK_DELAY_MAX: Duration = Duration::from_millis(100);
-
 /// The history of a room.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct History {

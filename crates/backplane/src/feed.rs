@@ -9,10 +9,13 @@
 //!
 //! Invariant: the messages between two gaps have offsets that grow by one, in one epoch.
 //!
+//! A node may have a hundred thousand feeds, so a feed is small: `FEED_BYTES_MAX`.
+//!
 //! A buffered message that came before the read was sent is in the history, or was trimmed from it, or is one that the broker
 //! has never given an offset: so it is dropped in any case. A message that came later continues the history.
 
 use std::collections::VecDeque;
+use std::hash::{DefaultHasher, Hasher as _};
 
 use bytes::Bytes;
 use tidegate_engine::{MessageForm, NodeId, Position, RoomDelivery, RoomMessage};
@@ -29,14 +32,18 @@ pub(crate) struct Feed {
     state: FeedState,
     /// The room has been opened.
     is_open: bool,
+    has_overflowed: bool,
     /// The position of the last message that was delivered or skipped.
     position: Option<Position>,
     /// The last message that was delivered: whether a history continues it.
     last: Option<LastMessage>,
+    /// The read that is under way in the state `Reading`.
+    read: u64,
     /// Present while messages wait: most rooms never have one.
     buffer: Option<Box<FeedBuffer>>,
-    has_overflowed: bool,
 }
+
+const _: () = assert!(size_of::<Feed>() <= FEED_BYTES_MAX);
 
 /// Messages that wait for the history.
 #[derive(Debug, Default)]
@@ -51,16 +58,16 @@ struct FeedBuffer {
 enum FeedState {
     Subscribing,
     Waiting,
-    Reading(u64),
+    Reading,
     Live,
 }
 
-/// A message that was delivered: its offset, its sender, and its number there.
+/// A message that was delivered: its offset, and a hash of its sender and of its number there. Another message at this offset
+/// has another hash, but for one in 2^64.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct LastMessage {
     offset: u64,
-    origin: NodeId,
-    number: u64,
+    hash: u64,
 }
 
 #[derive(Debug)]
@@ -99,10 +106,11 @@ impl Feed {
             is_ordered,
             state: FeedState::Subscribing,
             is_open: false,
+            has_overflowed: false,
             position: None,
             last: None,
+            read: 0,
             buffer: None,
-            has_overflowed: false,
         }
     }
 
@@ -139,14 +147,14 @@ impl Feed {
         match self.state {
             FeedState::Live if self.is_ordered => self.read(cx),
             FeedState::Live => self.gap(None, 0, cx),
-            FeedState::Reading(_) => self.has_overflowed = true,
+            FeedState::Reading => self.has_overflowed = true,
             FeedState::Subscribing | FeedState::Waiting => {}
         }
     }
 
     /// The read is sent with this ticket: returns the first message that is wanted.
     pub(crate) fn read_sent(&mut self, ticket: u64) -> Option<Position> {
-        self.state = FeedState::Reading(ticket);
+        (self.state, self.read) = (FeedState::Reading, ticket);
         if let Some(buffer) = &mut self.buffer {
             buffer.before_read = buffer.messages.len();
         }
@@ -177,7 +185,7 @@ impl Feed {
         match self.state {
             FeedState::Subscribing => {}
             FeedState::Live => self.accept(incoming, cx),
-            FeedState::Waiting | FeedState::Reading(_) => self.buffer(incoming, cx),
+            FeedState::Waiting | FeedState::Reading => self.buffer(incoming, cx),
         }
     }
 
@@ -240,9 +248,13 @@ impl Feed {
         cx.events.push(FeedEvent::Gap(position));
     }
 
+    fn is_reading(&self, ticket: u64) -> bool {
+        self.state == FeedState::Reading && self.read == ticket
+    }
+
     /// The history could not be read. Returns whether it was the read of this ticket: then it is tried again.
     pub(crate) fn read_failed(&mut self, ticket: u64) -> bool {
-        let is_ours = self.state == FeedState::Reading(ticket);
+        let is_ours = self.is_reading(ticket);
         if is_ours {
             self.state = FeedState::Waiting;
         }
@@ -250,7 +262,7 @@ impl Feed {
     }
 
     pub(crate) fn history(&mut self, ticket: u64, history: History, cx: &mut FeedContext<'_>) {
-        if self.state != FeedState::Reading(ticket) {
+        if !self.is_reading(ticket) {
             return;
         }
         let History { position, entries, after } = history;
@@ -355,7 +367,10 @@ impl Feed {
 
 impl Incoming {
     fn last(&self, offset: u64) -> LastMessage {
-        LastMessage { offset, origin: self.origin, number: self.number }
+        let mut hasher = DefaultHasher::new();
+        hasher.write(&self.origin.0);
+        hasher.write_u64(self.number);
+        LastMessage { offset, hash: hasher.finish() }
     }
 }
 
@@ -390,3 +405,6 @@ impl FeedEntry {
         Some(RoomDelivery { position: Some(Position { epoch, offset: self.offset }), origin, message })
     }
 }
+
+/// Bytes of a feed.
+const FEED_BYTES_MAX: usize = 72;

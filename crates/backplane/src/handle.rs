@@ -63,7 +63,17 @@ pub struct BackplaneBuilder {
 type StartBroker = dyn FnOnce(Node, &str, Arc<Inbox>, usize) + Send;
 
 impl Backplane {
-    /// A backplane on the Redis server at `redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE]`.
+    /// A backplane on the Redis server at `redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE]`, or on the cluster of which some
+    /// servers are named: `redis://HOST[:PORT],HOST[:PORT]`. A cluster of which one server is named has the scheme
+    /// `redis+cluster://`; a cluster has no other database than 0.
+    ///
+    /// ```
+    /// use tidegate::backplane::Backplane;
+    ///
+    /// assert!(Backplane::redis("redis://:secret@10.0.0.1").is_ok());
+    /// assert!(Backplane::redis("redis://10.0.0.1:7000,10.0.0.2:7000,10.0.0.3:7000").is_ok());
+    /// assert!(Backplane::redis("redis+cluster://redis.example:7000").is_ok());
+    /// ```
     ///
     /// # Errors
     /// [`AddressError`] if the address is none.
@@ -275,12 +285,20 @@ fn random_id() -> NodeId {
 }
 
 fn redis_builder(address: &str) -> Result<ClientBuilder, AddressError> {
-    let Some(rest) = address.strip_prefix("redis://") else { return Err(AddressError::Scheme) };
-    let (server, database) = rest.split_once('/').unwrap_or((rest, ""));
-    let (login, server) = server.rsplit_once('@').map_or((None, server), |(login, server)| (Some(login), server));
-    let has_port = server.rsplit_once(':').is_some_and(|(_, port)| !port.ends_with(']'));
-    let target = if has_port { server.to_owned() } else { format!("{server}:{PORT}") };
-    let mut builder = Client::to(&target).map_err(|_| AddressError::Server)?.name("tidegate-backplane");
+    let of_cluster = address.strip_prefix("redis+cluster://");
+    let Some(rest) = of_cluster.or_else(|| address.strip_prefix("redis://")) else { return Err(AddressError::Scheme) };
+    let (servers, database) = rest.split_once('/').unwrap_or((rest, ""));
+    let (login, servers) = servers.rsplit_once('@').map_or((None, servers), |(login, servers)| (Some(login), servers));
+    let with_port = |server: &str| {
+        let has_port = server.rsplit_once(':').is_some_and(|(_, port)| !port.ends_with(']'));
+        if has_port { server.to_owned() } else { format!("{server}:{PORT}") }
+    };
+    let targets: Vec<_> = servers.split(',').map(|server| with_port(server.trim())).collect();
+    let builder = match &targets[..] {
+        [target] if of_cluster.is_none() => Client::to(target),
+        _ => Client::cluster(&targets),
+    };
+    let mut builder = builder.map_err(|_| AddressError::Server)?.name("tidegate-backplane");
     if let Some((user, password)) = login.map(|login| login.split_once(':').unwrap_or(("", login))) {
         builder = builder.password(password.as_bytes());
         if !user.is_empty() {
@@ -288,7 +306,8 @@ fn redis_builder(address: &str) -> Result<ClientBuilder, AddressError> {
         }
     }
     if !database.is_empty() {
-        builder = builder.database(database.parse().map_err(|_| AddressError::Database)?);
+        let number = database.parse().ok().filter(|number| *number == 0 || !builder.is_cluster());
+        builder = builder.database(number.ok_or(AddressError::Database)?);
     }
     Ok(builder)
 }
@@ -301,7 +320,7 @@ pub enum AddressError {
     Scheme,
     /// The server is not `HOST` or `HOST:PORT`.
     Server,
-    /// The database is no number.
+    /// The database is no number, or not 0 in a cluster.
     Database,
 }
 
@@ -311,8 +330,11 @@ impl fmt::Display for AddressError {
             Self::Scheme => {
                 "the address of a backplane begins with redis:// or nats://, such as redis://127.0.0.1:6379"
             }
-            Self::Server => "a server is redis://HOST:PORT or nats://HOST:PORT",
-            Self::Database => "the database of redis://HOST:PORT/DATABASE is a number",
+            Self::Server => {
+                "a server is redis://HOST:PORT or nats://HOST:PORT; those of a cluster have commas between them, as in \
+                 redis://HOST:PORT,HOST:PORT"
+            }
+            Self::Database => "the database of redis://HOST:PORT/DATABASE is a number, and 0 in a cluster",
         })
     }
 }

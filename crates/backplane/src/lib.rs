@@ -22,6 +22,7 @@
 //! | file | holds |
 //! |---|---|
 //! | `broker.rs` | `Broker`, its requests and events: the seam to an engine |
+//! | `broker_clock.rs` | `BrokerClock`: times of a broker's clock, which may be set, in this node's time |
 //! | `feed.rs` | `Feed`: the order of one room's messages, holes and gaps |
 //! | `broker_events.rs` | `BrokerEvents`: the events of the brokers on Redis and NATS, with overflows |
 //! | `gaps.rs` | `ConnectionGaps`: which gaps of a subscriber are those of a new connection |
@@ -39,6 +40,7 @@
 #![forbid(unsafe_code)]
 
 mod broker;
+mod broker_clock;
 mod broker_events;
 mod counts;
 mod driver;

@@ -23,7 +23,7 @@ use bytes::Bytes;
 use tidegate_engine::{NodeId, NodePresence, Position, RoomDelivery};
 
 use self::kicks::RoomKicks;
-use self::presence::RoomPresence;
+use self::presence::{PresenceRequests, RoomPresence};
 use self::publishing::{PublishQueue, SentMessages};
 use self::timers::{Timer, Timers};
 use crate::broker::{BrokerEvent, BrokerRequest, History, HistoryBounds, RoomName};
@@ -63,6 +63,7 @@ pub struct Node {
     sent: SentMessages,
     /// Rooms whose members have changed since the last presence window.
     changed: Vec<RoomName>,
+    requests: PresenceRequests,
     has_window: bool,
     has_renewal: bool,
     events: Vec<FeedEvent>,
@@ -106,7 +107,7 @@ pub enum Output {
     NodePresence(RoomName, NodeId, Option<NodePresence>),
     /// The room has had no members for a while: the caller calls [`close`](Node::close), unless a member has entered.
     Closing(RoomName),
-    /// The caller calls [`presence`](Node::presence) with the members of these rooms.
+    /// The caller calls [`presence`](Node::presence) with the members of these rooms, 100 at most.
     Describe(Vec<RoomName>),
 }
 
@@ -129,6 +130,7 @@ impl Node {
             queued_bytes: 0,
             sent: SentMessages::default(),
             changed: Vec::new(),
+            requests: PresenceRequests::default(),
             has_window: false,
             has_renewal: false,
             events: Vec::new(),

@@ -3,7 +3,11 @@
 //! Each node records its own members at the broker under its number, with a lease, and tells other nodes of changes. It renews
 //! the leases at a third of their time, with requests of 100 rooms, whose replies have the lists of all nodes: so a node learns
 //! the changes that it has missed, and forgets nodes that have died.
+//!
+//! Few requests are under way at a time: the memory of a renewal does not grow with the rooms, and the broker has other
+//! commands between them.
 
+use std::collections::VecDeque;
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -24,6 +28,18 @@ pub(super) struct RoomPresence {
     pub(super) wants_read: bool,
     /// In the order of their numbers. A tree would have places for eleven nodes at once.
     nodes: Vec<(NodeId, KnownNode)>,
+}
+
+/// Requests of this node that are under way, and rooms that wait for one.
+#[derive(Debug, Default)]
+pub(super) struct PresenceRequests {
+    waiting: VecDeque<RoomName>,
+    /// The rooms that wait include those of a renewal.
+    has_renewal: bool,
+    /// Outputs that [`Node::presence`] has not answered yet.
+    described: usize,
+    /// Requests to the broker without a reply.
+    sent: usize,
 }
 
 /// The last list of another node.
@@ -85,8 +101,21 @@ impl Node {
     pub(super) fn end_window(&mut self) {
         self.has_window = false;
         let changed = std::mem::take(&mut self.changed);
-        if !changed.is_empty() {
-            self.outputs.push_back(Output::Describe(changed));
+        self.requests.waiting.extend(changed);
+        self.describe_next();
+    }
+
+    /// Requests the members of the rooms that wait, while fewer requests are under way than may be.
+    fn describe_next(&mut self) {
+        let requests = &mut self.requests;
+        while requests.described + requests.sent < REQUESTS_MAX && !requests.waiting.is_empty() {
+            let count = requests.waiting.len().min(ROOMS_PER_REQUEST);
+            let rooms = requests.waiting.drain(..count).collect();
+            requests.described += 1;
+            self.outputs.push_back(Output::Describe(rooms));
+        }
+        if requests.waiting.is_empty() {
+            *requests = PresenceRequests { described: requests.described, sent: requests.sent, ..Default::default() };
         }
     }
 
@@ -103,7 +132,11 @@ impl Node {
                 room.presence.wants_read = true;
             }
         }
-        self.outputs.push_back(Output::Describe(names));
+        // The last renewal may still wait for a slow broker.
+        if !std::mem::replace(&mut self.requests.has_renewal, true) {
+            self.requests.waiting.extend(names);
+        }
+        self.describe_next();
     }
 
     /// Forgets nodes whose leases have ended.
@@ -123,11 +156,13 @@ impl Node {
 
     /// The members of this node in rooms that are to be [described](Output::Describe).
     pub fn presence(&mut self, rooms: Vec<(RoomName, NodePresence)>, now: Instant) {
+        self.requests.described = self.requests.described.saturating_sub(1);
         let mut rooms = rooms.into_iter().peekable();
         while rooms.peek().is_some() {
             let batch: Vec<_> = rooms.by_ref().take(ROOMS_PER_REQUEST).collect();
             self.request_presence(batch, now);
         }
+        self.describe_next();
     }
 
     fn request_presence(&mut self, batch: Vec<(RoomName, NodePresence)>, now: Instant) {
@@ -151,6 +186,7 @@ impl Node {
         let ticket = self.last_ticket + 1;
         self.last_ticket = ticket;
         self.counts.presence_requests += 1;
+        self.requests.sent += 1;
         self.tickets.insert(ticket, Ticket::Presence(names, now));
         let (node, lease) = (self.id, self.limits.lease);
         self.outputs.push_back(Output::BrokerRequest(BrokerRequest::Presence {
@@ -170,6 +206,8 @@ impl Node {
         leases: Option<Vec<Vec<Lease>>>,
         now: Instant,
     ) {
+        self.requests.sent -= 1;
+        self.describe_next();
         let Some(leases) = leases else { return };
         for (name, leases) in names.into_iter().zip(leases) {
             let listed: Vec<_> = leases.iter().map(|lease| lease.node).collect();
@@ -231,6 +269,8 @@ impl Node {
 
 /// Rooms of one request.
 const ROOMS_PER_REQUEST: usize = 100;
+/// Requests under way at a time.
+const REQUESTS_MAX: usize = 8;
 /// Up to so many nodes of a room, memory grows by one at a time.
 const FEW_NODES: usize = 8;
 /// Renewals during a lease.

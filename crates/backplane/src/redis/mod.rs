@@ -7,10 +7,10 @@ pub(crate) mod scripts;
 
 use std::cell::RefCell;
 use std::collections::hash_map::RandomState;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::BuildHasher;
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -22,8 +22,9 @@ use tidegate_redis::{
 use self::scripts::{PRESENCE, PUBLISH, READ};
 use crate::broker::{
     Broker, BrokerEvent, BrokerRequest, History, HistoryBounds, HistoryEntry, Lease, OutgoingMessage, PresenceUpdate,
-    RoomName, read_at,
+    RoomName,
 };
+use crate::broker_clock::{BrokerClock, read_at};
 use crate::broker_events::{BrokerEvents, SubscriberStep};
 
 /// A node's connections to Redis.
@@ -36,6 +37,8 @@ pub(crate) struct RedisBroker {
     /// Rooms whose keys were made to last a short while ago.
     lasting: Rc<RefCell<LastingRooms>>,
     events: BrokerEvents,
+    /// The clocks of the servers: in a cluster one for each slot, elsewhere that of slot 0.
+    clocks: Rc<RefCell<Clocks>>,
 }
 
 impl RedisBroker {
@@ -51,6 +54,7 @@ impl RedisBroker {
             is_cluster,
             lasting: Rc::default(),
             events: BrokerEvents::default(),
+            clocks: Rc::default(),
         }
     }
 
@@ -135,9 +139,9 @@ impl RedisBroker {
     fn presence(&self, ticket: u64, node: NodeId, lease: Duration, rooms: Vec<PresenceUpdate>, reads: bool) {
         let count = rooms.len();
         let batches = self.presence_batches(rooms);
-        let run = |batch: PresenceBatch| {
-            let client = self.client.clone();
-            task::spawn(async move { batch.run(&client, ticket, node, lease, reads).await })
+        let run = |(slot, batch): (u16, PresenceBatch)| {
+            let (client, clocks) = (self.client.clone(), self.clocks.clone());
+            task::spawn(async move { batch.run(&client, &clocks, slot, (ticket, node, lease, reads)).await })
         };
         let runs: Vec<_> = batches.into_iter().map(run).collect();
         self.events.spawn(async move {
@@ -160,15 +164,14 @@ impl RedisBroker {
     }
 
     /// The rooms of a presence request, one batch for each call of the script.
-    fn presence_batches(&self, rooms: Vec<PresenceUpdate>) -> Vec<PresenceBatch> {
+    fn presence_batches(&self, rooms: Vec<PresenceUpdate>) -> BTreeMap<u16, PresenceBatch> {
         let mut batches = BTreeMap::new();
         for (place, update) in rooms.into_iter().enumerate() {
             let channel = self.channel(&update.room);
             let slot = if self.is_cluster { slot_of(channel.as_bytes()) } else { 0 };
-            let batch: &mut PresenceBatch = batches.entry(slot).or_default();
-            batch.0.push((place, channel, update));
+            batches.entry(slot).or_insert_with(PresenceBatch::default).0.push((place, channel, update));
         }
-        batches.into_values().collect()
+        batches
     }
 }
 
@@ -195,6 +198,9 @@ impl LastingRooms {
     }
 }
 
+/// The clocks of servers by slots: up to 16,384.
+type Clocks = HashMap<u16, BrokerClock>;
+
 /// Rooms of a presence request whose keys belong to one server, with their places in the request and their channels.
 #[derive(Default)]
 struct PresenceBatch(Vec<(usize, String, PresenceUpdate)>);
@@ -207,10 +213,9 @@ impl PresenceBatch {
     async fn run(
         self,
         client: &Client,
-        ticket: u64,
-        node: NodeId,
-        lease: Duration,
-        reads: bool,
+        clocks: &RefCell<Clocks>,
+        slot: u16,
+        (ticket, node, lease, reads): (u64, NodeId, Duration, bool),
     ) -> (Vec<BrokerEvent>, Option<ReadLeases>) {
         let keys: Vec<_> = self.0.iter().map(|(_, channel, _)| format!("{channel}:p")).collect();
         let flag = |is_set| Bytes::from_static(if is_set { b"1" } else { b"0" });
@@ -226,7 +231,9 @@ impl PresenceBatch {
         let sent_at = task::now();
         // A list must not replace a later one.
         let reply = PRESENCE.run_in_order(client, keys, arguments).await;
-        let (events, leases) = presence_events(ticket, &names, reply, reads, read_at(sent_at, task::now()));
+        let times = (sent_at, task::now());
+        let mut clocks = clocks.borrow_mut();
+        let (events, leases) = presence_events(ticket, &names, reply, reads, (clocks.entry(slot).or_default(), times));
         (events, leases.map(|leases| places.into_iter().zip(leases).collect()))
     }
 }
@@ -247,9 +254,31 @@ impl Broker for RedisBroker {
     }
 
     fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Option<BrokerEvent>> {
-        let Self { events, subscriber, prefix, .. } = self;
-        events.poll(cx, |cx| subscriber.poll_recv(cx).map(|event| event.map(|event| step(prefix, event))))
+        let Self { client, events, subscriber, prefix, is_cluster, clocks, .. } = self;
+        events.poll(cx, |cx| {
+            let event = ready!(subscriber.poll_recv(cx));
+            if matches!(event, Some(SubscriberEvent::Up)) && !*is_cluster {
+                read_time(client, clocks);
+            }
+            Poll::Ready(event.map(|event| step(prefix, event)))
+        })
     }
+}
+
+/// Samples the server's clock before the first member enters: a kick of an unknown time was before that.
+fn read_time(client: &Client, clocks: &Rc<RefCell<Clocks>>) {
+    let (client, clocks) = (client.clone(), clocks.clone());
+    let sent_at = task::now();
+    drop(task::spawn(async move {
+        if let Ok(OwnedValue::Aggregate(_, parts)) = client.cmd("TIME").send().await
+            && let [seconds, microseconds] = &parts[..]
+            && let (Some(Ok(seconds)), Some(Ok(microseconds))) =
+                (text_of(seconds).map(|text| text.parse()), text_of(microseconds).map(|text| text.parse()))
+        {
+            let time = Duration::from_secs(seconds).saturating_add(Duration::from_micros(microseconds));
+            clocks.borrow_mut().entry(0).or_default().sample(time, sent_at, task::now());
+        }
+    }));
 }
 
 /// An event of the subscriber, for a broker with this prefix.
@@ -328,16 +357,23 @@ fn presence_events(
     names: &[RoomName],
     reply: Result<OwnedValue, ClientError>,
     reads: bool,
-    read_at: Instant,
+    (clock, (sent_at, received_at)): (&mut BrokerClock, (Instant, Instant)),
 ) -> (Vec<BrokerEvent>, Option<Vec<Vec<Lease>>>) {
     let Ok(OwnedValue::Aggregate(_, mut rooms)) = reply else { return (Vec::new(), None) };
     // Which room of the request has the key is not of interest.
     let mut events: Vec<_> =
         names.first().map_or_else(Vec::new, |room| foreign_keys(room, rooms.pop().as_ref()).collect());
+    let time =
+        rooms.pop().and_then(|time| Some(Duration::from_millis(text_of(&time)?.parse().ok()?))).unwrap_or_default();
+    clock.sample(time, sent_at, received_at);
+    let read_at = read_at(sent_at, received_at);
     let kick = |(room, reply): (&RoomName, &OwnedValue)| {
         let OwnedValue::Aggregate(_, parts) = reply else { return None };
         let [_, age, OwnedValue::Bulk(bytes)] = parts.chunks(3).find(|parts| is_kick(parts))? else { return None };
-        let age = Duration::from_millis(text_of(age)?.parse().ok()?);
+        let milliseconds: i64 = text_of(age)?.parse().ok()?;
+        let age = Duration::from_millis(milliseconds.unsigned_abs());
+        let kicked_at = if milliseconds < 0 { time.saturating_add(age) } else { time.saturating_sub(age) };
+        let age = clock.age(kicked_at, read_at, received_at)?;
         Some(BrokerEvent::Kick { ticket, room: room.clone(), age, read_at, bytes: bytes.clone() })
     };
     events.extend(names.iter().zip(&rooms).filter_map(kick));

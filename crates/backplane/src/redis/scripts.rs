@@ -27,7 +27,8 @@ pub(super) static READ: LazyLock<Script> = LazyLock::new(|| Script::new(READ_SOU
 
 /// Keys: the hash of each room. Arguments: node, lease in milliseconds, `1` if lists are wanted; then, for each room, channel,
 /// `1` with a list, the list, `1` with a message, the message. The reply has, for each room, node, milliseconds and list in turn,
-/// and `kick`, the milliseconds since the last kick, and its bytes; last, the number of foreign keys.
+/// and `kick`, the milliseconds since the last kick, and its bytes; last, the server's time in milliseconds, and the number of
+/// foreign keys. The milliseconds of a kick are those of the server's clock: fewer than none if it was set back.
 pub(super) static PRESENCE: LazyLock<Script> = LazyLock::new(|| Script::new(PRESENCE_SOURCE));
 
 /// The source of [`PUBLISH`]. Each command costs: RPUSH has the length of the history, and keys that were made to last a short
@@ -99,8 +100,7 @@ local entries = redis.call('LRANGE', KEYS[2], skipped, -1)
 return {epoch, string.format('%.0f', offset), string.format('%.0f', first + skipped), entries}
 ";
 
-/// The source of [`PRESENCE`]. A lease that is longer than leases are comes from a clock that was set back, and so does a kick
-/// that lasts longer than kicks do: its age is not known, and nobody is kicked.
+/// The source of [`PRESENCE`]. A lease that is longer than leases are comes from a clock that was set back.
 pub(super) const PRESENCE_SOURCE: &str = r"
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -148,7 +148,7 @@ for room, key in ipairs(KEYS) do
     local colon = type(kick) == 'string' and string.find(kick, ':', 1, true)
     local lasts = colon and tonumber(string.sub(kick, 1, colon - 1))
     local age = lasts and lasts - redis.call('PTTL', kick_key)
-    if age and age >= 0 then
+    if age then
       reply[#reply + 1] = 'kick'
       reply[#reply + 1] = string.format('%.0f', age)
       reply[#reply + 1] = string.sub(kick, colon + 1)
@@ -156,6 +156,7 @@ for room, key in ipairs(KEYS) do
     replies[room] = reply
   end
 end
+replies[#replies + 1] = string.format('%.0f', now)
 replies[#replies + 1] = foreign
 return replies
 ";

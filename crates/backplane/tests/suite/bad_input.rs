@@ -11,6 +11,7 @@ use tidegate_backplane::{
 use tidegate_engine::{MessageForm, NodeId, NodePresence, Position, RoomMessage};
 
 use crate::members::{Member, Seen};
+use crate::processes::{BrokerProcess, Kind};
 
 const BOUNDS: HistoryBounds = HistoryBounds { messages_max: 10, bytes_max: 1 << 16 };
 const ROOM: &str = "tides";
@@ -194,31 +195,41 @@ fn events_for_tickets_that_are_none_do_no_harm() {
 fn a_name_with_every_character_is_a_room_and_a_longer_one_is_refused() {
     let every: String = (0..=0x7f_u8).map(char::from).chain("½€🌊".chars()).collect();
     let long = every.repeat(600).chars().take(60_000).collect::<String>();
-    let node = Backplane::memory(&MemoryBroker::new()).spawn().expect("a thread");
-    for name in [&every, &long] {
-        let member = Member::enter(&node, name, 5);
-        assert!(member.publish("ebb"));
-        member.log.wait_for("ebb");
+    let longest = "x".repeat(64 << 10);
+    let redis = BrokerProcess::start(Kind::Redis, &[]);
+    let builders = redis.iter().map(|redis| Backplane::at(&redis.url()).expect("an address"));
+    for builder in [Backplane::memory(&MemoryBroker::new())].into_iter().chain(builders) {
+        let node = builder.spawn().expect("a thread");
+        for name in [&every, &long, &longest] {
+            let member = Member::enter(&node, name, 5);
+            assert!(member.publish("ebb"));
+            member.log.wait_for("ebb");
+        }
+        refuses_a_longer_name(&node);
     }
-    let too_long = Member::enter_at_once(&node, &"x".repeat((64 << 10) + 1), 5);
+}
+
+fn refuses_a_longer_name(node: &Backplane) {
+    let too_long = Member::enter_at_once(node, &"x".repeat((64 << 10) + 1), 5);
     assert!(!too_long.publish("ebb"));
     assert_eq!(node.counts().refused, 1);
-    assert_eq!(node.counts().rooms, 2);
+    assert_eq!(node.counts().rooms, 3);
     assert!(!too_long.log.seen().contains(&Seen::Opened));
 }
 
 #[test]
-fn messages_to_rooms_without_members_leave_nothing_behind() {
+fn messages_to_a_million_rooms_without_members_are_bounded_and_leave_nothing_behind() {
+    const ROOMS: u64 = 1_000_000;
     let now = Instant::now();
     let mut node = Node::new(NodeId([1; 16]), NodeLimits::default());
     let mut refused = 0;
-    for number in 0..100_000 {
+    for number in 0..ROOMS {
         let message = RoomMessage { bytes: Bytes::from("ebb"), form: MessageForm::Plain, is_announcement: false };
         let name: RoomName = format!("invented {number}").into();
         refused += u64::from(node.publish(&name, None, message, now).is_err());
     }
     // A broker that never answers gets so many requests, and not more.
-    assert_eq!(refused, 100_000 - NodeLimits::default().queued_messages_max as u64);
+    assert_eq!(refused, ROOMS - NodeLimits::default().queued_messages_max as u64);
     while let Some(output) = node.poll_output() {
         let Output::BrokerRequest(BrokerRequest::Publish { ticket, .. }) = output else { panic!("{output:?}") };
         node.handle_event(BrokerEvent::Published { ticket, is_confirmed: true }, now);

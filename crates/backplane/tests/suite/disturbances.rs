@@ -101,8 +101,11 @@ fn redis_that_comes_back_empty_is_a_gap_for_each_member() {
     assert!(counts.downs >= 1 && counts.is_up, "{counts:?}");
 }
 
+/// `TIDEGATE_STOP_SECONDS` has other times, up to 60: beyond those after which a client probes its connection.
 #[test]
 fn a_broker_that_stops_for_a_while_loses_nothing() {
+    let seconds = std::env::var("TIDEGATE_STOP_SECONDS").ok().and_then(|seconds| seconds.parse().ok());
+    let stop = Duration::from_secs(seconds.unwrap_or(1));
     for kind in [Kind::Redis, Kind::Nats] {
         let Some(mut process) = BrokerProcess::start(kind, &[]) else { continue };
         let (logs, _) = disturbed(&mut process, 1000, |process, members| {
@@ -110,11 +113,47 @@ fn a_broker_that_stops_for_a_while_loses_nothing() {
             for member in members {
                 let _ = member.publish(&format!("stopped {}", member.backplane.id()));
             }
-            std::thread::sleep(Duration::from_secs(1));
+            std::thread::sleep(stop);
             process.signal("CONT");
         });
         assert_eq!(gaps(&logs), [0; NODES], "{kind:?}");
     }
+}
+
+#[test]
+fn rooms_that_redis_evicts_are_gaps_and_go_on() {
+    let memory = ["--maxmemory", "3mb", "--maxmemory-policy", "allkeys-random"];
+    let Some(mut redis) = BrokerProcess::start(Kind::Redis, &memory) else { return };
+    let (logs, counts) = disturbed(&mut redis, 1000, |redis, members| {
+        let filler = "x".repeat(10_000);
+        for number in 0.. {
+            assert_eq!(redis.command(&format!("SET filler:{number} {filler}")), "+OK");
+            if redis.command("EXISTS tidegate:{.tides}:m") == ":0" {
+                break;
+            }
+        }
+        assert_eq!(redis.command("CONFIG SET maxmemory 0"), "+OK");
+        assert!(members[0].publish("a new epoch"));
+        members.iter().for_each(|member| member.log.wait(|seen| seen.contains(&Seen::Gap)));
+    });
+    assert!(gaps(&logs).iter().all(|gaps| *gaps >= 1), "{:?}", gaps(&logs));
+    assert_eq!(counts.unconfirmed, 0, "{counts:?}");
+}
+
+#[test]
+fn redis_without_memory_refuses_messages_and_keeps_the_order() {
+    let memory = ["--maxmemory-policy", "noeviction"];
+    let Some(mut redis) = BrokerProcess::start(Kind::Redis, &memory) else { return };
+    let (logs, counts) = disturbed(&mut redis, 1000, |redis, members| {
+        assert_eq!(redis.command("CONFIG SET maxmemory 1"), "+OK");
+        assert!(members[0].publish("refused"));
+        while members[0].backplane.counts().unconfirmed == 0 {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert_eq!(redis.command("CONFIG SET maxmemory 0"), "+OK");
+    });
+    assert_eq!(gaps(&logs), [0; NODES]);
+    assert!(counts.unconfirmed >= 1, "{counts:?}");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use tidegate_backplane::node::{Node, Output};
 use tidegate_backplane::{Backplane, BrokerEvent, BrokerRequest, NodeLimits};
 use tidegate_engine::{Kick, NodeId, NodePresence, RoomMessage};
-use tidegate_redis::{Client, slot_of};
+use tidegate_redis::slot_of;
 
 use crate::brokers::with_each_broker;
 use crate::members::{Member, until};
@@ -170,6 +170,10 @@ fn redis_has_the_kick_before_its_message_arrives() {
 fn a_kick_of_a_clock_that_was_set_back_closes_nobody() {
     let Some(process) = BrokerProcess::start(Kind::Redis, &[]) else { return };
     let south = node(&process);
+    // It has read the server's clock before the member enters.
+    while !south.is_up() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
     // It lasts a second, and Redis keeps it for ten minutes more.
     let bytes: String = kick_of(9, 7).iter().map(|byte| format!("\\x{byte:02x}")).collect();
     let set = format!("SET tidegate:{{.{ROOM}}}:k \"1000:{bytes}\" PX 600000");
@@ -233,9 +237,9 @@ fn a_kick_whose_message_is_lost_reaches_the_members_with_the_next_renewal() {
 fn node_of_cluster(masters: &[BrokerProcess]) -> Backplane {
     let mut limits = NodeLimits::default();
     limits.lease = 3 * SECOND;
-    let seeds = masters.iter().map(|master| format!("127.0.0.1:{}", master.port));
-    let client = Client::cluster(seeds).expect("addresses");
-    Backplane::redis_client(client).limits(limits).spawn().expect("a thread")
+    let servers: Vec<_> = masters.iter().map(|master| format!("127.0.0.1:{}", master.port)).collect();
+    let address = format!("redis://{}", servers.join(","));
+    Backplane::at(&address).expect("an address").limits(limits).spawn().expect("a thread")
 }
 
 #[test]

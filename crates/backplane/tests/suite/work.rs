@@ -11,7 +11,7 @@ use crate::simulation::{Simulation, Size};
 
 /// Requests to the broker, and messages of the broker, for a hundred messages of one room.
 fn work(nodes: usize, with_members: usize, rooms: usize) -> (u64, u64) {
-    let mut simulation = Simulation::new(7, Size { nodes, rooms, messages: 0, has_faults: false });
+    let mut simulation = Simulation::new(7, Size { nodes, rooms, messages: 0, members: 0, has_faults: false });
     for node in 0..with_members {
         (0..rooms).for_each(|number| simulation.attach(node, &format!("room {number}").into()));
     }
@@ -51,6 +51,46 @@ fn answer(node: &mut Node, now: Instant) {
         };
         node.handle_event(event, now);
     }
+}
+
+#[test]
+fn few_presence_requests_are_under_way_at_a_time() {
+    const ROOMS: usize = 5_000;
+    let mut now = Instant::now();
+    let limits = NodeLimits::default();
+    let mut node = Node::new(NodeId([1; 16]), limits.clone());
+    node.handle_event(BrokerEvent::Up, now);
+    for number in 0..ROOMS {
+        let name = format!("room {number}").into();
+        node.attach(&name, None, now);
+        node.presence_changed(&name, now);
+    }
+    // The window of changes, and the first renewal.
+    for pause in [limits.presence_window, limits.lease] {
+        now += pause;
+        node.handle_timeout(now);
+        let (mut recorded, mut under_way) = (0, Vec::new());
+        loop {
+            while let Some(output) = node.poll_output() {
+                match output {
+                    Output::Describe(rooms) => {
+                        let members = |name: RoomName| (name, NodePresence { count: 1, names: Vec::new() });
+                        node.presence(rooms.into_iter().map(members).collect(), now);
+                    }
+                    Output::BrokerRequest(BrokerRequest::Presence { ticket, rooms, .. }) => {
+                        recorded += rooms.len();
+                        under_way.push(ticket);
+                    }
+                    _ => {}
+                }
+            }
+            assert!(under_way.len() <= 8, "{under_way:?}");
+            let Some(ticket) = under_way.pop() else { break };
+            node.handle_event(BrokerEvent::Presence { ticket, leases: None }, now);
+        }
+        assert_eq!(recorded, ROOMS);
+    }
+    assert_eq!(node.counts().presence_requests, 2 * ROOMS as u64 / 100);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! `--backplane`: rooms of /chat that span processes, on a real redis-server and nats-server where they are installed.
 
-use std::net::TcpListener;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
@@ -18,17 +19,40 @@ struct RedisProcess {
 impl RedisProcess {
     /// `None`, with a line, if there is no redis-server.
     fn start(name: &str, port: u16) -> Option<Self> {
+        Self::start_with(name, port, &[])
+    }
+
+    /// A cluster of one master, which has all slots.
+    fn start_cluster(name: &str) -> Option<Self> {
+        let bus = free_port().to_string();
+        let redis = Self::start_with(name, free_port(), &["--cluster-enabled", "yes", "--cluster-port", &bus])?;
+        while redis.command("CLUSTER ADDSLOTSRANGE 0 16383") != "+OK" {}
+        while redis.command("GET tides") != "$-1" {}
+        Some(redis)
+    }
+
+    fn start_with(name: &str, port: u16, arguments: &[&str]) -> Option<Self> {
         let directory = std::env::temp_dir().join(format!("tidegate-backplane-{}-{name}", std::process::id()));
         std::fs::create_dir_all(&directory).expect("a directory");
         let mut command = Command::new("redis-server");
         command.args(["--save", "", "--appendonly", "no", "--bind", "127.0.0.1", "--port", &port.to_string(), "--dir"]);
-        match command.arg(&directory).stdout(Stdio::null()).spawn() {
+        match command.arg(&directory).args(arguments).stdout(Stdio::null()).spawn() {
             Ok(child) => Some(Self { child, directory, port }),
             Err(error) => {
                 println!("skipped: there is no redis-server: {error}");
                 None
             }
         }
+    }
+
+    /// The first line of the reply to a command; none if the server does not listen yet.
+    fn command(&self, command: &str) -> String {
+        let mut line = String::new();
+        if let Ok(mut stream) = TcpStream::connect(("127.0.0.1", self.port)) {
+            stream.write_all(format!("{command}\r\n").as_bytes()).expect("it is sent");
+            BufReader::new(stream).read_line(&mut line).expect("a reply");
+        }
+        line.trim_end().to_owned()
     }
 
     fn kill(&mut self) {
@@ -87,6 +111,25 @@ fn members_of_two_processes_read_the_same_messages_in_the_same_order() {
     let third = Program::serve(&["--backplane", &redis.url()]);
     let mut newcomer = Guest::enter(third.ip(), "tides", "late");
     assert_eq!(texts(&mut newcomer, 20), read[0][180..]);
+}
+
+#[test]
+fn members_of_two_processes_read_the_same_messages_over_a_cluster() {
+    let Some(redis) = RedisProcess::start_cluster("cluster") else { return };
+    // A server of the cluster that does not listen is left out.
+    let several = format!("redis://127.0.0.1:{},127.0.0.1:{}", free_port(), redis.port);
+    let one = format!("redis+cluster://127.0.0.1:{}", redis.port);
+    let nodes = [&several, &one].map(|url| Program::serve(&["--backplane", url, "--chat-rate", "100000"]));
+    let mut guests = [0, 1].map(|node: usize| Guest::enter(nodes[node].ip(), "tides", &format!("g{node}")));
+    guests.iter_mut().for_each(|guest| guest.say("hello"));
+    guests.iter_mut().for_each(|guest| assert_eq!(texts(guest, 2), ["hello"; 2]));
+    for number in 0..50 {
+        for (place, guest) in guests.iter_mut().enumerate() {
+            guest.say(&format!("{place} says {number}"));
+        }
+    }
+    let read = guests.each_mut().map(|guest| texts(guest, 100));
+    assert_eq!(read[0], read[1]);
 }
 
 #[test]
@@ -185,6 +228,9 @@ fn an_address_that_is_none_is_refused_with_a_remedy() {
         ("127.0.0.1:6379", "begins with redis://"),
         ("redis://a b", "redis://HOST:PORT"),
         ("redis://127.0.0.1/x", "a number"),
+        ("redis://127.0.0.1,127.0.0.2/1", "0 in a cluster"),
+        ("redis://127.0.0.1,a b", "redis://HOST:PORT,HOST:PORT"),
+        ("redis+cluster://", "redis://HOST:PORT"),
         ("nats://a b", "nats://HOST:PORT"),
     ] {
         let (status, _, stderr) = run(&["serve", "--listen", "127.0.0.1:0", "--backplane", url]);

@@ -345,7 +345,9 @@ fn opening_again_ends_with_an_error_that_would_come_again_and_after_so_many_atte
             let reconnect = Reconnect::new().delays(Duration::from_millis(1), Duration::from_millis(5)).attempts_max(3);
             let never = async |_: WebSocketChannel| ControlFlow::Break(());
             assert!(
-                task::timeout(Duration::from_secs(120), reconnect.run(|| client.websocket(&uri), never)).await?.is_err()
+                task::timeout(Duration::from_secs(120), reconnect.run(|| client.websocket(&uri), never))
+                    .await?
+                    .is_err()
             );
             Ok(())
         });

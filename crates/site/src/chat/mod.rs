@@ -54,7 +54,7 @@ pub struct ChatOptions {
     )]
     chat_origin: Vec<String>,
     /// Share the rooms of /chat with other processes through a Redis server, redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE],
-    /// or a NATS server with JetStream, nats://[USER:PASSWORD@]HOST[:PORT].
+    /// a Redis cluster, redis://HOST:PORT,HOST:PORT, or a NATS server with JetStream, nats://[USER:PASSWORD@]HOST[:PORT].
     /// They have the same --chat-history. While the server is not connected, /ready of --admin answers 503
     #[arg(long, value_name = "URL")]
     backplane: Option<String>,

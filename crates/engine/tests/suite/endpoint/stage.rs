@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::net::SocketAddr;
+use std::time::{Duration, Instant};
 
 use tidegate_codec::Endpoint;
 use tidegate_engine::{Counts, DatagramChannel, EndpointLimits, EventLoop};
