@@ -162,11 +162,18 @@ def highest(words, names, count, queries):
         command = ["taskset", "-c", str(LOAD_CORE), "dnsperf", "-s", running.address[0], "-p", str(running.address[1])]
         command += ["-d", str(names), "-m", "udp", "-c", "8", "-q", "1000", "-Q", str(rate * 9 // 10), "-l", "10"]
         output = subprocess.run(command, capture_output=True, text=True, timeout=RUN_SECONDS_MAX).stdout
+        dropped = kernel_drops(running.address[1])
         lost = re.search(r"Queries lost:\s+(\d+)", output)
         sent = re.search(r"Queries sent:\s+(\d+)", output)
         if not lost or not sent:
             raise Failure(f"{shlex.join(command)}:\n{output}")
-    print(f"highest rate {rate} a second; at nine tenths of it {lost[1]} of {sent[1]} queries lost")
+    print(f"highest rate {rate} a second; at nine tenths of it {lost[1]} of {sent[1]} queries lost, {dropped} in the kernel's buffer")
+
+
+def kernel_drops(port):
+    """Datagrams that did not fit into the receive buffers of the sockets at a port, as the kernel counts them."""
+    lines = [line.split() for line in pathlib.Path("/proc/net/udp").read_text().splitlines()[1:]]
+    return sum(int(fields[-1]) for fields in lines if int(fields[1].rsplit(":", 1)[1], 16) == port)
 
 
 def main():

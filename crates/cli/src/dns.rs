@@ -58,6 +58,10 @@ pub(crate) struct DnsOptions {
     /// IPv4 address or an IPv6 /64, has a quarter of them, and 1024 at least [default: 4096]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_queries: Option<u32>,
+    /// Kernel's buffer for received datagrams in bytes, on each loop; at most net.core.rmem_max. What does not fit while the loop
+    /// is busy is lost [default: 1048576]
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1..))]
+    receive_buffer: Option<u32>,
     /// Maximum concurrent connections; further ones wait in the kernel [default: 4096]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_connections: Option<u32>,
@@ -165,6 +169,9 @@ impl DnsOptions {
         if let Some(queries) = self.max_queries {
             limits.in_flight_max = queries as usize;
             limits.in_flight_per_client_max = limits.in_flight_per_client_max.max(limits.in_flight_max / 4);
+        }
+        if let Some(bytes) = self.receive_buffer {
+            limits.receive_buffer_bytes = Some(bytes as usize);
         }
         if let Some(connections) = self.max_connections {
             limits.connections_max = connections as usize;

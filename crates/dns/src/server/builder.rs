@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener, UdpSocket};
 use tidegate_engine::{
     Admission, AdmissionControl, EndpointListener, Listener, ServedListener, Server, ServerHandle, StartError,
 };
-use tidegate_sys::Address;
+use tidegate_sys::{Address, DatagramOptions};
 
 use super::counters::ServerMetrics;
 use super::datagrams::DatagramServer;
@@ -140,7 +140,9 @@ impl DnsServer {
         for address in addresses {
             let address = Address::Ip(with_port(address)?);
             let (of_datagrams, control) = (handlers.clone(), control.clone());
-            let endpoint = EndpointListener::at(address.clone()).serve_woken(move |number, waker| {
+            let options =
+                DatagramOptions { receive_buffer_bytes: limits.receive_buffer_bytes, ..DatagramOptions::default() };
+            let endpoint = EndpointListener::at(address.clone()).options(options).serve_woken(move |number, waker| {
                 let service = of_datagrams.on_loop(number);
                 DatagramServer::new(service, control.clone(), limits.rates, waker)
             });

@@ -27,6 +27,10 @@ pub struct ServerLimits {
     pub in_flight_per_client_max: usize,
     /// Queries of one connection that wait for their responses; 128. The loop reads on when one is answered.
     pub in_flight_per_connection_max: usize,
+    /// Bytes of the kernel's buffer for received datagrams (SO_RCVBUF), on each loop; 1 MiB, or the kernel's maximum
+    /// (`net.core.rmem_max`) if that is less. `None` for the kernel's default, which has room for some 270 queries: a burst of more is
+    /// lost while the loop works on a batch or the machine is busy.
+    pub receive_buffer_bytes: Option<usize>,
     /// Connections of all clients; 4,096. Further ones wait in the kernel.
     pub connections_max: usize,
     /// Connections of one address; 64. Further ones are reset.
@@ -46,6 +50,7 @@ impl Default for ServerLimits {
             in_flight_max: 4_096,
             in_flight_per_client_max: 1_024,
             in_flight_per_connection_max: 128,
+            receive_buffer_bytes: Some(1 << 20),
             connections_max: 4_096,
             connections_per_address_max: 64,
             idle_timeout: Duration::from_secs(30),

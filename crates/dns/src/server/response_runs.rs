@@ -15,7 +15,7 @@ pub(super) fn push_joined(responses: &mut Vec<Transmit>, transmits: &mut Transmi
         let recent = joined.len().saturating_sub(RECENT_MAX);
         let before = joined[recent..].iter_mut().rev().find(|run| run.destination == response.destination);
         match before {
-            Some(run) if can_join(run, &response) => join(run, response, transmits),
+            Some(run) if can_join(run, &response) => join(run, &response, transmits),
             _ => joined.push(response),
         }
     }
@@ -35,7 +35,7 @@ fn can_join(run: &Transmit, response: &Transmit) -> bool {
         && is_plain(response)
 }
 
-fn join(run: &mut Transmit, response: Transmit, transmits: &mut Transmits) {
+fn join(run: &mut Transmit, response: &Transmit, transmits: &mut Transmits) {
     let size = datagram_bytes(run);
     if run.segment_size.is_none() {
         let mut buffer = transmits.buffer();

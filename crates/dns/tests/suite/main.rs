@@ -5,6 +5,7 @@
 mod cache;
 mod failures;
 mod forwarder;
+mod forwarding_scenarios;
 mod generated;
 mod hickory;
 mod host_resolver;

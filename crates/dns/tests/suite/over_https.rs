@@ -395,9 +395,9 @@ fn a_server_that_answers_with_no_message_or_another_query_is_asked_as_often_as_o
                 requests.fetch_add(1, Ordering::SeqCst);
                 let mut answer = empty_answer(&query);
                 if cut {
-                    answer.truncate(13)
+                    answer.truncate(13);
                 } else {
-                    answer[0] ^= 1
+                    answer[0] ^= 1;
                 }
                 async move { Response::new().content_type(ContentType::from_static(MESSAGE)).body(answer) }
             };
