@@ -4,6 +4,7 @@ use std::marker::PhantomData;
 
 use tidegate_sys::{Address, SocketOptions};
 
+use crate::backends::KERNEL_BUFFER_BYTES;
 use crate::raw_peer::{Completions, RawPeer};
 use crate::stack::Stack;
 use crate::stage::Stage;
@@ -26,9 +27,9 @@ impl<S: Stack> Caller<S> {
     /// Connects, sends its hello, and receives nothing.
     pub(crate) fn not_reading(stage: &Stage, to: &Address) -> Self {
         let raw_peer = stage.raw_peer();
-        // With an automatic size, the kernel's buffer would grow for a fast reader, and nothing would wait anywhere
-        // else.
-        let options = SocketOptions { receive_buffer_bytes: Some(64 * 1024), ..SocketOptions::default() };
+        // With automatic sizes, the kernel's buffers would grow, and nothing would wait anywhere else.
+        let [send_buffer_bytes, receive_buffer_bytes] = [Some(KERNEL_BUFFER_BYTES); 2];
+        let options = SocketOptions { send_buffer_bytes, receive_buffer_bytes, ..SocketOptions::default() };
         let end = raw_peer.connect_with(to, &options);
         raw_peer.send(end, &S::hello());
         stage.until("a caller is connected", || raw_peer.inspect(end, |seen| seen.connected == Some(Ok(()))));

@@ -11,7 +11,7 @@ use tidegate_buffer::Pool;
 use tidegate_engine::EventLoop;
 use tidegate_sys::readiness::Readiness;
 use tidegate_sys::uring::Uring;
-use tidegate_sys::{Address, Driver, ListenOptions, Side as End, Socket};
+use tidegate_sys::{Address, Driver, ListenOptions, Side as End, Socket, SocketOptions};
 
 use super::injected::inject;
 use crate::stage::{Family, Side, Site, TestBackend, Wrap};
@@ -94,7 +94,12 @@ impl TestBackend for Loopback {
                 Address::Unix(self.directory.join(format!("{}.sock", self.paths.get())))
             }
         };
-        let socket = Socket::listen(&address, &ListenOptions::default()).expect("loopback can be listened at");
+        // Accepted sockets have these sizes as well. With automatic sizes, the kernel's buffers grow with the round trip, which is
+        // long on a busy machine: up to 4 MiB on one side and 32 MiB on the other.
+        let [send_buffer_bytes, receive_buffer_bytes] = [Some(KERNEL_BUFFER_BYTES); 2];
+        let stream = SocketOptions { send_buffer_bytes, receive_buffer_bytes, ..SocketOptions::default() };
+        let options = ListenOptions { stream, ..ListenOptions::default() };
+        let socket = Socket::listen(&address, &options).expect("loopback can be listened at");
         let address = socket.address(End::Local).expect("a listener has an address");
         (socket, address)
     }
@@ -140,7 +145,7 @@ impl TestBackend for Loopback {
         self.unit() * 60
     }
 
-    /// The kernel buffers 128 KiB that it cannot send, and its other end as much again.
+    /// The kernel doubles the sizes of its buffers, of which a connection has four.
     fn bulk(&self) -> usize {
         2 << 20
     }
@@ -240,6 +245,9 @@ fn open_sockets() -> usize {
 fn is_socket(link: &std::path::Path) -> bool {
     link.to_string_lossy().starts_with("socket:")
 }
+
+/// The size of a kernel buffer, as an option of a socket.
+pub(crate) const KERNEL_BUFFER_BYTES: usize = 64 * 1024;
 
 /// Turns of all loops before the processor is given to the kernel's own work.
 const ROUNDS_AWAKE: u32 = 8;

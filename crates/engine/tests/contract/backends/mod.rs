@@ -4,5 +4,5 @@ mod injected;
 mod loopback;
 mod simulator;
 
-pub(crate) use self::loopback::Loopback;
+pub(crate) use self::loopback::{KERNEL_BUFFER_BYTES, Loopback};
 pub(crate) use self::simulator::Simulator;
