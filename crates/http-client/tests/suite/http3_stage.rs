@@ -21,7 +21,7 @@ use tidegate_testkit::network::Network;
 
 #[path = "../../../http3/tests/suite/frames.rs"]
 mod frames;
-pub(crate) use self::frames::{DATA, HEADERS, frame, headers};
+pub(crate) use self::frames::{DATA, frame, headers};
 
 thread_local! {
     /// The network in which the client of this thread opens sockets.

@@ -31,21 +31,29 @@ impl Stage {
         }
     }
 
+    fn get(&self) -> &TwoLoops {
+        self.0.as_ref().expect("the stage runs")
+    }
+
     fn loops(&mut self) -> &mut TwoLoops {
         self.0.as_mut().expect("the stage runs")
     }
 
     /// The driver of the loops.
-    pub(crate) fn name(&mut self) -> &'static str {
-        self.loops().name()
+    pub(crate) fn name(&self) -> &'static str {
+        self.get().name()
+    }
+
+    pub(crate) fn is_simulated(&self) -> bool {
+        self.get().simulated().is_some()
     }
 
     pub(crate) fn with<T>(&mut self, number: usize, act: impl FnOnce(&mut EventLoop) -> T) -> T {
         self.loops().with(number, act)
     }
 
-    fn socket(&mut self, number: usize, options: &DatagramOptions) -> Socket {
-        self.loops().datagrams(number, options)
+    fn socket(&self, number: usize, options: &DatagramOptions) -> Socket {
+        self.get().datagrams(number, options)
     }
 
     /// Runs a protocol on the first loop.
@@ -72,8 +80,8 @@ impl Stage {
         self.with(number, |event_loop| event_loop.counts())
     }
 
-    pub(crate) fn now(&mut self) -> Instant {
-        self.loops().now()
+    pub(crate) fn now(&self) -> Instant {
+        self.get().now()
     }
 
     pub(crate) fn run_until(&mut self, is_so: impl FnMut() -> bool) {
