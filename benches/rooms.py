@@ -40,6 +40,7 @@ ARRIVAL_SECONDS = 0.25
 # Beyond some thousand members a message takes longer than that.
 ARRIVAL_SECONDS_OF_A_MEMBER = 60e-6
 MEMBERS_OF_A_PROCESS = 5000
+FIRST_ROOMS = 1000
 # Handshakes at a time: fewer than the accept queue of a server has places.
 ENTERING_MAX = 100
 SILENCE_SECONDS_MAX = 20
@@ -322,13 +323,16 @@ def two(options, count):
 
 
 def room_bytes(options, broker):
-    """Bytes of a node for a room with one member."""
+    """Bytes of a node for a further room with one member."""
     with Server(command(options, broker), options.server_core) as node:
-        first = enter(node.address, PushMembers("first"))
-        before = node.settled_rss()
+        # Code and buffers that the first rooms need are there.
+        first = [enter(node.address, PushMembers(f"first-{number}")) for number in range(FIRST_ROOMS)]
+        node.settled_rss()
+        before = node.anonymous()
         members = [enter(node.address, PushMembers(f"room-{number}")) for number in range(options.rooms)]
-        grown = node.settled_rss() - before
-        for member in [first, *members]:
+        node.settled_rss()
+        grown = node.anonymous() - before
+        for member in [*first, *members]:
             member.close()
     return grown / options.rooms
 
@@ -412,7 +416,7 @@ def main():
     for name in options.peers:
         room_peers.install(name)
     # Servers inherit the bound.
-    allow_descriptors(max(options.members * 2, options.rooms))
+    allow_descriptors(max(options.members * 2, options.rooms + FIRST_ROOMS))
     os.sched_setaffinity(0, {int(options.load_core)})
     count = options.members * 2
     rounds = []

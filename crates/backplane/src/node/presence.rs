@@ -270,7 +270,7 @@ impl Node {
 /// Rooms of one request.
 const ROOMS_PER_REQUEST: usize = 100;
 /// Requests under way at a time.
-const REQUESTS_MAX: usize = 8;
+const REQUESTS_MAX: usize = 2;
 /// Up to so many nodes of a room, memory grows by one at a time.
 const FEW_NODES: usize = 8;
 /// Renewals during a lease.

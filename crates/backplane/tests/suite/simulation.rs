@@ -572,8 +572,8 @@ impl Simulation {
         let delay = if self.size.has_faults && self.random.once_in(50) { 200 } else { 5 };
         let at = self.now + 1 + self.random.below(delay) as u64;
         let link = &mut self.nodes[number].link;
-        let is_slow = !is_reply && link.messages.len() >= OUTPUT_BUFFER_MAX;
-        if link.is_broken || is_slow {
+        // Each ticket has an event: a reply on a broken connection becomes a failure.
+        if !is_reply && (link.is_broken || link.messages.len() >= OUTPUT_BUFFER_MAX) {
             // As Redis ends the connection of a subscriber that does not read.
             (link.is_broken, link.rooms) = (true, BTreeSet::new());
             link.messages.clear();
