@@ -85,6 +85,8 @@ def h2load(paths, connections, streams, *fields):
         codes = re.search(r"status codes: (\d+) 2xx, (\d+) 3xx, (\d+) 4xx, (\d+) 5xx", output)
         if code or not found or not codes or any(map(int, [found[2], found[3], codes[2], codes[3], codes[4]])):
             raise Failure(f"{server.command}: h2load failed\n{output}")
+        if int(found[1]) == 0:
+            raise Failure(f"{server.command}: no response\n{output}")
         return int(found[1])
 
     return load
@@ -98,7 +100,10 @@ def websocket(connections, depth):
         code, output = servers.complete(command, PATIENCE_SECONDS + options.seconds)
         if code:
             raise Failure(f"{server.command}: tidegate load failed\n{output}")
-        return json.loads(output[output.index("{") : output.rindex("}") + 1])["requests"]
+        answered = json.loads(output[output.index("{") : output.rindex("}") + 1])["requests"]
+        if not answered:
+            raise Failure(f"{server.command}: no message came back\n{output}")
+        return answered
 
     return load
 
