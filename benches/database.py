@@ -23,7 +23,7 @@ from servers import Failure, Server
 
 HERE = pathlib.Path(__file__).resolve().parent
 OURS = f"{servers.BUILT}/arena 127.0.0.1:0 1"
-AXUM = f"{HERE}/peers/target/release/arena-axum08 127.0.0.1:0"
+AXUM = f"{HERE}/peers/target/release/arena-axum08 127.0.0.1:0 /nowhere"
 WORKLOADS = {"async-db": "/async-db?min=10&max=50&limit=10", "one-row": "/async-db?min=10&max=50&limit=1", "read": "/crud/items/5"}
 START_SECONDS_MAX = 60
 

@@ -147,7 +147,8 @@ def summary(results):
             f"{part['date'][:10]}."
         )
         texts += [origins(results, columns, part), gist_table(results, columns)]
-    return "\n\n".join(filter(None, texts)) or "Nothing was measured."
+    texts = list(filter(None, texts)) or ["Nothing was measured."]
+    return "\n\n".join(["# The main figures", *texts])
 
 
 def origins(results, columns, named):

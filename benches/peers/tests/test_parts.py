@@ -169,7 +169,7 @@ class Rendering(unittest.TestCase):
         added = samples.light_results()
         page.html(added)
         xml.fromstring(page.summary_svg(added))
-        self.assertTrue(tables.summary(added).startswith("Latency of one light connection"))
+        self.assertTrue(tables.summary(added).startswith("# The main figures\n\nLatency of one light connection"))
 
 
 if __name__ == "__main__":

@@ -46,11 +46,12 @@ impl FromStr for AccessLogFormat {
             "common" => Self::Named(LogFormat::Common),
             "combined" => Self::Named(LogFormat::Combined),
             "json" => Self::Named(LogFormat::Json),
+            "opentelemetry" => Self::Named(LogFormat::OpenTelemetry),
             _ if text.contains(['{', '}']) => Self::Template(text.parse().map_err(|error| format!("{error}"))?),
             _ => {
                 return Err(format!(
-                    "`{text}` is no format of the access log: it is off, common, combined, json, or a text with fields \
-                     such as {{client.ip}}"
+                    "`{text}` is no format of the access log: it is off, common, combined, json, opentelemetry, or a text \
+                     with fields such as {{client.ip}}"
                 ));
             }
         })

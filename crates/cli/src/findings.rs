@@ -19,7 +19,7 @@ pub(crate) fn announce<'a>(process: &ProcessOptions, versions: Option<&str>, tls
     if process.quiet {
         return;
     }
-    let mut lines: Vec<_> = tls.map(|tls| certificate_line(&tls.names)).collect();
+    let mut lines: Vec<_> = tls.map(|tls| certificate_line(&tls.names, tls.authority.as_deref())).collect();
     let changed = changed_settings(process);
     if !changed.is_empty() {
         lines.push(format!("tidegate: settings: {}", changed.join(", ")));
@@ -32,13 +32,17 @@ pub(crate) fn announce<'a>(process: &ProcessOptions, versions: Option<&str>, tls
     }
 }
 
-fn certificate_line(names: &[String]) -> String {
+fn certificate_line(names: &[String], authority: Option<&str>) -> String {
     let shown = names.iter().take(NAMES_MAX).map(String::as_str).collect::<Vec<_>>().join(", ");
-    match names.len().checked_sub(NAMES_MAX) {
+    let mut line = match names.len().checked_sub(NAMES_MAX) {
         _ if names.is_empty() => "tidegate: TLS: a certificate without names".to_owned(),
         Some(further @ 1..) => format!("tidegate: TLS: certificates for {shown} and {further} further names"),
         _ => format!("tidegate: TLS: certificates for {shown}"),
+    };
+    if let Some(authority) = authority {
+        line.push_str(&format!(", issued by {authority}"));
     }
+    line
 }
 
 /// The settings that differ from the defaults, each with both values.
@@ -133,8 +137,10 @@ mod tests {
     #[test]
     fn many_names_are_counted() {
         let names: Vec<_> = (0..13).map(|number| format!("{number}.example")).collect();
-        assert!(certificate_line(&names).ends_with("9.example and 3 further names"));
-        assert_eq!(certificate_line(&names[..2]), "tidegate: TLS: certificates for 0.example, 1.example");
-        assert_eq!(certificate_line(&[]), "tidegate: TLS: a certificate without names");
+        assert!(certificate_line(&names, None).ends_with("9.example and 3 further names"));
+        assert_eq!(certificate_line(&names[..2], None), "tidegate: TLS: certificates for 0.example, 1.example");
+        assert_eq!(certificate_line(&[], None), "tidegate: TLS: a certificate without names");
+        let line = certificate_line(&names[..1], Some("https://ca.example/directory"));
+        assert_eq!(line, "tidegate: TLS: certificates for 0.example, issued by https://ca.example/directory");
     }
 }

@@ -123,7 +123,8 @@ fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) if error.use_stderr() => {
-            complain(format_args!("{}; see 'tidegate --help'", first_sentence(&error.to_string())));
+            let subcommand = std::env::args().nth(1).unwrap_or_default();
+            complain(format_args!("{}", usage_error(&error.to_string(), &subcommand)));
             return ExitCode::from(USAGE);
         }
         // The user requested help or the version. A closed standard output is no error.
@@ -158,6 +159,19 @@ fn main() -> ExitCode {
     telemetry::flush();
     log::flush();
     code
+}
+
+/// The error in one line: with the values that are possible, without usage, and with the command that prints the help.
+fn usage_error(text: &str, subcommand: &str) -> String {
+    let mut line = first_sentence(text);
+    let values = text.lines().map(str::trim).find_map(|line| line.strip_prefix("[possible values: "));
+    if let Some(values) = values.and_then(|values| values.strip_suffix(']')) {
+        line.push_str(&format!(": it is one of {values}"));
+    }
+    match Arguments::command().find_subcommand(subcommand) {
+        Some(known) => format!("{line}; see 'tidegate {} --help'", known.get_name()),
+        None => format!("{line}; see 'tidegate --help'"),
+    }
 }
 
 /// The error itself, without the advice on the lines after it.
@@ -199,8 +213,18 @@ mod tests {
             (&["tidegate", "proxy", "--upstream", "http://a/b"], "path"),
         ] {
             let error = Arguments::try_parse_from(arguments).expect_err("it is wrong").to_string();
-            let line = first_sentence(&error);
+            let line = usage_error(&error, "");
             assert!(line.contains(expected) && !line.contains('\n') && !line.starts_with("error"), "{line}");
         }
+    }
+
+    #[test]
+    fn a_usage_error_names_the_values_and_the_help_of_its_subcommand() {
+        let error =
+            Arguments::try_parse_from(["tidegate", "new", "demo", "--template", "none"]).expect_err("it is wrong");
+        let line = usage_error(&error.to_string(), "new");
+        assert!(line.contains(": it is one of http, push, protocol, gateway; see 'tidegate new --help'"), "{line}");
+        let error = Arguments::try_parse_from(["tidegate", "sail"]).expect_err("it is wrong");
+        assert!(usage_error(&error.to_string(), "sail").ends_with("; see 'tidegate --help'"));
     }
 }

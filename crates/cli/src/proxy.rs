@@ -32,7 +32,7 @@ pub(crate) struct ProxyOptions {
     /// With --upstream: check them by a GET for PATH
     #[arg(long, value_name = "PATH", conflicts_with = "config")]
     health_path: Option<String>,
-    /// With --upstream: log a line for each request: off, common, combined, json, or a text with fields such as
+    /// With --upstream: log a line for each request: off, common, combined, json, opentelemetry, or a text with fields such as
     /// '{client.ip} {response.status} {upstream.address}'
     #[arg(long, value_name = "FORMAT", default_value = "off", conflicts_with = "config")]
     access_log: AccessLogFormat,

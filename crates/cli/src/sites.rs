@@ -48,7 +48,7 @@ pub(crate) struct SitesOptions {
     /// With --root: ask for a name and a password; may be repeated
     #[arg(long, value_name = "NAME:PASSWORD", requires = "root")]
     auth: Vec<String>,
-    /// With --root: log a line for each request: off, common, combined, json, or a text with fields such as
+    /// With --root: log a line for each request: off, common, combined, json, opentelemetry, or a text with fields such as
     /// '{client.ip} {response.status}'
     #[arg(long, value_name = "FORMAT", default_value = "off", requires = "root")]
     access_log: AccessLogFormat,

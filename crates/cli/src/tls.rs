@@ -65,8 +65,10 @@ pub(crate) struct Tls {
     /// The folder of files of connections.
     #[cfg(feature = "qlog")]
     pub(crate) qlog: Option<PathBuf>,
-    /// The names in the certificates, as they were at first.
+    /// The names in the certificates, as they were at first; with an authority those that it issues one for.
     pub(crate) names: Vec<String>,
+    /// The directory of the authority that issues the certificate.
+    pub(crate) authority: Option<String>,
     /// Those of files.
     certificates: Option<Certificates>,
     authorities: Option<ClientAuthorities>,
@@ -156,7 +158,8 @@ impl Tls {
             let log = KeyLogFile::open(path).map_err(|error| format!("{}: {error}", path.display()))?;
             builder = builder.key_log(Arc::new(log));
         }
-        let names = certificates.names();
+        let names = listen.acme.as_ref().map_or_else(|| certificates.names(), |settings| settings.names.clone());
+        let authority = listen.acme.as_ref().map(|settings| settings.directory.clone());
         let certificates = listen.self_signed.is_none().then_some(certificates);
         let (config, http3, early_data) = (builder.build()?, listen.http3, listen.http3_early_data);
         Ok(Some(Self {
@@ -166,6 +169,7 @@ impl Tls {
             #[cfg(feature = "qlog")]
             qlog: listen.qlog.clone(),
             names,
+            authority,
             certificates,
             authorities,
             ticket_keys,

@@ -151,10 +151,18 @@ impl<P: Pipeline> ByteStream<P> {
         self.reader.failure.as_deref().or(self.writer.failure.as_deref())
     }
 
+    #[cfg_attr(
+        not(any(feature = "futures-io", feature = "tokio")),
+        expect(dead_code, reason = "for the traits of features")
+    )]
     pub(crate) fn reader(&mut self) -> &mut ByteReader<P> {
         &mut self.reader
     }
 
+    #[cfg_attr(
+        not(any(feature = "futures-io", feature = "tokio")),
+        expect(dead_code, reason = "for the traits of features")
+    )]
     pub(crate) fn writer(&mut self) -> &mut ByteWriter<P> {
         &mut self.writer
     }
@@ -211,6 +219,10 @@ impl<P: Pipeline<Codec = Raw>> ByteWriter<P> {
     }
 
     /// The same for the bytes of several buffers, in order.
+    #[cfg_attr(
+        not(any(feature = "futures-io", feature = "tokio")),
+        expect(dead_code, reason = "for the traits of features")
+    )]
     pub(crate) fn poll_write_vectored(
         &mut self,
         buffers: &[io::IoSlice<'_>],

@@ -53,7 +53,12 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(any(feature = "brotli", feature = "gzip", feature = "lz4", feature = "snappy", feature = "zstd")),
-    expect(unreachable_code, unused_mut, reason = "without a feature there is no algorithm, so nothing can be called")
+    expect(
+        unreachable_code,
+        unused_mut,
+        unused_variables,
+        reason = "without a feature there is no algorithm, so nothing can be called"
+    )
 )]
 
 mod algorithm;

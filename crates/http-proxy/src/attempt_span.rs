@@ -50,10 +50,10 @@ impl AttemptSpan {
             http.request.resend_count = (resends > 0).then_some(resends),
             http.response.status_code = Empty,
             error.type = Empty,
-            url.full = format!("{scheme}://{}{path}", upstream.authority),
+            url.full = %format_args!("{scheme}://{}{path}", upstream.authority),
             server.address = host_of(&upstream.authority),
             server.port = port_of(&upstream.authority, upstream.is_secure),
-            network.peer.address = peer.map(|peer| peer.ip().to_string()),
+            network.peer.address = peer.map(|peer| tracing::field::display(peer.ip())),
             network.peer.port = peer.map(|peer| peer.port()),
         );
         if span.is_disabled() {

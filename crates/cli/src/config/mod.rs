@@ -106,7 +106,7 @@ impl Keys for Config {
     const TEXT: &'static str = "The file itself. `listen`, `site`, `route` and `upstream` of included files are added.";
     const KEYS: &'static [Key<Self>] = &[
         Key::<Self>::new("include", Kind::OneOrMore(&Kind::Text), "Further files, relative to this one; `*` and `?` in the last part stand for names.", |_, _, _| {}),
-        Key::<Self>::new("access-log", Kind::Text, "Log a line for each request: `off`, `common`, `combined`, `json`, or a text with fields, such as `{client.ip} {response.status}` ([all fields](access-log.md)).", |to, value, reader| {
+        Key::<Self>::new("access-log", Kind::Text, "Log a line for each request: `off`, `common`, `combined`, `json`, `opentelemetry`, or a text with fields, such as `{client.ip} {response.status}` ([all fields](access-log.md)).", |to, value, reader| {
             match reader.text(value).parse() {
                 Ok(format) => to.access_log = format,
                 Err(error) => reader.mistake(value.place, error),

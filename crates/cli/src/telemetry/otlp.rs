@@ -12,11 +12,10 @@ pub(super) fn encode(service: &str, spans: &[FinishedSpan]) -> Vec<u8> {
     message.nested(1, |resource_spans| {
         // Its `resource`.
         resource_spans.nested(1, |resource| {
-            let text = |text: &str| AttributeValue::Text(text.to_owned());
-            resource.attribute(1, "service.name", &text(service));
-            resource.attribute(1, "telemetry.sdk.name", &text("tidegate"));
-            resource.attribute(1, "telemetry.sdk.language", &text("rust"));
-            resource.attribute(1, "telemetry.sdk.version", &text(env!("CARGO_PKG_VERSION")));
+            resource.attribute(1, "service.name", AttributeValue::Text(service));
+            resource.attribute(1, "telemetry.sdk.name", AttributeValue::Text("tidegate"));
+            resource.attribute(1, "telemetry.sdk.language", AttributeValue::Text("rust"));
+            resource.attribute(1, "telemetry.sdk.version", AttributeValue::Text(env!("CARGO_PKG_VERSION")));
         });
         // Its `scope_spans`, a ScopeSpans.
         resource_spans.nested(2, |scope_spans| {
@@ -49,10 +48,10 @@ impl ProtobufWriter {
         if let Some(parent) = context.parent_bytes() {
             self.bytes(4, &parent);
         }
-        self.text(5, &span.name);
+        self.text(5, span.fields.name());
         self.number(
             6,
-            match span.kind {
+            match span.fields.kind {
                 SpanKind::Internal => 1,
                 SpanKind::Server => 2,
                 SpanKind::Client => 3,
@@ -61,27 +60,35 @@ impl ProtobufWriter {
         self.fixed64(7, nanoseconds(span.began));
         // The clock of the system may go back.
         self.fixed64(8, nanoseconds(span.ended.max(span.began)));
-        for (name, value) in &span.attributes {
+        for (name, value) in span.fields.attributes() {
             self.attribute(9, name, value);
         }
-        if span.is_error {
+        if span.fields.is_error {
             self.nested(15, |status| status.number(3, STATUS_ERROR));
         }
         self.fixed32(16, FLAGS_SAMPLED);
     }
 
-    /// A KeyValue.
-    fn attribute(&mut self, field: u32, name: &str, value: &AttributeValue) {
-        self.nested(field, |pair| {
-            pair.text(1, name);
-            // An AnyValue.
-            pair.nested(2, |any| match value {
-                AttributeValue::Text(text) => any.text(1, text),
-                AttributeValue::Boolean(is) => any.number(2, u64::from(*is)),
-                // An int64 below zero is its two's complement.
-                AttributeValue::Number(number) => any.number(3, number.cast_unsigned()),
-            });
-        });
+    /// A KeyValue. Its lengths are known before its bytes.
+    fn attribute(&mut self, field: u32, name: &str, value: AttributeValue<'_>) {
+        let value_bytes = match value {
+            AttributeValue::Text(text) => 1 + varint_bytes(text.len() as u64) + text.len(),
+            AttributeValue::Boolean(_) => 2,
+            AttributeValue::Number(number) => 1 + varint_bytes(number.cast_unsigned()),
+        };
+        let name_bytes = 1 + varint_bytes(name.len() as u64) + name.len();
+        self.key(field, LENGTH);
+        self.varint((name_bytes + 1 + varint_bytes(value_bytes as u64) + value_bytes) as u64);
+        self.text(1, name);
+        // An AnyValue.
+        self.key(2, LENGTH);
+        self.varint(value_bytes as u64);
+        match value {
+            AttributeValue::Text(text) => self.text(1, text),
+            AttributeValue::Boolean(is) => self.number(2, u64::from(is)),
+            // An int64 below zero is its two's complement.
+            AttributeValue::Number(number) => self.number(3, number.cast_unsigned()),
+        }
     }
 
     fn text(&mut self, field: u32, text: &str) {
@@ -132,6 +139,11 @@ impl ProtobufWriter {
     }
 }
 
+/// Bytes of a number as a varint: seven bits each.
+fn varint_bytes(number: u64) -> usize {
+    (u64::BITS - (number | 1).leading_zeros()).div_ceil(7) as usize
+}
+
 fn nanoseconds(time: SystemTime) -> u64 {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
@@ -167,10 +179,35 @@ mod tests {
             let mut message = ProtobufWriter::default();
             message.varint(number);
             assert_eq!(message.0, expected, "{number}");
+            assert_eq!(varint_bytes(number), expected.len(), "{number}");
         }
         let mut message = ProtobufWriter::default();
         message.nested(1, |inner| inner.text(2, &"a".repeat(200)));
         assert_eq!(message.0[..6], [1 << 3 | 2, 0xcb, 1, 2 << 3 | 2, 0xc8, 1]);
         assert_eq!(message.0.len(), 6 + 200);
+    }
+
+    #[test]
+    fn an_attribute_is_the_message_that_it_says() {
+        let values = [
+            AttributeValue::Text(""),
+            AttributeValue::Text(&"ü".repeat(200)),
+            AttributeValue::Boolean(true),
+            AttributeValue::Number(-1),
+            AttributeValue::Number(300),
+        ];
+        for value in values {
+            let (mut message, mut nested) = (ProtobufWriter::default(), ProtobufWriter::default());
+            message.attribute(9, "name", value);
+            nested.nested(9, |pair| {
+                pair.text(1, "name");
+                pair.nested(2, |any| match value {
+                    AttributeValue::Text(text) => any.text(1, text),
+                    AttributeValue::Boolean(is) => any.number(2, u64::from(is)),
+                    AttributeValue::Number(number) => any.number(3, number.cast_unsigned()),
+                });
+            });
+            assert_eq!(message.0, nested.0, "{value:?}");
+        }
     }
 }

@@ -169,7 +169,7 @@ impl SpanCounts {
 pub(super) static COUNTS: SpanCounts =
     SpanCounts { exported: AtomicU64::new(0), dropped: AtomicU64::new(0), failed: AtomicU64::new(0) };
 
-/// Finished spans in memory while the collector is slow; each has some 2 KiB, and 20 KiB at most.
+/// Finished spans in memory while the collector is slow; each has some 1 KiB, and 20 KiB at most.
 const QUEUED_SPANS_MAX: usize = 2048;
 
 /// Spans of one export.

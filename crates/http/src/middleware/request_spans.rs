@@ -218,8 +218,8 @@ fn span_of(request: &Request) -> Span {
         url.path = request.path(),
         server.address = host_and_port(request.host()).0,
         server.port = host_and_port(request.host()).1,
-        client.address = request.client().ip().map(|ip| ip.to_string()),
-        network.peer.address = request.peer().ip().map(|peer| peer.ip().to_string()),
+        client.address = request.client().ip().map(tracing::field::display),
+        network.peer.address = request.peer().ip().map(|peer| tracing::field::display(peer.ip())),
         network.peer.port = request.peer().ip().map(|peer| peer.port()),
         network.protocol.version = version(request.version()),
         user_agent.original = request.header_str("user-agent"),
@@ -269,7 +269,7 @@ fn method(request: &Request) -> Option<&'static str> {
     request.head().method().name()
 }
 
-fn version(version: Version) -> &'static str {
+pub(super) fn version(version: Version) -> &'static str {
     match version {
         Version::HTTP_10 => "1.0",
         Version::HTTP_2 => "2",
@@ -279,7 +279,7 @@ fn version(version: Version) -> &'static str {
 }
 
 /// The host of a field `Host`, without brackets, and its port.
-fn host_and_port(authority: &str) -> (Option<&str>, Option<u16>) {
+pub(super) fn host_and_port(authority: &str) -> (Option<&str>, Option<u16>) {
     let (host, port) = match authority.rsplit_once(':') {
         // An IPv6 address without brackets has no port.
         Some((host, port)) if host.ends_with(']') || !host.contains(':') => (host, port.parse().ok()),

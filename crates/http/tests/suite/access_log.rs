@@ -6,7 +6,10 @@ use std::time::{Duration, Instant};
 
 use tidegate::Limits;
 use tidegate::http::proxy::{Proxy, Upstreams};
-use tidegate::http::{AccessLog, Body, Client, Config, LineLog, LogFormat, LogTemplate, Request, RequestIds, Router};
+use tidegate::http::{
+    AccessLog, Body, Client, Config, LineLog, LogFormat, LogTemplate, Request, RequestIds, Router, StatusCode,
+    TraceContexts,
+};
 use tidegate_testkit::Embedded;
 use tidegate_testkit::network::Network;
 
@@ -308,4 +311,32 @@ fn a_stream_of_http2_that_is_refused_within_its_body_or_reset_has_one_line() {
     let mut ends: Vec<_> = lines.iter().map(|line| (line["status"].as_u64().unwrap(), line["end"].as_str())).collect();
     ends.sort_unstable();
     assert_eq!(ends, [(200, None), (413, Some("refused")), (499, Some("client_left"))], "{text}");
+}
+
+#[test]
+fn a_line_has_the_attributes_of_the_conventions() {
+    let router = router().get("/tides/{harbour}", || StatusCode::SERVICE_UNAVAILABLE).with(RequestIds::new());
+    let lines = lines(LogFormat::OpenTelemetry, router.with(TraceContexts::new()), |pipe| {
+        let head = "GET /tides/brest?from=\"2\" HTTP/1.1\r\nHost: sea.example:81\r\nUser-Agent: buoy/1\r\n";
+        let trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+        pipe.receive(format!("{head}Traceparent: {trace}\r\n\r\n").as_bytes());
+        pipe.receive(b"POST / HTTP/1.1\r\nHost: sea\r\nContent-Length: 3\r\n\r\nabc");
+        pipe.receive(b"bad\r\n\r\n");
+    });
+    let lines: Vec<serde_json::Value> = lines.iter().map(|line| serde_json::from_str(line).expect(line)).collect();
+    let expected = serde_json::json!({
+        "http.request.method": "GET", "url.scheme": "http", "url.path": "/tides/brest", "url.query": "from=\"2\"",
+        "network.protocol.version": "1.1", "server.address": "sea.example", "server.port": 81,
+        "http.route": "/tides/{harbour}", "user_agent.original": "buoy/1", "http.response.status_code": 503,
+        "error.type": "503", "trace_id": "4bf92f3577b34da6a3ce929d0e0e4736", "trace_flags": "01",
+    });
+    for (name, value) in expected.as_object().unwrap() {
+        assert_eq!(&lines[0][name], value, "{name}: {}", lines[0]);
+    }
+    assert!(lines[0]["timestamp"].is_f64() && lines[0]["http.server.request.duration"].is_f64(), "{}", lines[0]);
+    let post = &lines[1];
+    let sizes = (&post["http.request.body.size"], &post["http.response.body.size"]);
+    assert_eq!(sizes, (&3.into(), &1.into()), "{post}");
+    assert!(post.get("error.type").is_none() && post.get("tidegate.end").is_none(), "{post}");
+    assert_eq!((&lines[2]["tidegate.end"], &lines[2]["http.response.status_code"]), (&"refused".into(), &400.into()));
 }

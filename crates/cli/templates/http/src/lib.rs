@@ -17,7 +17,8 @@ pub mod settings;
 
 use serde::{Deserialize, Serialize};
 use tidegate::http::{
-    AccessLog, IntoResponse, Json, LogFormat, Path, RequestIds, Response, Router, State, StatusCode,
+    AccessLog, DebugPages, IntoResponse, Json, LogFormat, Path, RequestIds, Response, Router,
+    State, StatusCode,
 };
 
 use crate::notes::{Note, Notes};
@@ -30,11 +31,15 @@ pub struct NewNote {
 
 /// The routes. Each loop has a router of its own, and all of them share the notes.
 pub fn router(notes: Notes) -> Router<Notes> {
-    Router::with_state(notes)
+    let router = Router::with_state(notes)
         .get("/notes", list)
         .post("/notes", create)
         .get("/notes/{number}", read)
-        .delete("/notes/{number}", remove)
+        .delete("/notes/{number}", remove);
+    // Pages for errors, with their cause. A release build has none.
+    let pages = DebugPages::new().routes(router.routes());
+    router
+        .with(pages)
         .with(RequestIds::new())
         .with(AccessLog::new(LogFormat::Json))
 }

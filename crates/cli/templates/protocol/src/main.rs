@@ -20,9 +20,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     let file = std::env::args_os().nth(1);
     let settings = Settings::read(file.as_deref().map(Path::new))?;
 
+    // The listeners that a service manager passes, or else one of its own.
+    let server = match Server::from_environment()? {
+        Some(server) => server,
+        None => Server::bind(&settings.listen)?,
+    };
     let store = Store::default();
-    let server = Server::bind(&settings.listen)?
-        .start(move || (ServerCodec::default(), Connection::new(store.clone())))?;
+    let server = server.start(move || (ServerCodec::default(), Connection::new(store.clone())))?;
     let admin = settings.start_admin(Admin::new(&server))?;
     tracing::info!(
         "{} serves, http://{}/dashboard shows",

@@ -19,8 +19,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     let file = std::env::args_os().nth(1);
     let settings = Settings::read(file.as_deref().map(Path::new))?;
 
+    // The listeners that a service manager passes, or else one of its own.
+    let server = match Server::from_environment()? {
+        Some(server) => server,
+        None => Server::bind(&settings.listen)?,
+    };
     let (rooms, metrics) = (rooms(), HttpMetrics::new());
-    let server = Server::bind(&settings.listen)?
+    let server = server
         .metrics(&metrics)
         .start(move || router(rooms.clone()))?;
     let admin = settings.start_admin(Admin::new(&server).requests(&metrics))?;

@@ -138,7 +138,7 @@ pub(super) fn refused(request: &RefusedRequest) -> Vec<u8> {
 }
 
 /// A target as text: bytes that are not UTF-8 are percent-encoded, as a client should have sent them (RFC 3986 §2.1).
-fn target(bytes: &[u8]) -> Cow<'_, str> {
+pub(super) fn target(bytes: &[u8]) -> Cow<'_, str> {
     use std::fmt::Write as _;
 
     if let Ok(text) = std::str::from_utf8(bytes) {
@@ -159,13 +159,13 @@ fn micros(took: Duration) -> u64 {
 }
 
 /// An object, member by member, behind its first one.
-struct Object<'a> {
-    line: &'a mut Vec<u8>,
+pub(super) struct Object<'a> {
+    pub(super) line: &'a mut Vec<u8>,
 }
 
 impl Object<'_> {
     /// `start` is what comes before the number.
-    fn number(&mut self, start: &str, number: u64) {
+    pub(super) fn number(&mut self, start: &str, number: u64) {
         self.line.extend_from_slice(start.as_bytes());
         text::push_number(self.line, number);
     }
@@ -173,8 +173,7 @@ impl Object<'_> {
     /// The ids of the trace, and the parameters of the TLS connection.
     fn extensions(&mut self, extensions: &Extensions) {
         if let Some(context) = extensions.get::<TraceContext>() {
-            self.plain(",\"trace_id\":\"", context.trace_id().as_bytes());
-            self.plain(",\"span_id\":\"", context.span_id().as_bytes());
+            self.trace(context);
             if let Some(parent) = context.parent_id() {
                 self.plain(",\"parent_id\":\"", parent.as_bytes());
             }
@@ -194,6 +193,11 @@ impl Object<'_> {
         }
     }
 
+    pub(super) fn trace(&mut self, context: &TraceContext) {
+        self.plain(",\"trace_id\":\"", context.trace_id().as_bytes());
+        self.plain(",\"span_id\":\"", context.span_id().as_bytes());
+    }
+
     fn client(&mut self, client: ClientAddress) {
         self.line.extend_from_slice(b",\"client\":\"");
         match client.ip() {
@@ -203,14 +207,14 @@ impl Object<'_> {
         self.line.push(b'"');
     }
 
-    fn optional(&mut self, start: &str, number: Option<u64>) {
+    pub(super) fn optional(&mut self, start: &str, number: Option<u64>) {
         if let Some(number) = number {
             self.number(start, number);
         }
     }
 
     /// `start` is all before the text, its opening quote included.
-    fn bytes(&mut self, start: &str, bytes: &[u8]) {
+    pub(super) fn bytes(&mut self, start: &str, bytes: &[u8]) {
         if text::is_plain(bytes) {
             return self.plain(start, bytes);
         }
@@ -220,7 +224,7 @@ impl Object<'_> {
     }
 
     /// A text that has no byte to be escaped.
-    fn plain(&mut self, start: &str, bytes: &[u8]) {
+    pub(super) fn plain(&mut self, start: &str, bytes: &[u8]) {
         for piece in [start.as_bytes(), bytes, b"\""] {
             self.line.extend_from_slice(piece);
         }

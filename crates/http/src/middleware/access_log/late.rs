@@ -10,8 +10,8 @@ use tidegate_http_message::body::{Body, BodyKind};
 use tidegate_http_message::exchange::Exchange;
 use tidegate_http_message::watched::ExchangeWatcher;
 
+use super::JsonMembers;
 use super::facts::LateFacts;
-use super::json;
 use super::template::LateField;
 use crate::exchange_note::{EndCause, ExchangeNote};
 use crate::line_log::LineLog;
@@ -33,7 +33,7 @@ pub(super) const TARGET: &str = "tidegate::access";
 #[derive(Debug)]
 pub(super) enum Draft {
     /// The end of an object is missing.
-    Json(Vec<u8>),
+    Json(JsonMembers, Vec<u8>),
     /// Fields are missing, each at its place in the text, in their order.
     Template(String, Vec<(usize, LateField)>),
 }
@@ -41,8 +41,8 @@ pub(super) enum Draft {
 impl Draft {
     fn finish(self, late: &LateFacts) -> Vec<u8> {
         match self {
-            Self::Json(mut line) => {
-                json::end(&mut line, late);
+            Self::Json(members, mut line) => {
+                members.end(&mut line, late);
                 line
             }
             Self::Template(text, fields) => {

@@ -4,6 +4,7 @@
 //! once. One that is produced while it is sent carries its line along (`late.rs`), and so does a request whose client
 //! leaves before the response.
 
+mod conventions;
 mod facts;
 mod json;
 mod late;
@@ -63,13 +64,46 @@ pub enum LogFormat {
     /// apply is absent: `upstream` and those beside it are of a request that a gateway has passed on, `end` is
     /// absent if the response is complete.
     Json,
+    /// A JSON object in one line, whose members are attributes of OpenTelemetry's conventions for HTTP.
+    OpenTelemetry,
 }
 
 /// How lines are made.
 #[derive(Debug, Clone)]
 enum LineFormat {
     Template(LogTemplate),
-    Json,
+    Json(JsonMembers),
+}
+
+/// The names of the members of an object.
+#[derive(Debug, Clone, Copy)]
+enum JsonMembers {
+    Own,
+    Conventions,
+}
+
+impl JsonMembers {
+    /// Adds the line without its end.
+    fn begin(self, line: &mut Vec<u8>, exchange: &LoggedExchange<'_>) {
+        match self {
+            Self::Own => json::begin(line, exchange),
+            Self::Conventions => conventions::begin(line, exchange),
+        }
+    }
+
+    fn end(self, line: &mut Vec<u8>, late: &LateFacts) {
+        match self {
+            Self::Own => json::end(line, late),
+            Self::Conventions => conventions::end(line, late),
+        }
+    }
+
+    fn refused(self, request: &RefusedRequest) -> Vec<u8> {
+        match self {
+            Self::Own => json::refused(request),
+            Self::Conventions => conventions::refused(request),
+        }
+    }
 }
 
 impl AccessLog {
@@ -79,7 +113,8 @@ impl AccessLog {
         let format = match format {
             LogFormat::Common => LineFormat::Template(LogTemplate::common()),
             LogFormat::Combined => LineFormat::Template(LogTemplate::combined()),
-            LogFormat::Json => LineFormat::Json,
+            LogFormat::Json => LineFormat::Json(JsonMembers::Own),
+            LogFormat::OpenTelemetry => LineFormat::Json(JsonMembers::Conventions),
         };
         Self { format, lines: None, has_own_proxies: false }
     }
@@ -121,10 +156,10 @@ impl AccessLog {
     /// Logs an exchange that is over.
     fn log(&self, exchange: &LoggedExchange<'_>, late: &LateFacts) {
         match &self.format {
-            LineFormat::Json => {
+            LineFormat::Json(members) => {
                 let mut line = LINE.take();
-                json::begin(&mut line, exchange);
-                json::end(&mut line, late);
+                members.begin(&mut line, exchange);
+                members.end(&mut line, late);
                 write(self.lines.as_ref(), &line);
                 if line.capacity() <= LINE_BYTES_MAX {
                     line.clear();
@@ -137,7 +172,7 @@ impl AccessLog {
 
     fn notes_facts(&self) -> bool {
         match &self.format {
-            LineFormat::Json => true,
+            LineFormat::Json(_) => true,
             LineFormat::Template(template) => {
                 template.reads_facts() || (self.has_own_proxies && template.reads_client())
             }
@@ -166,10 +201,10 @@ impl Middleware for AccessLog {
         let exchange = LoggedExchange { request, response: Some(response), status, elapsed: info.elapsed(), facts };
         if has_body && matches!(response.body.kind(), BodyKind::Produced(_)) {
             let draft = match &self.format {
-                LineFormat::Json => {
+                LineFormat::Json(members) => {
                     let mut line = Vec::new();
-                    json::begin(&mut line, &exchange);
-                    Draft::Json(line)
+                    members.begin(&mut line, &exchange);
+                    Draft::Json(*members, line)
                 }
                 LineFormat::Template(template) => {
                     let (text, missing) = template.draft(&exchange);
@@ -200,7 +235,7 @@ impl Middleware for AccessLog {
     fn refused(&self, request: &RefusedRequest) {
         if self.is_on() {
             let line = match &self.format {
-                LineFormat::Json => json::refused(request),
+                LineFormat::Json(members) => members.refused(request),
                 LineFormat::Template(template) => template.refused(request).into_bytes(),
             };
             write(self.lines.as_ref(), &line);
@@ -209,14 +244,14 @@ impl Middleware for AccessLog {
 
     fn measures_time(&self) -> bool {
         match &self.format {
-            LineFormat::Json => true,
+            LineFormat::Json(_) => true,
             LineFormat::Template(template) => template.reads_time(),
         }
     }
 
     fn reads_tls(&self) -> bool {
         match &self.format {
-            LineFormat::Json => true,
+            LineFormat::Json(_) => true,
             LineFormat::Template(template) => template.reads_tls(),
         }
     }
