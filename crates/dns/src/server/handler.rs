@@ -175,3 +175,81 @@ where
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tidegate_engine::{Client, Limits};
+    use tidegate_testkit::network::Network;
+
+    use super::*;
+    use crate::server::{ClientQuery, Reply};
+    use crate::{ClientCodec, Header, MessageWriter, Question, Rdata, Record, RecordType, ServerCodec};
+
+    /// Each name has 50,000 bytes, which are there later.
+    struct Long;
+
+    impl QueryHandler for Long {
+        fn query(&self, query: &ClientQuery<'_>) -> Reply {
+            let text = vec![[7_u8; 250]; 200];
+            let data = Rdata::txt(text.iter().map(|part| &part[..])).unwrap();
+            let answers = vec![Record::new(query.question.name.clone(), 60, data)];
+            Reply::later(async { Response { answers, ..Response::of_code(ResponseCode::NOERROR) } })
+        }
+    }
+
+    /// A client that sends queries and reads no response but the first.
+    struct Unread;
+
+    impl Handler<ClientCodec> for Unread {
+        type Post = EncodedMessage;
+
+        fn message(&mut self, _: Message, cx: &mut Context<'_, ClientCodec, EncodedMessage>) -> Outcome<ClientCodec> {
+            cx.pause();
+            Outcome::Continue
+        }
+
+        fn event(
+            &mut self,
+            event: Event<EncodedMessage>,
+            cx: &mut Context<'_, ClientCodec, EncodedMessage>,
+        ) -> Outcome<ClientCodec> {
+            match event {
+                Event::Posted(query) => send(query, cx),
+                event => event.by_default(cx),
+            }
+        }
+    }
+
+    #[test]
+    fn responses_that_a_client_does_not_read_keep_the_places_of_their_queries() {
+        let network = Network::new(1);
+        let (server, client) = (network.host("10.0.0.1").node(), network.host("10.0.0.9").node());
+        let limits = ServerLimits::default();
+        let service = Rc::new(QueryService {
+            handler: Rc::new(Long),
+            in_flight: Rc::new(InFlight::new(&limits)),
+            counters: Arc::default(),
+            in_flight_per_connection_max: limits.in_flight_per_connection_max,
+        });
+        let of_server = service.clone();
+        let serve = move |_: &_| (ServerCodec::default(), StreamHandler::shared(&of_server));
+        let address = server.listen(53, Limits::default(), serve).unwrap();
+        let task = client.spawn(async move {
+            let remote = Client::at(address).connect_with(ClientCodec::default(), Unread).await.unwrap();
+            for id in 0..100 {
+                let question = Question::new("long.example".parse().unwrap(), RecordType::TXT);
+                remote.post(MessageWriter::new(Header::query(id)).question(&question).unwrap().finish()).unwrap();
+            }
+            task::sleep(Duration::from_secs(5)).await;
+            remote
+        });
+        let remote = network.run_task(Duration::from_secs(60), task);
+        let waiting = service.in_flight.places();
+        assert!(waiting > 10, "{waiting} of 100 responses wait");
+        drop((remote, client));
+        network.run_for(Duration::from_secs(60));
+        assert_eq!(service.in_flight.places(), 0, "the connection has closed");
+    }
+}

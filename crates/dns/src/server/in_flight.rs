@@ -27,6 +27,12 @@ impl InFlight {
         Self { max, per_client_max, taken: RefCell::default() }
     }
 
+    /// Places that are taken.
+    #[cfg(test)]
+    pub(super) fn places(&self) -> usize {
+        self.taken.borrow().all
+    }
+
     /// Whether a query of this client may wait. A client of a Unix socket has no address, and its queries count with those
     /// of all clients alone.
     pub(super) fn has_room(&self, client: Option<IpAddr>) -> bool {
