@@ -415,8 +415,8 @@ def main():
         raise Failure("build it first: cargo build --profile dist --package tidegate-examples --example push")
     for name in options.peers:
         room_peers.install(name)
-    # Servers inherit the bound.
-    allow_descriptors(max(options.members * 2, options.rooms + FIRST_ROOMS))
+    # Servers inherit the bound, and accept as many connections as three quarters of it.
+    allow_descriptors(max(-(-options.members * 8 // 3), options.rooms + FIRST_ROOMS))
     os.sched_setaffinity(0, {int(options.load_core)})
     count = options.members * 2
     rounds = []
