@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use tidegate_buffer::{DatagramErrorReason, LocalAddress, Transmit};
+use tidegate_buffer::{DatagramErrorReason, Ecn, LocalAddress, Transmit};
 use tidegate_engine::task::{self, Sleep};
 use tidegate_engine::{DatagramChannel, SessionError};
 use tidegate_http3::{Capsule, ErrorCode, varint};
@@ -108,7 +108,7 @@ impl Relay {
             payload: payload.into(),
             destination: None,
             local: LocalAddress::default(),
-            ecn: None,
+            ecn: Ecn::NotCapable,
             segment_size: None,
             ancillary: None,
         };
