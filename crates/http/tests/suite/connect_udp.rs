@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use tidegate::engine::{NameResolver, Resolve, Resolving, SessionLimits};
 use tidegate::http::{
-    CapsuleClient, CapsuleConnection, Config, ExtendedConnectError, Router, UdpProxy, UdpProxyRules, UdpTunnel,
+    CapsuleClient, CapsuleConnection, CapsuleTunnel, Client, Config, ExtendedConnectError, Router, UdpProxy,
+    UdpProxyRules, UdpTunnel,
 };
-use tidegate::http3::{Capsule, HttpDatagramLimits};
-use tidegate::{quic, task};
+use tidegate::http3::{Capsule, CapsuleCodec, HttpDatagramLimits};
+use tidegate::{Backend, EventLoop, quic, task};
 
 use crate::support::http2_peer::{END_STREAM, Peer};
 use crate::support::http3_stage::{NAME, Stage};
@@ -335,6 +336,29 @@ fn the_proxy_is_the_same_over_http1() {
         assert_eq!(response.contains("Proxy-Status: tidegate; error="), expected == "403", "{response}");
     }
     assert_eq!((proxy.counts().begun, proxy.counts().sent), (1, 1));
+}
+
+#[test]
+fn the_http_client_opens_a_tunnel_over_http1() {
+    let (proxy, running) = start_proxy();
+    let (target, port) = target();
+    let uri = format!("http://{}{}", running.0.address(), UdpTunnel::path("127.0.0.1", port));
+    let exchange = async move {
+        let response = Client::new().get(&uri).upgrade("connect-udp").send().await.expect("a response");
+        let channel = response.into_channel(CapsuleCodec::new(65_536)).map_err(|response| response.status());
+        let mut tunnel = UdpTunnel::new(CapsuleTunnel::new(channel.expect("a tunnel")));
+        assert_eq!(tunnel.datagram_bytes_max(), None);
+        // More than a datagram of QUIC has room for.
+        for payload in [&b"ebb"[..], &[7; 9_000]] {
+            tunnel.send(payload).expect("a datagram");
+            let (received, source) = at_target(&target).await;
+            assert_eq!(received, payload);
+            target.send_to(payload, source).expect("a datagram");
+            assert_eq!(tunnel.recv().await.expect("a datagram").as_deref(), Some(payload));
+        }
+    };
+    EventLoop::on(Backend::Auto).expect("a loop").block_on(exchange).expect("it runs");
+    assert_eq!((proxy.counts().sent, proxy.counts().received), (2, 2));
 }
 
 #[test]
