@@ -30,7 +30,7 @@ pub struct UdpProxyCounts {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Counters {
+pub(super) struct TunnelCounters {
     pub(super) begun: AtomicU64,
     pub(super) refused: AtomicU64,
     pub(super) expired: AtomicU64,
@@ -51,8 +51,8 @@ struct OpenTunnels {
 
 /// The place of a tunnel among those that are open. Dropping it releases the place.
 #[derive(Debug)]
-pub(super) struct Place {
-    counters: Arc<Counters>,
+pub(super) struct TunnelPlace {
+    counters: Arc<TunnelCounters>,
     client: IpAddr,
 }
 
@@ -60,9 +60,9 @@ pub(super) fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Relaxed);
 }
 
-impl Counters {
+impl TunnelCounters {
     /// A place for a tunnel of this client, if there is one.
-    pub(super) fn place(self: &Arc<Self>, client: IpAddr, rules: &UdpProxyRules) -> Option<Place> {
+    pub(super) fn place(self: &Arc<Self>, client: IpAddr, rules: &UdpProxyRules) -> Option<TunnelPlace> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let of_client = open.clients.get(&client).copied().unwrap_or(0);
         if open.all >= rules.tunnels_max || of_client >= rules.tunnels_per_client_max {
@@ -70,7 +70,7 @@ impl Counters {
         }
         open.all += 1;
         open.clients.insert(client, of_client + 1);
-        Some(Place { counters: self.clone(), client })
+        Some(TunnelPlace { counters: self.clone(), client })
     }
 
     pub(super) fn counts(&self) -> UdpProxyCounts {
@@ -88,13 +88,13 @@ impl Counters {
     }
 }
 
-impl Place {
-    pub(super) fn counters(&self) -> &Counters {
+impl TunnelPlace {
+    pub(super) fn counters(&self) -> &TunnelCounters {
         &self.counters
     }
 }
 
-impl Drop for Place {
+impl Drop for TunnelPlace {
     fn drop(&mut self) {
         let mut open = self.counters.open.lock().unwrap_or_else(PoisonError::into_inner);
         open.all -= 1;
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn places_have_bounds_and_come_back() {
-        let counters = Arc::<Counters>::default();
+        let counters = Arc::<TunnelCounters>::default();
         let rules = UdpProxyRules { tunnels_max: 3, tunnels_per_client_max: 2, ..UdpProxyRules::default() };
         let [one, other] = ["192.0.2.1", "192.0.2.2"].map(|ip| ip.parse().expect("an address"));
         let places = [counters.place(one, &rules), counters.place(one, &rules)];

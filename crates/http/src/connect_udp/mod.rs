@@ -22,7 +22,7 @@ use tidegate_engine::{DatagramChannel, EndpointLimits, NameResolver, Resolve, ta
 use tidegate_sys::DatagramOptions;
 
 pub use self::counts::UdpProxyCounts;
-use self::counts::{Counters, Place, count};
+use self::counts::{TunnelCounters, TunnelPlace, count};
 use self::relay::{Relay, UDP_BYTES_MAX};
 pub use self::rules::UdpProxyRules;
 use self::target::{TargetHost, UdpTarget};
@@ -66,12 +66,12 @@ pub struct ConnectUdp {
 pub struct UdpProxy {
     rules: Arc<UdpProxyRules>,
     resolver: NameResolver,
-    counters: Arc<Counters>,
+    counters: Arc<TunnelCounters>,
 }
 
 /// Why a request has no tunnel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Refusal {
+enum TunnelRefusal {
     Client,
     Target,
     Full,
@@ -148,16 +148,20 @@ impl UdpProxy {
         self.counters.counts()
     }
 
-    async fn open(&self, client: ClientAddress, target: UdpTarget) -> Result<(Place, DatagramChannel), Refusal> {
-        let client = self.rules.client(client).ok_or(Refusal::Client)?;
+    async fn open(
+        &self,
+        client: ClientAddress,
+        target: UdpTarget,
+    ) -> Result<(TunnelPlace, DatagramChannel), TunnelRefusal> {
+        let client = self.rules.client(client).ok_or(TunnelRefusal::Client)?;
         if !self.rules.permits_port(target.port) {
-            return Err(Refusal::Target);
+            return Err(TunnelRefusal::Target);
         }
-        let place = self.counters.place(client, &self.rules).ok_or(Refusal::Full)?;
+        let place = self.counters.place(client, &self.rules).ok_or(TunnelRefusal::Full)?;
         let addresses = self.addresses(&target).await?;
         let permitted: Vec<_> = addresses.into_iter().filter(|address| self.rules.permits_ip(address.ip())).collect();
         if permitted.is_empty() {
-            return Err(Refusal::Target);
+            return Err(TunnelRefusal::Target);
         }
         let payload_bytes_max = self.rules.datagram_bytes_max;
         // A function begins within a dispatch, where no socket can be opened.
@@ -166,22 +170,22 @@ impl UdpProxy {
             Ok(Ok(socket)) => Ok((place, socket)),
             Ok(Err(error)) => {
                 tracing::warn!(subsystem = "http", %error, "no socket for a UDP tunnel");
-                Err(Refusal::Socket)
+                Err(TunnelRefusal::Socket)
             }
-            Err(_) => Err(Refusal::Socket),
+            Err(_) => Err(TunnelRefusal::Socket),
         }
     }
 
-    async fn addresses(&self, target: &UdpTarget) -> Result<Vec<SocketAddr>, Refusal> {
+    async fn addresses(&self, target: &UdpTarget) -> Result<Vec<SocketAddr>, TunnelRefusal> {
         let name = match &target.host {
             TargetHost::Ip(ip) => return Ok(vec![SocketAddr::new(*ip, target.port)]),
             TargetHost::Name(name) => name,
         };
         match task::timeout(self.rules.resolve_timeout, self.resolver.resolve(name, target.port)).await {
             Ok(Ok(addresses)) if !addresses.is_empty() => Ok(addresses),
-            Ok(Err(error)) if error.kind() == io::ErrorKind::TimedOut => Err(Refusal::DnsTimeout),
-            Ok(_) => Err(Refusal::Dns),
-            Err(_) => Err(Refusal::DnsTimeout),
+            Ok(Err(error)) if error.kind() == io::ErrorKind::TimedOut => Err(TunnelRefusal::DnsTimeout),
+            Ok(_) => Err(TunnelRefusal::Dns),
+            Err(_) => Err(TunnelRefusal::DnsTimeout),
         }
     }
 }
@@ -207,7 +211,7 @@ fn open_socket(addresses: &[SocketAddr], payload_bytes_max: u16) -> io::Result<D
     Err(last)
 }
 
-impl IntoResponse for Refusal {
+impl IntoResponse for TunnelRefusal {
     fn into_response(self) -> Response {
         let (status, error) = match self {
             Self::Client => (StatusCode::FORBIDDEN, "http_request_denied"),

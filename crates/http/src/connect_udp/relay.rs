@@ -12,21 +12,21 @@ use tidegate_engine::task::{self, Sleep};
 use tidegate_engine::{DatagramChannel, SessionError};
 use tidegate_http3::{Capsule, ErrorCode, varint};
 
-use super::counts::{Counters, Place, count};
+use super::counts::{TunnelCounters, TunnelPlace, count};
 use crate::capsules::CapsuleTunnel;
 
 /// A tunnel whose target has a socket.
 pub(super) struct Relay {
     pub(super) tunnel: CapsuleTunnel,
     pub(super) socket: DatagramChannel,
-    pub(super) place: Place,
+    pub(super) place: TunnelPlace,
     pub(super) idle_timeout: Duration,
     /// When a datagram has passed.
     pub(super) last: Instant,
 }
 
 /// Why a tunnel ends.
-enum End {
+enum RelayEnd {
     /// The client has ended it.
     Client,
     /// No datagram has passed for too long.
@@ -43,28 +43,28 @@ impl Relay {
         let mut idle = pin!(task::sleep_until(self.last + self.idle_timeout));
         let end = poll_fn(|cx| self.poll(idle.as_mut(), cx)).await;
         match end {
-            End::Client => {}
-            End::Idle => count(&self.counters().expired),
+            RelayEnd::Client => {}
+            RelayEnd::Idle => count(&self.counters().expired),
             // RFC 9298 §3.1: the end of the socket is the end of the stream.
-            End::Unreachable => {
+            RelayEnd::Unreachable => {
                 count(&self.counters().unreachable);
                 self.tunnel.reset(ErrorCode::CONNECT_ERROR);
             }
-            End::Malformed => self.tunnel.reset(ErrorCode::DATAGRAM_ERROR),
+            RelayEnd::Malformed => self.tunnel.reset(ErrorCode::DATAGRAM_ERROR),
         }
         Ok(())
     }
 
-    fn counters(&self) -> &Counters {
+    fn counters(&self) -> &TunnelCounters {
         self.place.counters()
     }
 
-    fn poll(&mut self, mut idle: Pin<&mut Sleep>, cx: &mut Context<'_>) -> Poll<End> {
+    fn poll(&mut self, mut idle: Pin<&mut Sleep>, cx: &mut Context<'_>) -> Poll<RelayEnd> {
         for _ in 0..DATAGRAMS_PER_POLL_MAX {
             while let Some(error) = self.socket.next_error() {
                 use DatagramErrorReason::{PortUnreachable, Unreachable};
                 match error.reason {
-                    PortUnreachable | Unreachable => return Poll::Ready(End::Unreachable),
+                    PortUnreachable | Unreachable => return Poll::Ready(RelayEnd::Unreachable),
                     _ => count(&self.counters().dropped),
                 }
             }
@@ -73,19 +73,19 @@ impl Relay {
                     Ok(()) => true,
                     Err(end) => return Poll::Ready(end),
                 },
-                Poll::Ready(Ok(None) | Err(_)) => return Poll::Ready(End::Client),
+                Poll::Ready(Ok(None) | Err(_)) => return Poll::Ready(RelayEnd::Client),
                 Poll::Pending => false,
             };
             match self.socket.poll_recv_from(cx) {
                 Poll::Ready(Ok(datagram)) => self.on_target(&datagram.payload, datagram.truncated),
-                Poll::Ready(Err(_)) => return Poll::Ready(End::Unreachable),
+                Poll::Ready(Err(_)) => return Poll::Ready(RelayEnd::Unreachable),
                 Poll::Pending if !received => {
                     if idle.as_mut().poll(cx).is_pending() {
                         return Poll::Pending;
                     }
                     let until = self.last + self.idle_timeout;
                     if task::now() >= until {
-                        return Poll::Ready(End::Idle);
+                        return Poll::Ready(RelayEnd::Idle);
                     }
                     idle.set(task::sleep_until(until));
                 }
@@ -97,9 +97,9 @@ impl Relay {
     }
 
     /// Passes a datagram of the client on. Datagrams of unknown contexts are dropped (RFC 9298 §4).
-    fn on_capsule(&mut self, capsule: Capsule) -> Result<(), End> {
+    fn on_capsule(&mut self, capsule: Capsule) -> Result<(), RelayEnd> {
         let Capsule::Datagram(datagram) = capsule else { return Ok(()) };
-        let Some(payload) = read_payload(&datagram).map_err(|Malformed| End::Malformed)? else {
+        let Some(payload) = read_payload(&datagram).map_err(|Malformed| RelayEnd::Malformed)? else {
             count(&self.counters().dropped);
             return Ok(());
         };
