@@ -86,7 +86,7 @@ impl Http3Listener {
     ) -> ServedListener {
         let of_streams = config.clone();
         let mut streams = limits.engine();
-        // The endpoint of HTTP/3 ends old connections, by GOAWAY.
+        // HTTP/3 ends old connections itself, by GOAWAY.
         streams.deadlines.age_max = None;
         let limits = SessionLimits { streams, ..SessionLimits::default() };
         self.beside(listener, limits, config, move |_| {

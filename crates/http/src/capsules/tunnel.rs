@@ -12,7 +12,7 @@ use tidegate_http3::{Capsule, CapsuleCodec};
 /// HTTP/3 on QUIC.
 pub(crate) type Http3 = tidegate_http3::Endpoint<tidegate_quic::Endpoint>;
 
-/// A tunnel of capsules and HTTP datagrams (RFC 9297), over any version of HTTP.
+/// A tunnel of capsules and HTTP datagrams (RFC 9297), over any HTTP version.
 ///
 /// Over HTTP/3 datagrams are those of QUIC if both sides accept them: they may be lost, and may come in another order. Otherwise
 /// they are capsules on the stream.
