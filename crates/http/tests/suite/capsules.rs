@@ -6,10 +6,11 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
-use tidegate::engine::SessionLimits;
+use tidegate::engine::{SessionLimits, SessionStreams, Streams};
+use tidegate::framing::Raw;
 use tidegate::http::{CapsuleClient, CapsuleTunnel, CapsuleUpgrade, Config, ExtendedConnectError, Response, Router};
 use tidegate::http3::{Capsule, ErrorCode, HttpDatagramLimits, datagram};
-use tidegate::{quic, task};
+use tidegate::{Channel, quic, task};
 use tidegate_testkit::Embedded;
 
 use crate::support::http2_peer;
@@ -71,9 +72,15 @@ async fn recv_datagram(peer: &Peer) -> (u64, Vec<u8>) {
     (stream, payload.to_vec())
 }
 
-/// A client with HTTP datagrams.
+/// A client with HTTP datagrams, which reads the control stream of the server.
 fn connected(stage: &mut Stage, server: SocketAddr) -> Peer {
-    stage.connect_with(server, transport(), tidegate::engine::SessionStreams::default)
+    stage.connect_with(server, transport(), || {
+        let discard = |mut channel: Channel<Raw>| async move {
+            while channel.recv().await?.is_some() {}
+            Ok::<_, Any>(())
+        };
+        SessionStreams { bidirectional: None, unidirectional: Some(Streams::serve(|| Raw, discard)) }
+    })
 }
 
 #[test]
