@@ -10,10 +10,8 @@ mod rules;
 mod target;
 mod tunnel;
 
-use std::future::Future;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -116,12 +114,10 @@ impl UdpProxy {
     }
 
     /// The function of the proxy's route.
-    pub fn function(&self) -> impl Fn(ConnectUdp) -> Pin<Box<dyn Future<Output = Response>>> + 'static {
+    #[must_use]
+    pub fn function(&self) -> impl AsyncFn(ConnectUdp) -> Response + 'static {
         let proxy = self.clone();
-        move |request| {
-            let proxy = proxy.clone();
-            Box::pin(async move { proxy.accept(request).await })
-        }
+        async move |request: ConnectUdp| proxy.accept(request).await
     }
 
     /// Opens the tunnel of a request, and returns the response that accepts it. A request that has no tunnel gets 403 (Forbidden) by
