@@ -8,6 +8,7 @@ use std::time::Duration;
 use tidegate_http_stream::{HEAD_BYTES_CEILING, StreamConfig, StreamLimits, Version};
 use tidegate_http1 as http1;
 
+use crate::request_datagrams::HttpDatagramLimits;
 use crate::webtransport::WebTransportLimits;
 
 /// Limits on a side's peer. Every default protects; the text names the attack that a limit stops.
@@ -143,6 +144,7 @@ pub struct Config {
     stream: Arc<StreamConfig>,
     grease: Option<u64>,
     datagrams: bool,
+    datagram_limits: HttpDatagramLimits,
     webtransport: Option<WebTransportLimits>,
 }
 
@@ -155,7 +157,9 @@ impl Config {
     pub fn new(limits: Limits) -> Self {
         limits.check();
         let stream = Arc::new(StreamConfig::new(limits.stream(), Version::Http3));
-        Self { limits, stream, grease: Some(RandomState::new().hash_one(0)), datagrams: false, webtransport: None }
+        let grease = Some(RandomState::new().hash_one(0));
+        let (datagrams, datagram_limits, webtransport) = (false, HttpDatagramLimits::default(), None);
+        Self { limits, stream, grease, datagrams, datagram_limits, webtransport }
     }
 
     fn map(self, to: impl FnOnce(StreamConfig) -> StreamConfig) -> Self {
@@ -204,6 +208,12 @@ impl Config {
         Self { datagrams: are_accepted, ..self }
     }
 
+    /// Bounds the datagrams of requests, and accepts them as [`datagrams`](Self::datagrams) does.
+    #[must_use]
+    pub fn datagram_limits(self, limits: HttpDatagramLimits) -> Self {
+        Self { datagram_limits: limits, ..self.datagrams(true) }
+    }
+
     /// Permits sessions of WebTransport within these limits, on extended CONNECT and with HTTP datagrams, which it permits as
     /// well: SETTINGS announce all of that with the numbers that browsers need. QUIC has to accept DATAGRAM frames and so many
     /// more unidirectional streams.
@@ -241,6 +251,10 @@ impl Config {
 
     pub(crate) fn accepts_datagrams(&self) -> bool {
         self.datagrams
+    }
+
+    pub(crate) fn limits_of_datagrams(&self) -> HttpDatagramLimits {
+        self.datagram_limits
     }
 }
 

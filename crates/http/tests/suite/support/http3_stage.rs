@@ -49,6 +49,12 @@ impl Stage {
         TwoLoops::each().for_each(|loops| scenario(&mut Self { loops, tls: tls() }));
     }
 
+    /// Runs a scenario on epoll, and on io_uring where it is there, whose sockets are those of the system.
+    pub(crate) fn on_system(scenario: impl Fn(&mut Self)) {
+        let loops = TwoLoops::each().filter(|loops| loops.simulated().is_none());
+        loops.for_each(|loops| scenario(&mut Self { loops, tls: tls() }));
+    }
+
     /// Runs a scenario in the simulated network, whose time is its own.
     pub(crate) fn simulated(scenario: impl FnOnce(&mut Self)) {
         scenario(&mut Self { loops: TwoLoops::network(1), tls: tls() });
@@ -172,6 +178,11 @@ impl Stage {
             // Beyond the deadline of the handshake.
             tidegate::task::sleep(Duration::from_secs(30)).await;
         });
+    }
+
+    /// The TLS configuration of a client that trusts the server.
+    pub(crate) fn client_tls(&self) -> tls::ClientConfig {
+        self.tls.1.clone()
     }
 
     /// The TLS configuration of a server.
