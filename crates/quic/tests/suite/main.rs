@@ -3,6 +3,7 @@
 //! connections; restarts of servers.
 
 mod after_handshake;
+mod costs;
 mod datagrams;
 mod early;
 mod ends;
