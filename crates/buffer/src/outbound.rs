@@ -241,6 +241,20 @@ impl Outbound {
         None
     }
 
+    /// The first flushed bytes, at most `bytes_max`, as a view of the shared bytes that were linked; `None` if those that come
+    /// first were copied, or are a slice or a piece of a file.
+    #[must_use]
+    pub fn front_bytes(&self, bytes_max: usize) -> Option<Bytes> {
+        if self.list.head == self.list.unflushed {
+            return None;
+        }
+        let entries = self.pool.as_ref()?.shared().entries.borrow();
+        match &entries.get(self.list.head).part {
+            Part::Bytes { bytes, .. } => Some(bytes.slice(..bytes.len().min(bytes_max))),
+            _ => None,
+        }
+    }
+
     /// All bytes that wait, flushed or not, if they were copied into one piece of memory.
     #[must_use]
     #[inline]

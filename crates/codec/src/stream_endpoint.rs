@@ -260,6 +260,14 @@ pub trait StreamEndpoint: Endpoint {
     /// [`WriteRefused`] if the stream takes no bytes any more.
     fn write(&mut self, stream: StreamNumber, bytes: &[u8]) -> Result<usize, WriteRefused>;
 
+    /// The same with bytes that the protocol may keep without a copy.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    fn write_bytes(&mut self, stream: StreamNumber, bytes: Bytes) -> Result<usize, WriteRefused> {
+        self.write(stream, &bytes)
+    }
+
     /// Ends a stream behind the bytes that were written.
     fn finish(&mut self, stream: StreamNumber);
 

@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use foldhash::{HashMap, HashMapExt};
 use tidegate_codec::mux::{OpenError, ResetCause};
 use tidegate_codec::{
@@ -634,6 +635,10 @@ impl<E: StreamEndpoint> StreamEndpoint for Endpoint<E> {
 
     fn write(&mut self, stream: StreamNumber, bytes: &[u8]) -> Result<usize, WriteRefused> {
         self.quic.write(stream, bytes)
+    }
+
+    fn write_bytes(&mut self, stream: StreamNumber, bytes: Bytes) -> Result<usize, WriteRefused> {
+        self.quic.write_bytes(stream, bytes)
     }
 
     fn finish(&mut self, stream: StreamNumber) {

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use tidegate_codec::mux::{OpenError, ResetCause};
 use tidegate_codec::{DatagramQueue, Direction, ReadEnd, SessionEvent, SessionNumber, StreamNumber, WriteRefused};
 
@@ -225,6 +226,21 @@ impl ConnectionState {
             }
         }
         Ok(bytes.len() - rest.len())
+    }
+
+    /// The same without a copy of the bytes.
+    pub(crate) fn write_bytes(&mut self, stream: u64, bytes: Bytes) -> Result<usize, WriteRefused> {
+        let id = self.sent(stream).ok_or(WriteRefused)?;
+        let count = bytes.len();
+        let mut rest = [bytes];
+        while !rest[0].is_empty() {
+            match self.machine.send_stream(id).write_chunks(&mut rest) {
+                Ok(_) => {}
+                Err(WriteError::Blocked) => break,
+                Err(WriteError::Stopped(_) | WriteError::ClosedStream) => return Err(WriteRefused),
+            }
+        }
+        Ok(count - rest[0].len())
     }
 
     pub(crate) fn finish(&mut self, stream: u64) {

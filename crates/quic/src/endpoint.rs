@@ -386,15 +386,17 @@ impl Endpoint {
         self.forget(index);
     }
 
+    /// Sets the timer of a connection. One that is too early stays: almost each packet moves the deadline back, and a timer that
+    /// comes too early is set again.
     fn update_timer(&mut self, index: usize) {
         let Self { connections, timers, .. } = self;
         let Some(Some(connection)) = connections.get_mut(index) else { return };
-        let deadline = connection.deadline();
-        if deadline != connection.timer {
-            if let Some(before) = std::mem::replace(&mut connection.timer, deadline) {
+        let Some(deadline) = connection.deadline() else { return };
+        if connection.timer.is_none_or(|timer| deadline < timer) {
+            if let Some(before) = connection.timer.replace(deadline) {
                 timers.remove(&(before, index));
             }
-            timers.extend(deadline.map(|at| (at, index)));
+            timers.insert((deadline, index));
         }
     }
 
@@ -642,6 +644,10 @@ impl StreamEndpoint for Endpoint {
 
     fn write(&mut self, stream: StreamNumber, bytes: &[u8]) -> Result<usize, WriteRefused> {
         self.get_mut(stream.session).ok_or(WriteRefused)?.write(stream.stream, bytes)
+    }
+
+    fn write_bytes(&mut self, stream: StreamNumber, bytes: Bytes) -> Result<usize, WriteRefused> {
+        self.get_mut(stream.session).ok_or(WriteRefused)?.write_bytes(stream.stream, bytes)
     }
 
     fn finish(&mut self, stream: StreamNumber) {

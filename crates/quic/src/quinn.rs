@@ -12,8 +12,8 @@ use quinn_proto::congestion::CubicConfig;
 use quinn_proto::crypto::rustls::{HandshakeData, QuicClientConfig, QuicServerConfig};
 use quinn_proto::crypto::{AeadKey, CryptoError, HandshakeTokenKey, HmacKey};
 use quinn_proto::{
-    ConnectError, ConnectionError as MachineError, ConnectionIdGenerator, EcnCodepoint, EndpointConfig, IdleTimeout,
-    InvalidCid, RandomConnectionIdGenerator, SendDatagramError, TransportConfig,
+    AckFrequencyConfig, ConnectError, ConnectionError as MachineError, ConnectionIdGenerator, EcnCodepoint,
+    EndpointConfig, IdleTimeout, InvalidCid, RandomConnectionIdGenerator, SendDatagramError, TransportConfig,
 };
 pub(crate) use quinn_proto::{
     Connection as Machine, ConnectionHandle, ConnectionId, DatagramEvent, Dir, Endpoint as Machines, Event, Incoming,
@@ -186,8 +186,17 @@ fn transport(limits: &TransportLimits) -> Result<TransportConfig, ConfigError> {
         .crypto_buffer_size(limits.crypto_bytes as usize)
         .datagram_receive_buffer_size(limits.datagram_receive_bytes.map(|_| datagrams_of_packet(limits)))
         .datagram_send_buffer_size(limits.datagram_send_bytes as usize)
-        .congestion_controller_factory(Arc::new(CubicConfig::default()));
+        .congestion_controller_factory(Arc::new(CubicConfig::default()))
+        .ack_frequency_config(Some(acks()));
     Ok(transport)
+}
+
+/// The ACK frames that a peer is asked for, if it has the extension (draft-ietf-quic-ack-frequency). A sender pays for each
+/// ACK; without the extension two packets have one.
+fn acks() -> AckFrequencyConfig {
+    let mut acks = AckFrequencyConfig::default();
+    acks.ack_eliciting_threshold(ACK_PACKETS_MAX.into()).max_ack_delay(Some(ACK_DELAY_MAX));
+    acks
 }
 
 /// Bytes that the datagrams of one packet take in the machine, however short they are. The connection takes them out at once,
@@ -423,6 +432,12 @@ pub(crate) fn ecn_of(ecn: Ecn) -> Option<EcnCodepoint> {
 pub(crate) fn ecn(codepoint: Option<EcnCodepoint>) -> Ecn {
     codepoint.map_or(Ecn::NotCapable, |codepoint| Ecn::from_traffic_class(codepoint as u8))
 }
+
+/// Packets that a peer receives without an ACK at most. The first window of a connection has ten, and is acknowledged twice.
+const ACK_PACKETS_MAX: u32 = 4;
+
+/// How long an ACK may be delayed: a window of fewer packets waits for it.
+const ACK_DELAY_MAX: Duration = Duration::from_millis(5);
 
 /// The one version (RFC 9000).
 const VERSION: u32 = 1;

@@ -37,6 +37,25 @@ fn written_bytes_come_out_in_order_however_small_the_calls() {
 }
 
 #[test]
+fn the_front_is_a_view_where_shared_bytes_come_first() {
+    let pool = Pool::new();
+    let mut queue = Outbound::new(&pool);
+    let (shared, copied) = (Bytes::from(bytes(3, LINK_BYTES_MIN + 10)), bytes(1, 40));
+    queue.link_bytes(shared.clone());
+    assert_eq!(queue.front_bytes(10), None, "nothing is flushed");
+    queue.flush();
+    queue.advance(5);
+    let front = queue.front_bytes(100).unwrap();
+    assert_eq!((front.as_ptr(), &front[..]), (shared[5..].as_ptr(), &shared[5..105]));
+    assert_eq!(queue.front_bytes(usize::MAX).unwrap(), shared[5..]);
+    queue.advance(shared.len() as u64 - 5);
+    queue.write(&copied);
+    queue.flush();
+    assert_eq!(queue.front_bytes(100), None);
+    assert_eq!(queue.front(), Some(&copied[..]));
+}
+
+#[test]
 fn after_a_partial_write_the_next_gather_starts_at_the_right_byte() {
     let pool = Pool::new();
     let length = mixed(&pool).1.len();

@@ -689,9 +689,12 @@ fn write(endpoint: &mut impl StreamEndpoint, number: StreamNumber, queue: &mut O
                 _ => return Written { is_broken: true, is_all: true, ..Written::default() },
             }
         };
-        let piece = &front[..front.len().min(left)];
-        let length = piece.len();
-        match endpoint.write(number, piece) {
+        let length = front.len().min(left);
+        let written = match queue.front_bytes(length).filter(|bytes| bytes.len() >= SHARED_BYTES_MIN) {
+            Some(bytes) => endpoint.write_bytes(number, bytes),
+            None => endpoint.write(number, &front[..length]),
+        };
+        match written {
             Ok(taken) => {
                 queue.advance(taken as u64);
                 left -= taken;
@@ -710,6 +713,10 @@ const EVENTS_MAX: usize = 32;
 
 /// A stream is read in pieces of this many bytes, which are one large segment of the pool.
 const READ_BYTES: usize = 16 * 1024;
+
+/// Shared bytes of this length are passed on without a copy. Shorter ones are cheaper to copy, and a short view would keep
+/// much memory.
+const SHARED_BYTES_MIN: usize = 2 * 1024;
 
 /// A stream writes so many bytes in its turn.
 const WRITE_BYTES: usize = 16 * 1024;

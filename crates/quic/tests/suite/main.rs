@@ -25,6 +25,7 @@
 //! | a copy of early data | `early::a_copy_of_early_data_opens_no_stream` |
 
 mod after_handshake;
+mod costs;
 mod datagrams;
 mod early;
 mod ends;

@@ -1,0 +1,62 @@
+//! Long transfers: the packets that the receiver sends, and shared bytes.
+
+use std::rc::Rc;
+
+use bytes::Bytes;
+use tidegate::engine::{SessionStreams, Streams};
+use tidegate::framing::Raw;
+use tidegate::quic::{Direction, TransportLimits};
+use tidegate::{Context, Handler, Outcome, Slice};
+
+use crate::scenarios::{pattern, read_all};
+use crate::stage::{NAME, Stage, configs};
+
+/// Responds to the first message with shared bytes, and ends.
+struct Download(Bytes);
+
+impl Handler<Raw> for Download {
+    type Post = ();
+
+    fn message(&mut self, _: Slice, cx: &mut Context<'_, Raw>) -> Outcome<Raw> {
+        let sent = cx.send(self.0.clone().into());
+        if sent.is_err() { Outcome::Abort } else { Outcome::Close }
+    }
+}
+
+/// Downloads `bytes`. Returns the datagrams that the server has sent and received.
+fn download(bytes: &Bytes) -> (u64, u64) {
+    let mut stage = Stage::network(1);
+    let (server, config) = configs(TransportLimits::default(), TransportLimits::default());
+    let body = bytes.clone();
+    let services = move |_| {
+        let body = body.clone();
+        let streams = Streams::handle(move || (Raw, Download(body.clone())));
+        SessionStreams { bidirectional: Some(streams), unidirectional: None }
+    };
+    let address = stage.server(&server, services);
+    let client = stage.client(&config);
+    let received = stage.task(async move {
+        let connection = Rc::new(client.connect(address, NAME).await.unwrap());
+        let mut channel = connection.open(Direction::Bidirectional, Raw).unwrap();
+        channel.send(b"ebb".to_vec().into()).unwrap();
+        read_all(&mut channel).await.unwrap()
+    });
+    assert!(received == bytes[..], "{} bytes came", received.len());
+    let counts = stage.with(0, |event_loop| event_loop.counts());
+    (counts.datagrams_sent, counts.datagrams_received)
+}
+
+#[test]
+fn a_peer_acknowledges_fewer_than_every_other_packet() {
+    let (sent, received) = download(&pattern(2_000_000).into());
+    println!("{sent} datagrams were sent, and {received} came");
+    assert!(received * 3 < sent, "{received} of {sent}");
+}
+
+#[test]
+fn shared_bytes_that_a_window_divides_come_whole() {
+    let bytes = Bytes::from(pattern(200_000));
+    let _counts = download(&bytes);
+    // The connection is gone with its network, and nothing has kept a view.
+    assert!(bytes.is_unique());
+}
