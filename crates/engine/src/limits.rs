@@ -39,8 +39,8 @@ pub struct Limits {
     pub linger_timeout: Duration,
     /// How long a peer may be silent, slow, or connected; by default only handshakes are bounded.
     pub deadlines: Deadlines,
-    /// How fast a connection may receive and send; by default as fast as it can. It has no effect on the streams of an
-    /// endpoint of datagrams, such as QUIC, whose connections have one socket.
+    /// How fast a connection may receive and send; by default as fast as it can. A server of QUIC, whose connections share one
+    /// socket, refuses it.
     pub shaping: Shaping,
     /// Connections of the whole server; further ones wait in the kernel. A closed connection counts for as long as a
     /// task keeps its channel. Default: three quarters of the process's descriptor limit, at most 2^20. The server keeps at

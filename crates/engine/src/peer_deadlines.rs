@@ -47,8 +47,8 @@ pub struct Deadlines {
     pub handshake_timeout: Option<Duration>,
     /// How long a connection may last, give or take a tenth, so that connections that began together do not end
     /// together. Then it drains, as all connections do when a server drains, and has `age_grace` to end. It lets
-    /// clients of long connections find new servers, and bounds the life of negotiated parameters. Default: none. On a QUIC endpoint it is a matter of the protocol above:
-    /// HTTP/3 has it, and QUIC alone does not end old connections.
+    /// clients of long connections find new servers, and bounds the life of negotiated parameters. Default: none. A QUIC server refuses it
+    /// for its streams: HTTP/3 has a limit of its own, and QUIC alone does not end old connections.
     pub age_max: Option<Duration>,
     /// How long a connection that reached `age_max` may take to end, before it is closed. Default 30 s.
     pub age_grace: Duration,

@@ -85,7 +85,10 @@ impl Http3Listener {
         app: AppOfLoop,
     ) -> ServedListener {
         let of_streams = config.clone();
-        let limits = SessionLimits { streams: limits.engine(), ..SessionLimits::default() };
+        let mut streams = limits.engine();
+        // HTTP/3 ends old connections itself, by GOAWAY.
+        streams.deadlines.age_max = None;
+        let limits = SessionLimits { streams, ..SessionLimits::default() };
         self.beside(listener, limits, config, move |_| {
             let (app, config) = (app.get(), of_streams.clone());
             move |session| services(app.app(), &config, &session)

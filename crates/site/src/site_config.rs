@@ -45,8 +45,10 @@ impl SiteConfig {
     /// # Errors
     /// [`StartError`], with a remedy.
     pub fn start(self, server: Server) -> Result<ServerHandle, StartError> {
-        let http3 = self.http3.clone().map(|(listener, streams)| {
+        let http3 = self.http3.clone().map(|(listener, mut streams)| {
             let config = self.config_of_http3(streams.deadlines);
+            // HTTP/3 ends old connections itself.
+            streams.deadlines.age_max = None;
             Http3 { listener, limits: SessionLimits { streams, ..SessionLimits::default() }, config }
         });
         let Self { limits, tls, byte_logs, metrics, chat, .. } = self;

@@ -56,7 +56,7 @@ impl EventLoop {
     /// first now, and again if it panics. `services` is called for each session that is established. Returns the address.
     ///
     /// # Errors
-    /// The driver's, if it does not take the socket.
+    /// The driver's, if it does not take the socket; `InvalidInput` if the streams have a limit that would have no effect.
     pub fn bind_sessions<E: StreamEndpoint + 'static>(
         &mut self,
         socket: Socket,
@@ -65,6 +65,7 @@ impl EventLoop {
         mut make: impl FnMut() -> E + 'static,
         services: impl FnMut(EndpointSession<E>) -> SessionStreams + 'static,
     ) -> io::Result<Address> {
+        limits.check()?;
         self.refresh_time();
         let (admission, (steered, successor)) = (self.admission_of_listener(), self.take_endpoint());
         let _entered = self.local.enter();

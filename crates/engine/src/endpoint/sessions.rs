@@ -46,8 +46,24 @@ use crate::unwind::discard;
 pub struct SessionLimits {
     /// Those of the endpoint: datagrams that wait to be sent.
     pub endpoint: EndpointLimits,
-    /// Those of each stream, which are the limits of a connection.
+    /// Those of each stream, which are the limits of a connection. A server refuses [`shaping`](Limits::shaping) and
+    /// [`age_max`](crate::Deadlines::age_max), which no stream has: its sessions share one socket, and end by their protocol.
     pub streams: Limits,
+}
+
+impl SessionLimits {
+    /// # Errors
+    /// `InvalidInput` for a limit that would have no effect.
+    pub(super) fn check(&self) -> io::Result<()> {
+        let text = if self.streams.shaping.is_set() {
+            "sessions over datagrams have no `shaping`: their connections share one socket; leave it unset"
+        } else if self.streams.deadlines.age_max.is_some() {
+            "streams have no `age_max`: leave it unset, and let the protocol end old sessions, as `http3::Limits::age_max` does"
+        } else {
+            return Ok(());
+        };
+        Err(io::Error::new(io::ErrorKind::InvalidInput, text))
+    }
 }
 
 /// Makes the services of a session that has been established.

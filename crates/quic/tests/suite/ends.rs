@@ -6,10 +6,12 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
-use tidegate::engine::{SessionStreams, Streams};
+use tidegate::engine::{SessionLimits, SessionStreams, Streams};
 use tidegate::framing::Raw;
 use tidegate::quic::{Connection, ConnectionError, Direction, TransportLimits};
-use tidegate::{Channel, Context, EventLoop, Handler, Outcome, Slice};
+use tidegate::{
+    Channel, Context, Deadlines, EndpointListener, EventLoop, Handler, Limits, Outcome, Rate, Server, Shaping, Slice,
+};
 
 use crate::scenarios::{OneWord, Seen, echo, read_all, sinks};
 use crate::stage::{NAME, Shared, Stage, configs};
@@ -239,4 +241,25 @@ fn an_endpoint_that_panics_and_is_not_replaced_is_counted_once() {
     assert_eq!((counts.endpoints_panicked, counts.endpoints), (1, 0));
     let sessions = counts.sessions;
     assert_eq!((sessions.begun, sessions.connections), (1, 0), "{sessions:?}");
+}
+
+#[test]
+fn a_server_refuses_limits_of_connections_that_its_streams_do_not_have() {
+    let start = |streams: Limits| {
+        let (config, _) = configs(TransportLimits::default(), TransportLimits::default());
+        let limits = SessionLimits { streams, ..SessionLimits::default() };
+        let listener = EndpointListener::bind("127.0.0.1:0").unwrap();
+        let listener = listener.serve_sessions(limits, move |number| config.endpoint(number), |_| echo());
+        Server::new().loops(1).endpoint(listener).run()
+    };
+    let shaping = Shaping { send: Some(Rate::per_second(1_000)), ..Shaping::default() };
+    let deadlines = Deadlines { age_max: Some(Duration::from_secs(60)), ..Deadlines::default() };
+    for (limits, expected) in [
+        (Limits { shaping, ..Limits::default() }, "have no `shaping`"),
+        (Limits { deadlines, ..Limits::default() }, "have no `age_max`"),
+    ] {
+        let refused = start(limits).expect_err("it would have no effect").to_string();
+        assert!(refused.contains(expected), "{refused}");
+    }
+    start(Limits::default()).expect("a server").drain(Duration::ZERO);
 }
