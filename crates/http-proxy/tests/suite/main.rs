@@ -5,6 +5,7 @@
 mod cancellations;
 mod connect_http2;
 mod dns;
+mod early_data;
 mod failures;
 mod forwarding;
 mod http2;

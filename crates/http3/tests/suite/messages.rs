@@ -176,7 +176,16 @@ fn a_stream_that_ends_within_a_frame_ends_the_connection() {
 
 #[test]
 fn a_section_that_cannot_be_decoded_ends_the_connection() {
-    for section in [&b"\x01\x00\x80"[..], b"\x00\x00\x80", b"\x00\x80", b"\x00\x00\xff\x24", b"\x00\x00\x51\x81\xff"] {
+    for section in [
+        &b"\x01\x00\x80"[..],
+        b"\x00\x00\x80",
+        b"\x00\x80",
+        b"\x00\x00\xff\x24",
+        b"\x00\x00\x51\x81\xff",
+        // A literal name and a literal value of 2^62 bytes.
+        b"\x00\x00\x27\xf9\xff\xff\xff\xff\xff\xff\xff\x3f",
+        b"\x00\x00\x51\x7f\x81\xff\xff\xff\xff\xff\xff\xff\x3f",
+    ] {
         let read = requests(&mut server(Limits::default()), &[&frame(HEADERS, section)]);
         let Err(Failure::Frames(error)) = read else { panic!("{section:?}: {read:?}") };
         assert_eq!(error.code(), ErrorCode::QPACK_DECOMPRESSION_FAILED, "{section:?}");

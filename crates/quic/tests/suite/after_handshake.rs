@@ -188,6 +188,31 @@ fn floods_of_control_frames_have_bounded_memory() {
 }
 
 #[test]
+fn empty_datagrams_in_a_flood_have_bounded_memory() {
+    let limits = TransportLimits { datagram_receive_bytes: Some(64 * 1024), ..TransportLimits::default() };
+    let mut client = RawClient::connect(limits);
+    let region = Region::new();
+    // 500 DATAGRAM frames with a length of 0 in each packet (RFC 9221 §4).
+    let frames = [0x31, 0].repeat(500);
+    for _ in 0..200 {
+        client.send(&frames);
+        client.received.clear();
+    }
+    let bytes = region.change().bytes_in_use();
+    assert!(bytes < 512 * 1024, "{bytes} bytes");
+    let session = client.events.iter().find_map(|event| match event {
+        SessionEvent::Datagrams(session) => Some(*session),
+        _ => None,
+    });
+    let session = session.expect("datagrams");
+    let kept = std::iter::from_fn(|| client.endpoint.read_datagram(session)).count();
+    assert!((1..=64 * 1024 / 32).contains(&kept), "{kept} are kept");
+    client.send(&[0x31, 3, b'e', b'b', b'b']);
+    assert_eq!(client.endpoint.read_datagram(session).as_deref(), Some(&b"ebb"[..]));
+    assert_eq!(client.closed, None);
+}
+
+#[test]
 fn acknowledgements_of_packets_that_did_not_come_are_noticed() {
     let mut client = connect();
     client.send(&stream(0, 0, b"ebb"));

@@ -7,7 +7,7 @@ use tidegate::codec::{Datagram, Endpoint as _, Pool, Transmits};
 use tidegate::quic::{Endpoint, TransportLimits};
 use tidegate_testkit::allocations::Region;
 
-use crate::raw_client::{RawClient, varint};
+use crate::raw_client::{OWN_ID, RawClient, varint};
 use crate::stage::configs;
 
 fn client(parameters: &[u8]) -> RawClient {
@@ -99,6 +99,15 @@ fn transport_parameters_are_checked() {
             client.send(&[0x0e, 0, 0, 1, 7]);
             assert_eq!((client.closed, client.events.is_empty()), (None, false), "{name}");
         }
+    }
+}
+
+#[test]
+fn a_source_connection_id_that_is_not_that_of_the_packets_is_refused() {
+    for (own_id, code) in [([8; 8], Some(TRANSPORT_PARAMETER_ERROR)), (OWN_ID, None)] {
+        let mut client = RawClient::claiming(own_id, TransportLimits::default(), &[]);
+        client.write_handshake();
+        assert_eq!((client.closed, client.config.counts().handshakes), (code, u64::from(code.is_none())));
     }
 }
 

@@ -1,6 +1,28 @@
 //! QUIC between a server and a client of ours: the same scenarios on epoll, on io_uring and in the simulated network, then
 //! faults by seed, hostile datagrams before the handshake and hostile frames after it, and the memory of idle
 //! connections; restarts of servers.
+//!
+//! # Hostile input
+//!
+//! | input | test |
+//! |---|---|
+//! | transport parameters: malformed, doubled, out of range, `min_ack_delay` above the round trip | `handshakes::transport_parameters_are_checked` |
+//! | a claimed source id that is not that of the packets | `handshakes::a_source_connection_id_that_is_not_that_of_the_packets_is_refused` |
+//! | unknown versions in short datagrams | `hostile::an_unknown_version_is_answered_only_if_the_datagram_is_long` |
+//! | Initials for 65,536 unknown ids; many in one datagram; a token that leaves no room | `handshakes::initials_for_unknown_ids_leave_nothing`, `many_initials_in_one_datagram_are_one_client`, `a_token_that_leaves_no_room_is_dropped_and_a_long_one_is_not` |
+//! | ids that collide | none: quinn-proto has tables with random keys for the ids and addresses of peers |
+//! | ClientHello in frames of one byte; CRYPTO without end | `handshakes::a_client_hello_in_frames_of_one_byte_out_of_order_is_understood`, `handshake_bytes_without_end_have_bounded_memory` |
+//! | a Retry loop | `hostile_server::a_client_follows_one_retry_and_no_further_one` |
+//! | gaps in a stream; small frames in order with a slow reader | `after_handshake::gaps_in_a_stream_have_bounded_memory`, `small_frames_in_order_pass_a_slow_reader` |
+//! | empty datagrams | `after_handshake::empty_datagrams_in_a_flood_have_bounded_memory` |
+//! | NEW_CONNECTION_ID, RETIRE_CONNECTION_ID, PATH_CHALLENGE, PING, MAX_DATA, STOP_SENDING, key updates in floods | `after_handshake::floods_of_control_frames_have_bounded_memory`, `retired_connection_ids_in_a_flood_have_bounded_memory`, `updates_of_keys_in_a_flood_have_bounded_memory` |
+//! | acknowledgements of packets that were not sent, or did not come | `after_handshake::frames_that_a_server_must_not_get_end_the_connection`, `acknowledgements_of_packets_that_did_not_come_are_noticed` |
+//! | probes from many addresses; migration before validation | `after_handshake::probes_from_many_addresses_leave_the_connection_at_its_own`, `a_new_address_gets_little_until_it_is_validated` |
+//! | HANDSHAKE_DONE too early, to a client; forged answers | `hostile_server::forged_answers_neither_end_nor_make_a_connection` |
+//! | truncated types and frames, frames of the other role | `after_handshake::frames_that_a_server_must_not_get_end_the_connection` |
+//! | forged stateless resets; two endpoints that reset each other | `after_handshake::forged_resets_and_broken_packets_change_nothing`, `handshakes::two_endpoints_do_not_reset_each_other_without_end` |
+//! | RESET_STREAM with another final size | `after_handshake::another_final_size_ends_the_connection` |
+//! | a copy of early data | `early::a_copy_of_early_data_opens_no_stream` |
 
 mod after_handshake;
 mod datagrams;

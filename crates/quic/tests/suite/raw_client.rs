@@ -43,7 +43,7 @@ pub(crate) struct RawClient {
     numbers: BTreeSet<u64>,
 }
 
-const OWN_ID: [u8; 8] = [7; 8];
+pub(crate) const OWN_ID: [u8; 8] = [7; 8];
 const FIRST_ID: [u8; 8] = [9; 8];
 
 impl RawClient {
@@ -57,6 +57,11 @@ impl RawClient {
 
     /// A client that has sent nothing, with further transport parameters (RFC 9000 §18).
     pub(crate) fn new(limits: TransportLimits, more: &[u8]) -> Self {
+        Self::claiming(OWN_ID, limits, more)
+    }
+
+    /// The same, where the transport parameters claim this source connection id (RFC 9000 §7.3).
+    pub(crate) fn claiming(own_id: [u8; 8], limits: TransportLimits, more: &[u8]) -> Self {
         let (config, client_tls) = configs_with_tls(limits);
         let tls = client_tls.tls().clone();
         // The one of Initial packets (RFC 9001 §5.2).
@@ -65,7 +70,7 @@ impl RawClient {
         let suite = suite.unwrap().tls13().unwrap().quic_suite().unwrap();
         let name = ServerName::try_from(NAME.to_owned()).unwrap();
         let mut parameters = vec![0x0f, 8];
-        parameters.extend(OWN_ID);
+        parameters.extend(own_id);
         // Windows and streams for the server.
         for kind in [4, 5, 6, 7] {
             parameters.extend([kind, 4, 0x80, 0x10, 0, 0]);

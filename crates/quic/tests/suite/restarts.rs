@@ -5,15 +5,18 @@ use std::net::{SocketAddr, UdpSocket};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use tidegate::engine::{Counts, SessionLimits};
-use tidegate::quic::{ClientConfig, Connection, Connector, ServerConfig, TransportLimits};
+use tidegate::quic::{Admit, ClientConfig, Connection, Connector, ServerConfig, TransportLimits};
 use tidegate::sys::{DatagramOptions, handover};
 use tidegate::{Backend, EndpointListener, Server, ServerHandle};
 
 use crate::scenarios::{echo, exchange};
-use crate::stage::{NAME, Stage, configs, initials_of};
+use crate::stage::{NAME, Stage, configs, initials_of, tls};
 
 /// Where successors find a server.
 struct ControlPath(PathBuf);
@@ -63,7 +66,7 @@ fn until(mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !is_so() {
         assert!(Instant::now() < deadline, "it takes too long");
-        std::thread::sleep(Duration::from_millis(1));
+        thread::sleep(Duration::from_millis(1));
     }
 }
 
@@ -241,6 +244,81 @@ fn a_handshake_under_way_stays_with_its_server() {
     until(|| sum(&new, |counts| counts.sessions.begun) == 1);
     until(|| sum(&old, |counts| counts.datagrams_from_successor) >= datagrams[0].len() as u64);
     assert_eq!((sum(&old, |counts| counts.sessions.begun), sum(&new, |counts| counts.sessions.begun)), (1, 1));
+    old.drain(Duration::ZERO);
+    new.drain(Duration::ZERO);
+}
+
+/// The state of a [`relay`].
+#[derive(Default)]
+struct Relayed {
+    /// The server has sent a Retry.
+    has_retry: AtomicBool,
+    /// Datagrams of the client behind the Retry pass; they are lost before.
+    passes: AtomicBool,
+    is_over: AtomicBool,
+}
+
+/// Passes the datagrams of a client on, to a server and back. Returns where the client sends them.
+fn relay(server: SocketAddr, state: &Arc<Relayed>) -> SocketAddr {
+    let [front, back] = [(); 2].map(|()| {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.set_nonblocking(true).unwrap();
+        socket
+    });
+    let (address, state) = (front.local_addr().unwrap(), state.clone());
+    thread::spawn(move || {
+        let (mut space, mut client) = ([0; 2048], None);
+        while !state.is_over.load(SeqCst) {
+            if let Ok((count, source)) = front.recv_from(&mut space) {
+                client = Some(source);
+                if !state.has_retry.load(SeqCst) || state.passes.load(SeqCst) {
+                    back.send_to(&space[..count], server).unwrap();
+                }
+            } else if let (Ok((count, _)), Some(client)) = (back.recv_from(&mut space), client) {
+                if space[0] & 0xf0 == 0xf0 {
+                    state.has_retry.store(true, SeqCst);
+                }
+                front.send_to(&space[..count], client).unwrap();
+            } else {
+                thread::sleep(Duration::from_millis(1));
+            }
+        }
+    });
+    address
+}
+
+/// The client has a token of the server before, whose keys the successor gets.
+#[test]
+fn a_retry_token_from_before_a_restart_is_valid_behind_it() {
+    let path = ControlPath::new("retry");
+    let (server_tls, client_tls) = tls();
+    // Each has keys of its own, until the successor gets those of its predecessor.
+    let config = || {
+        let config = ServerConfig::new(&server_tls, TransportLimits::default()).unwrap();
+        config.admit(|_, is_validated| if is_validated { Admit::Accept } else { Admit::Retry })
+    };
+    let old = server(&config(), "127.0.0.1:0", 2, Backend::Epoll).takeover(&path.0).run().unwrap();
+    let state = Arc::<Relayed>::default();
+    let address = relay(address_of(&old), &state);
+    let successor = {
+        let (state, config, path) = (state.clone(), config(), path.0.clone());
+        thread::spawn(move || {
+            until(|| state.has_retry.load(SeqCst));
+            let new = server(&config, "127.0.0.1:0", 1, Backend::Epoll).takeover(&path).run().unwrap();
+            state.passes.store(true, SeqCst);
+            new
+        })
+    };
+    let mut stage = Stage::epoll();
+    let client = stage.client(&ClientConfig::new(&client_tls, TransportLimits::default()).unwrap());
+    let connection = connect(&mut stage, &client, address);
+    let new = successor.join().unwrap();
+    works(&mut stage, &connection);
+    let counts = |server: &ServerHandle| {
+        (sum(server, |counts| counts.sessions.retries), sum(server, |counts| counts.sessions.handshakes))
+    };
+    assert_eq!((counts(&old), counts(&new)), ((1, 0), (0, 1)), "Retry packets, and handshakes");
+    state.is_over.store(true, SeqCst);
     old.drain(Duration::ZERO);
     new.drain(Duration::ZERO);
 }
