@@ -131,7 +131,7 @@ fn examples(backend: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-const EXAMPLES: [&str; 43] = [
+const EXAMPLES: [&str; 44] = [
     "axum",
     "behind_proxy",
     "cache_server",
@@ -164,6 +164,7 @@ const EXAMPLES: [&str; 43] = [
     "statsd",
     "syslog",
     "udp_echo",
+    "udp_proxy",
     "zone",
     "memcached_server",
     "moving_upstreams",

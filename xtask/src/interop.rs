@@ -40,6 +40,7 @@ pub(crate) fn others() -> Vec<NamedStep> {
         in_long("HTTP/3 by h3spec", &[tools::H3SPEC], "h3spec.py"),
         in_long("QUIC by aioquic", &[tools::AIOQUIC], "quic.py"),
         in_long("WebTransport by aioquic", &[tools::AIOQUIC], "webtransport.py"),
+        in_long("UDP over HTTP by aioquic", &[tools::AIOQUIC], "connect_udp.py"),
         in_long("WebTransport by a browser", &[], "webtransport.py --browser"),
         in_long("a DNS forwarder by dnspython, dig and dnsperf", &[tools::DNSPYTHON], "forwarder.py"),
         in_long("Redis clients through a proxy", &[tools::REDIS_PY, tools::IOREDIS], "redis.py"),

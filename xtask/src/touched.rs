@@ -194,6 +194,7 @@ const TABLE: &[Row] = &[
     row("interop/proxy_protocol.py", Of(&[PROXY_PROTOCOL])),
     row("interop/quic.py", Of(&[])).long(&["QUIC by aioquic"]),
     row("interop/webtransport.py", Of(&[])).long(&["WebTransport"]),
+    row("interop/connect_udp.py", Of(&[])).long(&["UDP over HTTP"]),
     row("interop/redis.py", Of(&[])).long(&["Redis clients"]),
     row("interop/partition.py", Of(&[])).long(&["rooms of two nodes"]),
     row("interop/redis_peers", Of(&[])).long(&["Redis clients"]),

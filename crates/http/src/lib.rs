@@ -17,6 +17,8 @@
 //! | leave HTTP on a connection, for another protocol or a tunnel | [`Upgrade`] |
 //! | open a WebSocket, by the feature `websocket` | `WebSocketUpgrade` |
 //! | open a session of WebTransport, by the feature `webtransport` | `WebTransportUpgrade` |
+//! | open a tunnel of capsules and datagrams, by the feature `connect-udp` | `CapsuleUpgrade` |
+//! | be a proxy of UDP, by the feature `connect-udp` | `UdpProxy` |
 //! | list all routes | [`Router::routes`] |
 //! | wait before a function, or after it | [`Router::wrap`], [`Next`] |
 //! | give one route limits of its own | [`route`] |
@@ -77,6 +79,8 @@
 //! | `codec.rs` | `HttpCodec`: the interface of the pipeline below the layer |
 //! | `websocket.rs` | `WebSocketUpgrade`, a request that opens a WebSocket |
 //! | `webtransport/` | `WebTransportUpgrade`, a request that opens a session of WebTransport; the session (`session.rs`), the task that serves it (`serve.rs`), a client (`client.rs`) |
+//! | `capsules/` | `CapsuleUpgrade`, a request that opens a tunnel of capsules and datagrams; the tunnel (`tunnel.rs`), a client over HTTP/3 (`client.rs`) |
+//! | `connect_udp/` | `UdpProxy`, UDP over HTTP: its rules (`rules.rs`, `target.rs`), the task of a tunnel (`relay.rs`), its numbers (`counts.rs`), the tunnel of a client (`tunnel.rs`) |
 //! | `same_site.rs` | whether a page's origin is that of the host |
 //! | `with_middleware.rs` | a function with middleware of its own |
 
@@ -84,6 +88,8 @@
 
 mod app;
 mod app_of_loop;
+#[cfg(feature = "connect-udp")]
+mod capsules;
 mod cause;
 mod client_address;
 mod client_of;
@@ -91,6 +97,8 @@ mod codec;
 #[cfg(feature = "compress")]
 mod compression;
 mod condition;
+#[cfg(feature = "connect-udp")]
+mod connect_udp;
 mod cookie_value;
 mod counting;
 #[doc(hidden)]
@@ -152,11 +160,17 @@ pub use extract::{FORM_PAIRS_MAX, Form, Query};
 #[cfg(feature = "multipart")]
 pub use extract::{Field, Multipart, MultipartError, MultipartLimits};
 
+#[cfg(feature = "connect-udp")]
+pub use capsules::{
+    CapsuleClient, CapsuleConnection, CapsuleReader, CapsuleTunnel, CapsuleUpgrade, CapsuleWriter, ExtendedConnectError,
+};
 pub use client_address::{ClientAddress, TrustedProxies};
 pub use codec::{HttpCodec, HttpFilter, SessionCodec};
 #[cfg(feature = "compress")]
 pub use compression::{RequestDecompression, ResponseCompression};
 pub use condition::Condition;
+#[cfg(feature = "connect-udp")]
+pub use connect_udp::{ConnectUdp, UdpProxy, UdpProxyCounts, UdpProxyRules, UdpTunnel};
 pub use edit::{Edit, EditValue};
 pub use endpoint::{
     AsyncFunction, BoxResponseFuture, Endpoint, HalfClose, RequestFunction, SyncFunction, WithHalfClose, WithRequest,

@@ -551,6 +551,14 @@ impl Request {
         self.protocol().is_some() || self.asks_by_field()
     }
 
+    /// The protocols in the fields `Upgrade`.
+    #[cfg(feature = "connect-udp")]
+    pub(crate) fn upgrade_tokens(&self) -> impl Iterator<Item = &str> {
+        let fields = self.head().headers().filter(|(name, _)| name.eq_ignore_ascii_case(b"upgrade"));
+        let tokens = fields.flat_map(|(_, list)| list.split(|&byte| byte == b','));
+        tokens.filter_map(|token| str::from_utf8(token.trim_ascii()).ok()).filter(|token| !token.is_empty())
+    }
+
     fn asks_by_field(&self) -> bool {
         self.head().version() == http1::Version::Http11
             && self.header("upgrade").is_some()

@@ -168,6 +168,16 @@ impl Server {
         Ok(self)
     }
 
+    /// Accepts HTTP datagrams over HTTP/3, as [`Config::http_datagrams`].
+    ///
+    /// # Errors
+    /// As [`Config::http3`].
+    #[cfg(feature = "connect-udp")]
+    pub fn http_datagrams(mut self, limits: http3::HttpDatagramLimits) -> Result<Self, quic::ConfigError> {
+        self.config = self.config.http_datagrams(limits)?;
+        Ok(self)
+    }
+
     /// Encrypts connections with the certificate in two PEM files: a chain, the certificate of the server first, and its
     /// private key. [`tls`](Self::tls) has more: several certificates, reloads, client certificates.
     ///
@@ -351,6 +361,8 @@ pub struct Config {
     http3: Option<Http3Listener>,
     #[cfg(feature = "http3")]
     webtransport: Option<http3::webtransport::WebTransportLimits>,
+    #[cfg(feature = "http3")]
+    http_datagrams: Option<http3::HttpDatagramLimits>,
     proxy: Option<Arc<Policy>>,
     server_name: Option<String>,
     strict_targets: bool,
@@ -434,13 +446,35 @@ impl Config {
     /// As [`http3`](Self::http3).
     #[cfg(feature = "webtransport")]
     pub fn webtransport(mut self, limits: http3::webtransport::WebTransportLimits) -> Result<Self, quic::ConfigError> {
-        let transport = self.limits.quic();
-        let transport = quic::TransportLimits {
-            unidirectional_max: transport.unidirectional_max.saturating_add(limits.unidirectional_max),
-            datagram_receive_bytes: Some(limits.datagram_bytes_max),
-            ..transport
-        };
         self.webtransport = Some(limits);
+        let transport = self.transport();
+        self.http3_with(transport)
+    }
+
+    /// The limits of QUIC, with those that WebTransport and HTTP datagrams need.
+    #[cfg(any(feature = "webtransport", feature = "connect-udp"))]
+    fn transport(&self) -> quic::TransportLimits {
+        let transport = self.limits.quic();
+        let of_sessions = self.webtransport.as_ref();
+        let unidirectional = of_sessions.map_or(0, |limits| limits.unidirectional_max);
+        let datagrams = of_sessions.map(|limits| limits.datagram_bytes_max);
+        quic::TransportLimits {
+            unidirectional_max: transport.unidirectional_max.saturating_add(unidirectional),
+            datagram_receive_bytes: datagrams.max(self.http_datagrams.map(|limits| limits.request_bytes_max)),
+            ..transport
+        }
+    }
+
+    /// Accepts HTTP datagrams (RFC 9297) over HTTP/3 within these limits, for tunnels of
+    /// [capsules](crate::CapsuleUpgrade) and of [UDP](crate::UdpProxy): it serves HTTP/3 as [`http3`](Self::http3) does. Without it their
+    /// datagrams are capsules on the stream, over HTTP/3 too.
+    ///
+    /// # Errors
+    /// As [`http3`](Self::http3).
+    #[cfg(feature = "connect-udp")]
+    pub fn http_datagrams(mut self, limits: http3::HttpDatagramLimits) -> Result<Self, quic::ConfigError> {
+        self.http_datagrams = Some(limits);
+        let transport = self.transport();
         self.http3_with(transport)
     }
 
@@ -636,6 +670,9 @@ impl Config {
         }
         if let Some(limits) = &self.webtransport {
             config = config.webtransport(limits.clone());
+        }
+        if let Some(limits) = self.http_datagrams {
+            config = config.datagram_limits(limits);
         }
         Arc::new(config)
     }

@@ -1,12 +1,14 @@
 //! `CapsuleCodec`: the capsule protocol (RFC 9297 §3) on the bytes of a tunnel: a type, a length, a value.
 //!
-//! Capsules of unknown types are discarded as they come, and keep no memory. A value that is read waits in the input until it
-//! is whole, so its length has a bound; longer ones end the stream, of unknown types too: no peer has a use for them.
+//! Capsules of unknown types are discarded as they come, and keep no memory, unless the application wants them. A value that is
+//! read waits in the input until it is whole, so its length has a bound; longer ones end the stream, of unknown types too: no
+//! peer has a use for them.
 
 use std::fmt;
 
+use bytes::Bytes;
 use tidegate_codec::mux::ResetCause;
-use tidegate_codec::{Blame, Codec, Fault, Input, Output, Slice, Step};
+use tidegate_codec::{Blame, Codec, Fault, Input, Output, Step};
 
 use crate::error::ErrorCode;
 use crate::varint;
@@ -39,14 +41,16 @@ pub struct CapsuleCodec {
     /// Bytes of a discarded value that are to come.
     skip_left: u64,
     is_closed: bool,
+    /// The application gets capsules of other types too.
+    reads_others: bool,
 }
 
-/// A capsule of a type that this crate knows.
+/// A capsule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Capsule {
     /// DATAGRAM (RFC 9297 §3.5): the payload of an HTTP datagram.
-    Datagram(Slice),
+    Datagram(Bytes),
     /// CLOSE_WEBTRANSPORT_SESSION: the peer ends the session.
     CloseSession {
         /// The code of the application.
@@ -56,6 +60,13 @@ pub enum Capsule {
     },
     /// DRAIN_WEBTRANSPORT_SESSION: the peer wants the session to end soon.
     DrainSession,
+    /// A capsule of another type. A codec [reads](CapsuleCodec::read_others) them only for an application that wants them.
+    Other {
+        /// The type, at most 2^62 - 1.
+        kind: u64,
+        /// The value.
+        value: Bytes,
+    },
 }
 
 /// Why a stream of capsules ends early.
@@ -69,13 +80,21 @@ pub enum CapsuleError {
     TooLong,
     /// The application has a reason of more than 1,024 bytes.
     LongReason,
+    /// The application has a type that no integer of RFC 9000 §16 expresses.
+    Kind,
 }
 
 impl CapsuleCodec {
     /// A codec for values of at most `value_bytes_max` bytes, of known types and unknown ones.
     #[must_use]
     pub fn new(value_bytes_max: u32) -> Self {
-        Self { value_bytes_max, skip_left: 0, is_closed: false }
+        Self { value_bytes_max, skip_left: 0, is_closed: false, reads_others: false }
+    }
+
+    /// Whether capsules of other types are read, as [`Capsule::Other`]. They are discarded, unless set.
+    #[must_use]
+    pub fn read_others(self, reads_others: bool) -> Self {
+        Self { reads_others, ..self }
     }
 
     /// Discards the rest of a value that no one reads.
@@ -106,7 +125,7 @@ impl Codec for CapsuleCodec {
                 return Err(CapsuleError::TooLong);
             }
             let (head, value) = (head + more, length as usize);
-            if !matches!(kind, DATAGRAM | CLOSE_SESSION | DRAIN_SESSION) {
+            if !self.reads_others && !matches!(kind, DATAGRAM | CLOSE_SESSION | DRAIN_SESSION) {
                 input.consume(head);
                 self.skip_left = length;
                 continue;
@@ -117,13 +136,14 @@ impl Codec for CapsuleCodec {
             input.consume(head);
             let value = input.take(value);
             return match kind {
-                DATAGRAM => Ok(Step::Message(Capsule::Datagram(value))),
+                DATAGRAM => Ok(Step::Message(Capsule::Datagram(value.to_bytes()))),
                 CLOSE_SESSION => {
                     self.is_closed = true;
                     read_close(&value).map(Step::Message)
                 }
-                _ if value.is_empty() => Ok(Step::Message(Capsule::DrainSession)),
-                _ => Err(CapsuleError::Malformed),
+                DRAIN_SESSION if value.is_empty() => Ok(Step::Message(Capsule::DrainSession)),
+                DRAIN_SESSION => Err(CapsuleError::Malformed),
+                kind => Ok(Step::Message(Capsule::Other { kind, value: value.to_bytes() })),
             };
         }
     }
@@ -146,6 +166,8 @@ impl Codec for CapsuleCodec {
             Capsule::CloseSession { code, reason } => {
                 write(CLOSE_SESSION, &[&code.to_be_bytes(), reason.as_bytes()], out);
             }
+            Capsule::Other { kind, .. } if kind > varint::MAX => return Err(CapsuleError::Kind),
+            Capsule::Other { kind, value } => write(kind, &[&value], out),
         }
         Ok(())
     }
@@ -175,7 +197,7 @@ impl Fault for CapsuleError {
         match self {
             Self::Malformed => Blame::Peer,
             Self::TooLong => Blame::Limit,
-            Self::LongReason => Blame::Caller,
+            Self::LongReason | Self::Kind => Blame::Caller,
         }
     }
 
@@ -184,7 +206,7 @@ impl Fault for CapsuleError {
             // RFC 9297 §3.3.
             Self::Malformed => Some(ResetCause::Code(ErrorCode::MESSAGE_ERROR.0)),
             Self::TooLong => Some(ResetCause::Code(ErrorCode::EXCESSIVE_LOAD.0)),
-            Self::LongReason => None,
+            Self::LongReason | Self::Kind => None,
         }
     }
 }
@@ -197,6 +219,7 @@ impl fmt::Display for CapsuleError {
             Self::Malformed => "a malformed capsule",
             Self::TooLong => "a capsule that is too long",
             Self::LongReason => "the reason of a close has more than 1,024 bytes",
+            Self::Kind => "the type of a capsule is larger than 2^62 - 1",
         })
     }
 }
@@ -218,9 +241,18 @@ mod tests {
 
     /// Decodes bytes that come in pieces of this length. Returns the capsules, and the error.
     fn decode(wire: &[u8], piece: usize, ends: bool) -> (Vec<Capsule>, Option<CapsuleError>) {
+        decode_by(CapsuleCodec::new(2_000), wire, piece, ends)
+    }
+
+    fn decode_by(
+        mut codec: CapsuleCodec,
+        wire: &[u8],
+        piece: usize,
+        ends: bool,
+    ) -> (Vec<Capsule>, Option<CapsuleError>) {
         let (pool, time) = (Pool::new(), Time::new(Instant::now(), SystemTime::UNIX_EPOCH));
         let (mut queue, mut input) = (Outbound::new(&pool), Input::new());
-        let (mut codec, mut capsules) = (CapsuleCodec::new(2_000), Vec::new());
+        let mut capsules = Vec::new();
         let mut reply = Output::new(&mut queue, &pool, &time);
         for piece in wire.chunks(piece) {
             input.append(pool.copy(piece), &pool);
@@ -258,12 +290,27 @@ mod tests {
 
     #[test]
     fn capsules_are_read_as_written_at_every_split_and_unknown_ones_are_discarded() {
-        let written = [Capsule::Datagram(Pool::new().copy(b"ebb")), Capsule::DrainSession, close(7, "the tide")];
+        let written = [Capsule::Datagram(Bytes::from_static(b"ebb")), Capsule::DrainSession, close(7, "the tide")];
         let unknown = [&[0x21, 0x40, 100][..], &[1; 100]].concat();
         let wire = [unknown, encode(&written)].concat();
         for piece in 1..wire.len() {
             assert_eq!(decode(&wire, piece, true), (written.to_vec(), None), "pieces of {piece}");
         }
+    }
+
+    #[test]
+    fn an_application_gets_capsules_of_other_types_if_it_wants_them() {
+        let written = [Capsule::Other { kind: 0x21, value: Bytes::from_static(b"neap") }, Capsule::DrainSession];
+        let wire = encode(&written);
+        for piece in 1..wire.len() {
+            let read = decode_by(CapsuleCodec::new(2_000).read_others(true), &wire, piece, true);
+            assert_eq!(read, (written.to_vec(), None), "pieces of {piece}");
+        }
+        let (pool, time) = (Pool::new(), Time::new(Instant::now(), SystemTime::UNIX_EPOCH));
+        let mut queue = Outbound::new(&pool);
+        let large = Capsule::Other { kind: varint::MAX + 1, value: Bytes::new() };
+        let encoded = CapsuleCodec::new(8).encode(large, &mut Output::new(&mut queue, &pool, &time));
+        assert_eq!(encoded, Err(CapsuleError::Kind));
     }
 
     #[test]

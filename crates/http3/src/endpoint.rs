@@ -33,6 +33,7 @@ use crate::early::{EarlyDecision, EarlyRequests};
 use crate::error::{Error, ErrorCode, Violation};
 use crate::lifetime::{Lifetime, LifetimeStep};
 use crate::limits::Config;
+use crate::request_datagrams::RequestDatagrams;
 use crate::settings::Settings;
 use crate::webtransport::WebTransport;
 
@@ -70,6 +71,8 @@ pub(crate) struct Session {
     pub(crate) requests: HashMap<u64, Option<Instant>>,
     /// If the configuration permits WebTransport.
     pub(crate) webtransport: Option<Box<WebTransport>>,
+    /// Since the first datagram of a request.
+    pub(crate) datagrams: Option<Box<RequestDatagrams>>,
     /// Tasks that wait for settings, GOAWAY, or the end of the connection.
     wakers: Vec<Waker>,
     lifetime: Lifetime,
@@ -273,11 +276,12 @@ impl<E: StreamEndpoint> Endpoint<E> {
             ConnectionRole::Server => Connection::server(self.config.clone()),
             ConnectionRole::Client => Connection::client(self.config.clone()),
         };
-        let (unsent, requests, wakers) = Default::default();
+        let (unsent, requests, datagrams, wakers) = Default::default();
         let lifetime = Lifetime::new(session, self.config.limits(), now);
         let first = lifetime.first(self.config.limits());
         let webtransport = self.config.webtransport_limits().map(|_| Box::default());
-        let added = Session { connection, control, unsent, requests, webtransport, wakers, lifetime, timer: None };
+        let timer = None;
+        let added = Session { connection, control, unsent, requests, webtransport, datagrams, wakers, lifetime, timer };
         self.sessions.insert(session, Box::new(added));
         if self.role == ConnectionRole::Server {
             self.set_timer(session, first);
@@ -654,6 +658,7 @@ impl<E: StreamEndpoint> StreamEndpoint for Endpoint<E> {
         }
         self.quic.close(stream, cause, resets);
         self.end_webtransport(stream);
+        self.end_datagrams(stream);
         if let Some(session) = self.sessions.get_mut(&stream.session) {
             let was_open = session.end_request(stream.stream, Some(now)).is_some();
             if was_open && cause == Some(ResetCause::Unneeded) && self.role == ConnectionRole::Client {

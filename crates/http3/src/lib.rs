@@ -29,6 +29,7 @@
 //! | `lifetime.rs` | when a server ends a connection |
 //! | `settings.rs` | SETTINGS |
 //! | `datagram.rs`, `capsule.rs` | HTTP datagrams, and the capsule protocol (RFC 9297) |
+//! | `request_datagrams.rs` | the datagrams of requests that are no sessions of WebTransport |
 //! | `webtransport/` | sessions of WebTransport, their streams and datagrams |
 //! | `frame.rs` | heads and types of frames, reserved values |
 //! | `varint.rs` | variable-length integers |
@@ -48,6 +49,7 @@ mod frame;
 mod lifetime;
 mod limits;
 pub mod qpack;
+mod request_datagrams;
 mod request_stream;
 mod section;
 mod settings;
@@ -59,7 +61,7 @@ pub use capsule::{Capsule, CapsuleCodec, CapsuleError};
 pub use connection::{Admission, Connection, Event};
 pub use endpoint::Endpoint;
 pub use error::{Error, ErrorCode, Exceeded, StreamError, Violation};
-pub use limits::{Config, Limits};
+pub use limits::{Config, HttpDatagramLimits, Limits};
 pub use request_stream::RequestStream;
 pub use settings::Settings;
 pub use streams::{ClientStream, ServerStream, client_stream, server_stream};

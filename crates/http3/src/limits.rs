@@ -127,6 +127,23 @@ impl Limits {
     }
 }
 
+/// The bounds of HTTP datagrams that were received and not read. Each has a default that protects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HttpDatagramLimits {
+    /// Bytes of the datagrams of a request, 32 more for each; above that the oldest is dropped. 64 KiB. It bounds the memory
+    /// for datagrams that the application does not read.
+    pub request_bytes_max: u32,
+    /// Bytes of the datagrams that came before a task reads those of their request, of all requests of a connection, 48 more for
+    /// each; above that the oldest is dropped. 16 KiB. It bounds the memory for datagrams of requests that want none.
+    pub early_bytes_max: u32,
+}
+
+impl Default for HttpDatagramLimits {
+    fn default() -> Self {
+        Self { request_bytes_max: 64 * 1024, early_bytes_max: 16 * 1024 }
+    }
+}
+
 /// The configuration that all connections of one side share.
 ///
 /// ```
@@ -143,6 +160,7 @@ pub struct Config {
     stream: Arc<StreamConfig>,
     grease: Option<u64>,
     datagrams: bool,
+    datagram_limits: HttpDatagramLimits,
     webtransport: Option<WebTransportLimits>,
 }
 
@@ -155,7 +173,9 @@ impl Config {
     pub fn new(limits: Limits) -> Self {
         limits.check();
         let stream = Arc::new(StreamConfig::new(limits.stream(), Version::Http3));
-        Self { limits, stream, grease: Some(RandomState::new().hash_one(0)), datagrams: false, webtransport: None }
+        let grease = Some(RandomState::new().hash_one(0));
+        let (datagrams, datagram_limits, webtransport) = (false, HttpDatagramLimits::default(), None);
+        Self { limits, stream, grease, datagrams, datagram_limits, webtransport }
     }
 
     fn map(self, to: impl FnOnce(StreamConfig) -> StreamConfig) -> Self {
@@ -204,6 +224,12 @@ impl Config {
         Self { datagrams: are_accepted, ..self }
     }
 
+    /// Bounds the datagrams of requests, and accepts them as [`datagrams`](Self::datagrams) does.
+    #[must_use]
+    pub fn datagram_limits(self, limits: HttpDatagramLimits) -> Self {
+        Self { datagram_limits: limits, ..self.datagrams(true) }
+    }
+
     /// Permits sessions of WebTransport within these limits, on extended CONNECT and with HTTP datagrams, which it permits as
     /// well: SETTINGS announce all of that with the numbers that browsers need. QUIC has to accept DATAGRAM frames and so many
     /// more unidirectional streams.
@@ -241,6 +267,10 @@ impl Config {
 
     pub(crate) fn accepts_datagrams(&self) -> bool {
         self.datagrams
+    }
+
+    pub(crate) fn limits_of_datagrams(&self) -> HttpDatagramLimits {
+        self.datagram_limits
     }
 }
 

@@ -3,9 +3,11 @@
 #![forbid(unsafe_code)]
 
 mod access_log;
+mod capsules;
 mod collected_memory;
 mod compression;
 mod conditions;
+mod connect_udp;
 mod connection_state;
 mod debug_pages;
 mod drain;

@@ -13,7 +13,6 @@ use super::{WebTransportLimits, from_http3, to_http3};
 use crate::connection::ConnectionRole;
 use crate::endpoint::Endpoint;
 use crate::error::{ErrorCode, Violation};
-use crate::{datagram, varint};
 
 /// Sessions of WebTransport. Each has the number of its request's stream.
 impl<E: StreamEndpoint> Endpoint<E> {
@@ -105,9 +104,7 @@ impl<E: StreamEndpoint> Endpoint<E> {
         if self.peer_settings(session.session).is_some_and(|settings| !settings.datagrams) {
             return Err(DatagramRefused::Unsupported);
         }
-        let mut bytes = Vec::with_capacity(8 + payload.len());
-        datagram::write(session.stream, payload, &mut bytes);
-        self.quic.send_datagram(session.session, bytes.into())
+        self.send_parts(session, &[payload])
     }
 
     /// The oldest datagram of a session that was not read, or a promise to wake the task. `None` once the session is over.
@@ -132,8 +129,7 @@ impl<E: StreamEndpoint> Endpoint<E> {
 
     /// How many bytes a datagram of a session may have now. `None` if one of the two sides does not accept datagrams.
     pub fn datagram_bytes_max_of_session(&mut self, session: StreamNumber) -> Option<usize> {
-        let bytes = self.quic.datagram_bytes_max(session.session)?;
-        bytes.checked_sub(varint::encoded_bytes(session.stream / 4))
+        self.payload_bytes_max(session)
     }
 
     fn limits_of_webtransport(&self) -> Option<&WebTransportLimits> {
@@ -309,21 +305,6 @@ impl<E: StreamEndpoint> Endpoint<E> {
             }
             let next = self.webtransport(session).and_then(|sessions| sessions.deadline());
             self.stream_timers.extend(next.map(|at| (at, session)));
-        }
-    }
-
-    /// Datagrams of a connection: each is for a request stream, and those of streams without a session are dropped.
-    pub(crate) fn on_datagrams(&mut self, session: SessionNumber, now: Instant) {
-        let bytes_max = self.limits_of_webtransport().map_or(0, |limits| limits.datagram_bytes_max);
-        while let Some(datagram) = self.quic.read_datagram(session) {
-            match datagram::read(&datagram) {
-                Ok((stream, payload)) => {
-                    let webtransport = self.webtransport(session);
-                    let dropped = webtransport.map_or(1, |sessions| sessions.add_datagram(stream, payload, bytes_max));
-                    self.datagrams_dropped += dropped;
-                }
-                Err(error) => return self.fail(session, error, now),
-            }
         }
     }
 

@@ -75,7 +75,7 @@ impl WebTransport {
         self.sessions.len()
     }
 
-    pub(super) fn has_session(&self, session: u64) -> bool {
+    pub(crate) fn has_session(&self, session: u64) -> bool {
         self.sessions.contains_key(&session)
     }
 
@@ -200,7 +200,7 @@ impl WebTransport {
     }
 
     /// Adds a datagram of the peer. Returns how many were dropped.
-    pub(super) fn add_datagram(&mut self, session: u64, payload: &[u8], bytes_max: u32) -> u64 {
+    pub(crate) fn add_datagram(&mut self, session: u64, payload: &[u8], bytes_max: u32) -> u64 {
         let Some(open) = self.sessions.get_mut(&session) else { return 1 };
         let dropped = open.datagrams.push(payload, bytes_max as usize);
         open.wake();

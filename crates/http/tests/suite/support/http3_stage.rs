@@ -50,14 +50,17 @@ pub(crate) fn tls() -> (tls::ServerConfig, tls::ClientConfig) {
 impl Stage {
     /// Runs a scenario on epoll, on io_uring where it is there, and in the simulated network.
     pub(crate) fn each(scenario: impl Fn(&mut Self)) {
+        Self::on_system(&scenario);
+        Self::simulated(scenario);
+    }
+
+    /// Runs a scenario on epoll, and on io_uring where it is there, whose sockets are those of the system.
+    pub(crate) fn on_system(scenario: impl Fn(&mut Self)) {
         let mut all = vec![Hosts::Loops((0..2).map(|_| EventLoop::readiness().expect("a loop")).collect())];
         match tidegate::sys::uring::Uring::probe() {
             Ok(_) => all.push(Hosts::Loops((0..2).map(|_| EventLoop::on(Backend::Uring).expect("a loop")).collect())),
             Err(error) => println!("skipped: there is no io_uring here: {error}"),
         }
-        let network = Network::new(1);
-        let nodes = IPS.map(|ip| network.host(ip).node());
-        all.push(Hosts::Network(network, nodes.into()));
         for hosts in all {
             scenario(&mut Self { hosts, tls: tls() });
         }
@@ -199,6 +202,11 @@ impl Stage {
             // Beyond the deadline of the handshake.
             tidegate::task::sleep(Duration::from_secs(30)).await;
         });
+    }
+
+    /// The TLS configuration of a client that trusts the server.
+    pub(crate) fn client_tls(&self) -> tls::ClientConfig {
+        self.tls.1.clone()
     }
 
     /// The TLS configuration of a server.
