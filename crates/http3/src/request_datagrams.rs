@@ -14,24 +14,8 @@ use tidegate_codec::{DatagramQueue, DatagramRefused, SessionNumber, StreamEndpoi
 
 use crate::endpoint::Endpoint;
 use crate::error::ErrorCode;
+use crate::limits::HttpDatagramLimits;
 use crate::{datagram, varint};
-
-/// The bounds of HTTP datagrams that were received and not read. Each has a default that protects.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct HttpDatagramLimits {
-    /// Bytes of the datagrams of a request, 32 more for each; above that the oldest is dropped. 64 KiB. It bounds the memory
-    /// for datagrams that the application does not read.
-    pub request_bytes_max: u32,
-    /// Bytes of the datagrams that came before a task reads those of their request, of all requests of a connection, 48 more for
-    /// each; above that the oldest is dropped. 16 KiB. It bounds the memory for datagrams of requests that want none.
-    pub early_bytes_max: u32,
-}
-
-impl Default for HttpDatagramLimits {
-    fn default() -> Self {
-        Self { request_bytes_max: 64 * 1024, early_bytes_max: 16 * 1024 }
-    }
-}
 
 /// The datagrams of a connection's requests.
 #[derive(Debug)]

@@ -114,7 +114,6 @@ impl UdpProxy {
     }
 
     /// The function of the proxy's route.
-    #[must_use]
     pub fn function(&self) -> impl AsyncFn(ConnectUdp) -> Response + 'static {
         let proxy = self.clone();
         async move |request: ConnectUdp| proxy.accept(request).await

@@ -58,10 +58,8 @@ fn is_special_v6(ip: Ipv6Addr) -> bool {
     let [first, second, third, ..] = ip.segments();
     let is_global = first & 0xe000 == 0x2000;
     // IETF protocols with Teredo, documentation, 6to4.
-    let is_reserved = first == 0x2001 && second < 0x200
-        || first == 0x2001 && second == 0xdb8
-        || first == 0x3fff && second < 0x1000
-        || first == 0x2002;
+    let is_reserved =
+        first == 0x2001 && (second < 0x200 || second == 0xdb8) || first == 0x3fff && second < 0x1000 || first == 0x2002;
     // AS112, which answers queries for private networks.
     let is_as112 = first == 0x2620 && second == 0x4f && third == 0x8000;
     !is_global || is_reserved || is_as112
