@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use tidegate_codec::Endpoint;
 use tidegate_engine::{Backend, Counts, DatagramChannel, EndpointLimits, EventLoop};
-use tidegate_sys::{DatagramOptions, Socket};
+use tidegate_sys::{Address, DatagramOptions, Socket};
 use tidegate_testkit::network::{Network, SimNode};
 
 pub(crate) enum Stage {
@@ -63,6 +63,15 @@ impl Stage {
         match self {
             Self::Loops(_) => Socket::bind_datagrams("127.0.0.1:0".parse().unwrap(), options).unwrap(),
             Self::Network(network, _) => network.host(["10.0.0.1", "10.0.0.2"][number]).datagrams(0, options).unwrap(),
+            Self::Unavailable => unreachable!(),
+        }
+    }
+
+    /// A Unix datagram socket, which no loop has.
+    pub(crate) fn unix_socket(&self, name: &Address, options: &DatagramOptions) -> Socket {
+        match self {
+            Self::Loops(_) => Socket::bind_unix_datagrams(name, options).unwrap(),
+            Self::Network(network, _) => network.host("10.0.0.1").unix_datagrams(name, options).unwrap(),
             Self::Unavailable => unreachable!(),
         }
     }
