@@ -7,7 +7,7 @@ use std::os::fd::BorrowedFd;
 use tidegate_buffer::Membership;
 
 use super::control::Name;
-use super::messages::set_option_bytes;
+use super::messages::{set_option, set_option_bytes};
 use super::options::DatagramOptions;
 
 /// Joins or leaves a group. Joining a second time changes nothing.
@@ -34,7 +34,24 @@ pub(crate) fn set_membership(socket: BorrowedFd<'_>, membership: &Membership) ->
     match set_option_bytes(socket, level, name, &request(interface, addresses)) {
         // IPv4 reports a second join as an address in use, or not available for one from a source; IPv6 as the first.
         Err(error) if joins && is_joined_already(&error, source.is_some()) => Ok(()),
+        // As for a group of any source.
+        Err(error) if !joins && error.raw_os_error() == Some(libc::EINVAL) => {
+            Err(io::ErrorKind::AddrNotAvailable.into())
+        }
         other => other,
+    }
+}
+
+/// Has a socket receive from the groups alone that it has joined: by default, one at `0.0.0.0` receives from all groups that any
+/// process of the host has joined.
+pub(super) fn only_joined_groups(socket: BorrowedFd<'_>, is_v6: bool) {
+    let (level, name) =
+        if is_v6 { (libc::SOL_IPV6, IPV6_MULTICAST_ALL) } else { (libc::SOL_IP, libc::IP_MULTICAST_ALL) };
+    // Linux before 4.20 has no such option for IPv6.
+    let _ = set_option(socket, level, name, 0);
+    if is_v6 {
+        // Groups of IPv4 at a socket of both.
+        let _ = set_option(socket, libc::SOL_IP, libc::IP_MULTICAST_ALL, 0);
     }
 }
 
@@ -69,3 +86,4 @@ fn is_joined_already(error: &io::Error, from_source: bool) -> bool {
 }
 
 const WORD: usize = size_of::<usize>();
+const IPV6_MULTICAST_ALL: i32 = 29;

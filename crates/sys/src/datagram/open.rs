@@ -51,6 +51,7 @@ impl Socket {
             let _ = set_option(socket.as_fd(), libc::SOL_UDP, libc::UDP_GRO, 1);
         }
         socket.bind(&address.into())?;
+        groups::only_joined_groups(socket.as_fd(), address.is_ipv6());
         groups::join_all(socket.as_fd(), options)?;
         if let Some(peer) = options.peer {
             socket.connect(&peer.into())?;

@@ -59,7 +59,8 @@ pub struct DatagramOptions {
     /// socket is set. Off by default.
     pub control_messages: bool,
     /// Groups to join, from any source: the address of the group, and the index of the interface, zero for the kernel's
-    /// choice. A group that stands here twice is joined once.
+    /// choice. A group that stands here twice is joined once. The socket receives from these groups alone, whichever
+    /// groups other processes have joined (IP_MULTICAST_ALL is off).
     pub groups: Vec<(IpAddr, u32)>,
     /// Groups to join, from one source each (RFC 3678 §5). The kernel drops datagrams to the group from others. One
     /// that stands here twice is joined once.
