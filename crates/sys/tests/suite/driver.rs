@@ -84,6 +84,7 @@ drivers! {
         a_response_leaves_from_the_address_that_the_query_came_to,
         a_socket_of_ipv6_has_peers_of_ipv4,
         an_empty_datagram_has_a_place_in_its_batch,
+        a_group_that_another_socket_has_joined_brings_nothing,
         a_socket_without_facts_reports_the_source_alone,
         datagrams_of_100_000_addresses_have_their_sources,
         empty_datagrams_are_reported_as_any_other,

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use socket2::SockRef;
 use tidegate_buffer::{
-    Ancillary, ControlMessage, Datagram, DatagramError, DatagramErrorReason, Ecn, LocalAddress, Pool, Transmit,
-    Transmits,
+    Ancillary, ControlMessage, Datagram, DatagramError, DatagramErrorReason, Ecn, LocalAddress, Membership, Pool,
+    Transmit, Transmits,
 };
 use tidegate_sys::{Completion, DatagramOptions, Driver, Operation, Side, Socket, SourceGroup, Token, Transmission};
 
@@ -692,6 +692,25 @@ pub(crate) fn a_group_of_one_source_drops_the_datagrams_of_others(driver: Which)
     let options = DatagramOptions { source_groups: vec![mixed], ..Default::default() };
     let refused = Socket::bind_datagrams("0.0.0.0:0".parse().unwrap(), &options).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::InvalidInput);
+}
+
+pub(crate) fn a_group_that_another_socket_has_joined_brings_nothing(driver: Which) {
+    let group = Ipv4Addr::new(239, 255, 7, 9);
+    let other = UdpSocket::bind("0.0.0.0:0").unwrap();
+    if let Err(error) = other.join_multicast_v4(&group, &Ipv4Addr::LOCALHOST) {
+        return println!("skipped: no multicast over loopback here: {error}");
+    }
+    let mut endpoint = Endpoint::at(driver, "0.0.0.0:0", &DatagramOptions::default());
+    let peer = peer();
+    SockRef::from(&peer).set_multicast_if_v4(&Ipv4Addr::LOCALHOST).unwrap();
+    peer.send_to(b"to the others", (group, endpoint.address.port())).unwrap();
+    endpoint.fence();
+    assert!(endpoint.datagrams.is_empty(), "{:?}", endpoint.payloads());
+    let membership = Membership::join(group.into()).on_interface(1);
+    endpoint.driver.set_membership(endpoint.token, &membership).unwrap();
+    peer.send_to(b"to all", (group, endpoint.address.port())).unwrap();
+    endpoint.run_until(|endpoint| !endpoint.datagrams.is_empty());
+    assert_eq!(endpoint.payloads(), [b"to all"]);
 }
 
 pub(crate) fn a_broadcast_leaves_by_choice_alone(driver: Which) {
