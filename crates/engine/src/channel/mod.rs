@@ -489,7 +489,7 @@ impl<C: Pipeline> Channel<C> {
     ///
     /// let (ours, theirs) = UnixStream::pair()?;
     /// let mut event_loop = EventLoop::on(Backend::Auto)?;
-    /// let unnamed = "unix:".parse()?;
+    /// let unnamed = tidegate::Address::Unix(std::path::PathBuf::new());
     /// let mut open = |stream| event_loop.open(Socket::from_stream(stream)?, &unnamed, Limits::default(), Raw);
     /// let (mut ours, mut theirs) = (open(ours)?, open(theirs)?);
     /// let passed = event_loop.block_on(async move {

@@ -1,6 +1,7 @@
 //! Multicast groups that endpoints and tasks join while they run.
 
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::rc::Rc;
@@ -18,28 +19,32 @@ use super::stage::Stage;
 struct Log {
     payloads: RefCell<Vec<Vec<u8>>>,
     errors: RefCell<Vec<DatagramError>>,
+    /// Changes of groups that the loop has not taken.
+    changes: RefCell<VecDeque<Membership>>,
 }
 
 /// Joins a group for a datagram `join`, and leaves it for `leave`.
 struct Listener {
     log: Rc<Log>,
     group: IpAddr,
-    changes: Vec<Membership>,
 }
 
 impl Endpoint for Listener {
     fn handle_datagram(&mut self, datagram: Datagram, _now: Instant) {
-        match &*datagram.payload {
-            b"join" => self.changes.push(Membership::join(self.group).on_interface(LOOPBACK)),
-            b"leave" => self.changes.push(Membership::leave(self.group).on_interface(LOOPBACK)),
-            b"many" => self.changes = vec![Membership::join(self.group).on_interface(LOOPBACK); 200],
-            _ => {}
-        }
+        let (join, leave) = (Membership::join(self.group), Membership::leave(self.group));
+        let (change, count) = match &*datagram.payload {
+            b"join" => (join, 1),
+            // More than the loop takes in one turn.
+            b"many" => (join, 200),
+            b"leave" => (leave, 1),
+            _ => (leave, 0),
+        };
+        self.log.changes.borrow_mut().extend(std::iter::repeat_n(change.on_interface(LOOPBACK), count));
         self.log.payloads.borrow_mut().push(datagram.payload.to_vec());
     }
 
     fn poll_membership(&mut self) -> Option<Membership> {
-        self.changes.pop()
+        self.log.changes.borrow_mut().pop_front()
     }
 
     fn poll_transmit(&mut self, _now: Instant, _transmits: &mut Transmits) {}
@@ -66,14 +71,14 @@ pub(crate) fn an_endpoint_joins_and_leaves_a_group_while_it_runs(stage: &mut Sta
     let (log, group) = (Rc::<Log>::default(), IpAddr::from([239, 255, 7, 11]));
     let options = DatagramOptions::default();
     let socket = Socket::bind_datagrams("0.0.0.0:0".parse().unwrap(), &options).unwrap();
-    let endpoint = Listener { log: log.clone(), group, changes: Vec::new() };
+    let endpoint = Listener { log: log.clone(), group };
     let limits = EndpointLimits::default();
     let bound = stage.with(0, |event_loop| event_loop.bind_endpoint(socket, &options, limits, endpoint)).unwrap();
     let port = bound.ip().unwrap().port();
     let client = UdpSocket::bind("127.0.0.1:0").unwrap();
     let mut send = |payload: &[u8], count: usize| {
         client.send_to(payload, ("127.0.0.1", port)).unwrap();
-        stage.run_until(|| log.payloads.borrow().len() == count);
+        stage.run_until(|| log.payloads.borrow().len() == count && log.changes.borrow().is_empty());
     };
     if !send_to_group(group, port, b"before") {
         return;
