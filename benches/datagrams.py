@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""CPU time of a datagram: an echo of 64 bytes, and 1,200 bytes one way, one core each; and the bytes of an idle endpoint.
+"""CPU time of a datagram: an echo of 64 bytes, 1,200 bytes one way, and one that is forwarded between loops, one core each; the
+bytes of an idle endpoint; and restarts under load.
 
 The echoes are `examples/udp_echo.rs` on each backend, a bare loop of recvmmsg and sendmmsg, and one on tokio. One way, both
 ends are endpoints of Tidegate or bare loops of quinn-udp, with GSO and GRO (`runs`) or without (`split`), and the figure is
@@ -42,6 +43,9 @@ WAY_BARS = {
     for name in ("epoll", "io_uring")
     for other, bar in ((f"{name} split", 0.25), ("quinn-udp runs", 1.1))
 }
+# A forwarded datagram costs at most so many direct ones.
+FORWARDED_BAR = 3
+RESTARTS, A_SECOND = 100, 50_000
 IDLE_ENDPOINTS = (1_000, 9_000)
 IDLE_BYTES_MAX = 512
 LOST_MAX = 0.01
@@ -85,6 +89,28 @@ def one_way(receiver, sender, options):
     return used / numbers["datagrams"] * 1e6
 
 
+def forwarded(backend, options):
+    """How much more a forwarded datagram costs than a direct one, in each round. By hash, half of them are forwarded."""
+    ratios = []
+    for _ in range(options.rounds):
+        direct, half = (
+            echo(f"env TIDEGATE_BACKEND={backend} {PEERS}/udp-steered-tidegate {mode}", 4, options)
+            for mode in ("steered", "hashed")
+        )
+        ratios.append((2 * half - direct) / direct)
+    return ratios
+
+
+def restarts(backend):
+    """Datagrams sent, lost, and sent a second, while one server after the other takes over."""
+    command = ["env", f"TIDEGATE_BACKEND={backend}", f"{PEERS}/udp-restarts-tidegate", str(RESTARTS), str(A_SECOND)]
+    code, output = servers.complete(command, 300)
+    numbers = {name: int(number) for name, number in re.findall(r"^(\w+) (\d+)$", output, re.MULTILINE)}
+    if code != 0 or not numbers.get("datagrams"):
+        raise Failure(f"restarts: code {code}, {output.strip()}")
+    return numbers
+
+
 def idle(backend, options):
     """Bytes of an idle endpoint, beside the kernel's memory for its socket."""
     sizes = []
@@ -117,6 +143,8 @@ def main():
     parser.add_argument("--depths", type=int, nargs="*", default=[1, 4], help="datagrams at a time on each flow [1 4]")
     parser.add_argument("--no-ways", action="store_true", help="only echoes and idle endpoints")
     parser.add_argument("--no-idle", action="store_true", help="no idle endpoints")
+    parser.add_argument("--no-forwarded", action="store_true", help="no datagrams that are forwarded")
+    parser.add_argument("--no-restarts", action="store_true", help="no restarts")
     parser.add_argument("--server-core", default="0")
     parser.add_argument("--load-core", default="1")
     parser.add_argument("--check", action="store_true", help="fail above the bars")
@@ -142,6 +170,19 @@ def main():
         print(f"{backend}: an idle endpoint has {size:.0f} bytes; the bar is {IDLE_BYTES_MAX}")
         if size > IDLE_BYTES_MAX:
             missed.append(f"an idle endpoint has {size:.0f} bytes on {backend}")
+    for backend in [] if options.no_forwarded else ["epoll", "uring"]:
+        ratios = forwarded(backend, options)
+        ratio = statistics.median(ratios)
+        spread = f"{min(ratios):.2f} to {max(ratios):.2f}"
+        print(f"{backend}: a forwarded datagram is {ratio:.2f} of a direct one ({spread}); the bar is {FORWARDED_BAR}")
+        if ratio > FORWARDED_BAR:
+            missed.append(f"a forwarded datagram is {ratio:.2f} of a direct one on {backend}")
+    for backend in [] if options.no_restarts else ["epoll", "uring"]:
+        numbers = restarts(backend)
+        counts = f"{numbers['datagrams']} datagrams, {numbers['a_second']} a second, {numbers['lost']} lost"
+        print(f"{backend}: {RESTARTS} restarts, {counts}")
+        if numbers["lost"]:
+            missed.append(f"{numbers['lost']} datagrams lost by restarts on {backend}")
     if missed and options.check:
         raise Failure("; ".join(missed))
 

@@ -37,9 +37,12 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 fn run(address: Option<&str>) -> Result<(), Box<dyn Error>> {
-    let listener = EndpointListener::bind(address.unwrap_or("127.0.0.1:0"))?;
+    let at = address.unwrap_or("127.0.0.1:0");
+    let listener = EndpointListener::bind(at)?;
+    // A socket at one address responds from there: only one at all addresses needs to know where a datagram arrived.
+    let facts = at.parse::<SocketAddr>().is_ok_and(|at| at.ip().is_unspecified());
     // Datagrams up to the longest that UDP has come back whole.
-    let options = DatagramOptions { payload_bytes_max: u16::MAX, fragments: true, ..DatagramOptions::default() };
+    let options = DatagramOptions { payload_bytes_max: u16::MAX, fragments: true, facts, ..DatagramOptions::default() };
     let server = Server::new().endpoint(listener.options(options).serve(|_loop| Echo::default())).run()?;
     println!("listening on {}", server.address());
     if address.is_some() {

@@ -36,6 +36,7 @@ pub(crate) fn others() -> Vec<NamedStep> {
             "websocket_clients.py --websocat",
         ),
         in_long("a DNS zone by dnspython and dig", &[tools::DNSPYTHON], "zone.py"),
+        in_long("datagrams by socat and scapy", &[tools::SCAPY], "datagrams.py"),
         in_long("datagrams over links between namespaces", &[], "links.py"),
         in_long("HTTP/3 by h3spec", &[tools::H3SPEC], "h3spec.py"),
         in_long("QUIC by aioquic", &[tools::AIOQUIC], "quic.py"),

@@ -142,6 +142,7 @@ pub(crate) const PEBBLE: Tool = go("github.com/letsencrypt/pebble/v2/cmd/pebble"
 /// The name server of pebble's tests.
 pub(crate) const PEBBLE_DNS: Tool = go("github.com/letsencrypt/pebble/v2/cmd/pebble-challtestsrv", "bin", "v2.10.3");
 pub(crate) const REDIS_PY: Tool = python("redis", "", "8.1.0");
+pub(crate) const SCAPY: Tool = python("scapy", "", "2.8.0");
 pub(crate) const SEMVER_CHECKS: Tool = rust("cargo-semver-checks", "0.51.0");
 pub(crate) const SMUGGLEX: Tool = rust("smugglex", "0.4.0");
 pub(crate) const SSLYZE: Tool = python("sslyze", "", "6.3.1");

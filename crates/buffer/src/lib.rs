@@ -31,7 +31,7 @@
 //! | `entries.rs` | the queue's entries: one paged store per loop, linked by `u32` |
 //! | `water.rs` | water marks; writability as a level with reasons |
 //! | `ledger.rs` | `Ledger`, the sum of a loop's memory |
-//! | `datagram/` | `Datagram`, a received one; `Transmit`, one to send; `Transmits`, those that wait to be sent (`transmits.rs`); `Ancillary`, data beside the payload (`ancillary.rs`) |
+//! | `datagram/` | `Datagram`, a received one; `Transmit`, one to send; `Transmits`, those that wait to be sent (`transmits.rs`); `Ancillary`, data beside the payload (`ancillary.rs`); `Membership`, a group to join (`membership.rs`) |
 //! | `address.rs` | `Address`: IP, Unix or vsock |
 //! | `charge.rs` | `Charge`: memory outside of the pool that is in the ledger |
 //! | `injected.rs` | bugs that a separate build can inject, to check that tests notice them |
@@ -62,7 +62,7 @@ pub use charge::Charge;
 pub use cursor::Cursor;
 pub use datagram::{
     Ancillary, AncillaryFull, ControlMessage, Credentials, Datagram, DatagramError, DatagramErrorReason, Ecn,
-    LocalAddress, Payload, TRANSMIT_ENTRY_BYTES, Transmit, Transmits,
+    LocalAddress, Membership, Payload, TRANSMIT_ENTRY_BYTES, Transmit, Transmits,
 };
 pub use entries::ENTRY_BYTES;
 pub use input::Input;

@@ -1,8 +1,10 @@
 //! `Pool`: the source of a loop's segments and queue entries, to which they return.
 
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::rc::Rc;
 
+use crate::datagram::Transmit;
 use crate::entries::Entries;
 use crate::ledger::Ledger;
 use crate::segment::{LARGE_SEGMENT_BYTES, LongSpareBlock, SEGMENT_BYTES, Segment, SpareBlock, block_bytes};
@@ -38,6 +40,8 @@ pub(crate) struct PoolState {
     long_spare: RefCell<Vec<LongSpareBlock>>,
     /// Empty buffers of datagrams.
     spare_buffers: RefCell<Vec<Vec<u8>>>,
+    /// The empty queue of a list of datagrams that was sent.
+    spare_transmits: RefCell<VecDeque<Transmit>>,
     /// The copy that the messages of a batch share. Its segments keep this pool alive, so a run has to end: with the
     /// dispatch, or with the scratch that it is a copy of.
     pub(crate) run: RefCell<Option<Run>>,
@@ -143,6 +147,7 @@ impl Pool {
         drop(large);
         self.shared.long_spare.take();
         self.shared.spare_buffers.take();
+        self.shared.spare_transmits.take();
         self.shared.entries.borrow_mut().trim();
     }
 
@@ -153,12 +158,18 @@ impl Pool {
             + self.shared.large_spare.borrow().len() * block_bytes(LARGE_SEGMENT_BYTES)
             + self.shared.long_spare_bytes()
             + self.shared.spare_buffers.borrow().iter().map(Vec::capacity).sum::<usize>()
+            + self.shared.spare_transmits.borrow().capacity() * size_of::<Transmit>()
             + self.shared.entries.borrow().page_bytes()
     }
 
     /// Empty buffers for datagrams.
     pub(crate) fn spare_buffers(&self) -> &RefCell<Vec<Vec<u8>>> {
         &self.shared.spare_buffers
+    }
+
+    /// An empty queue of datagrams: its memory is that of one batch, which the lists of a loop have in turn.
+    pub(crate) fn spare_transmits(&self) -> &RefCell<VecDeque<Transmit>> {
+        &self.shared.spare_transmits
     }
 
     /// Messages that are taken from now on share this copy.
@@ -268,6 +279,7 @@ impl Default for PoolState {
             large_spare: RefCell::default(),
             long_spare: RefCell::default(),
             spare_buffers: RefCell::default(),
+            spare_transmits: RefCell::default(),
             run: RefCell::default(),
         }
     }

@@ -5,7 +5,7 @@
 
 use std::time::Instant;
 
-use tidegate_buffer::{Datagram, DatagramError, Transmits};
+use tidegate_buffer::{Datagram, DatagramError, Membership, Transmits};
 
 /// A protocol of datagrams, such as DNS or QUIC.
 ///
@@ -99,6 +99,13 @@ pub trait Endpoint {
     fn takes_runs(&self) -> bool {
         false
     }
+
+    /// The next multicast group to join or to leave, if there is one. The loop asks after each event until there is none, and
+    /// before it asks for datagrams to send. A change that the system refuses is reported by [`failed`](Self::failed), with
+    /// [`DatagramErrorReason::Membership`](tidegate_buffer::DatagramErrorReason::Membership).
+    fn poll_membership(&mut self) -> Option<Membership> {
+        None
+    }
 }
 
 impl<E: Endpoint + ?Sized> Endpoint for Box<E> {
@@ -132,5 +139,9 @@ impl<E: Endpoint + ?Sized> Endpoint for Box<E> {
 
     fn takes_runs(&self) -> bool {
         (**self).takes_runs()
+    }
+
+    fn poll_membership(&mut self) -> Option<Membership> {
+        (**self).poll_membership()
     }
 }

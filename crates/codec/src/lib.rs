@@ -73,7 +73,8 @@ pub use stream_endpoint::{
 };
 pub use tidegate_buffer::{
     Ancillary, AncillaryFull, Charge, ControlMessage, Credentials, Datagram, DatagramError, DatagramErrorReason, Ecn,
-    FileRegion, Input, LocalAddress, Outbound, Payload, Pool, ReceiveHint, Slice, Transmit, Transmits, WritePosition,
+    FileRegion, Input, LocalAddress, Membership, Outbound, Payload, Pool, ReceiveHint, Slice, Transmit, Transmits,
+    WritePosition,
 };
 /// An enum of errors as a [`Fault`](trait@Fault), with its texts.
 pub use tidegate_macros::Fault;

@@ -3,11 +3,12 @@
 use std::fmt;
 use std::future::Future;
 use std::marker::PhantomData;
+use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use tidegate_buffer::{Credentials, WritePosition};
 use tidegate_codec::{Broadcast, Output, Pipeline, Time};
-use tidegate_sys::{Address, Side, Token};
+use tidegate_sys::{Address, PassedDescriptors, Side, Token};
 
 use crate::charges::Account;
 use crate::connection::{Link, PeerAddress};
@@ -332,6 +333,38 @@ impl<'a, C: Pipeline, P: Send + 'static> Context<'a, C, P> {
             Some(_) => Err(std::io::ErrorKind::Unsupported.into()),
             None => self.core.driver.credentials(self.token),
         }
+    }
+
+    /// Keeps descriptors that the peer of a Unix stream passes, as [`Channel::keep_descriptors`](crate::Channel::keep_descriptors);
+    /// from [`open`](crate::Handler::open) on, so that none is missed.
+    ///
+    /// # Errors
+    /// `Unsupported` for another socket, for a stream of a session, and in a simulated network.
+    pub fn keep_descriptors(&mut self, descriptors_max: u8) -> std::io::Result<()> {
+        match self.link.stream() {
+            Some(_) => Err(std::io::ErrorKind::Unsupported.into()),
+            None => self.core.driver.keep_descriptors(self.token, descriptors_max),
+        }
+    }
+
+    /// Takes the descriptors that have come so far, as [`Channel::take_descriptors`](crate::Channel::take_descriptors).
+    pub fn take_descriptors(&mut self) -> PassedDescriptors {
+        match self.link.stream() {
+            Some(_) => PassedDescriptors::default(),
+            None => self.core.driver.take_descriptors(self.token),
+        }
+    }
+
+    /// Sends bytes with descriptors past the codec, as [`Channel::send_descriptors`](crate::Channel::send_descriptors). After a
+    /// message of the same event, they have to wait for the next one.
+    ///
+    /// # Errors
+    /// As that method.
+    pub fn send_descriptors(&mut self, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> std::io::Result<usize> {
+        if self.codec.buffered_bytes() > 0 {
+            return Err(std::io::ErrorKind::WouldBlock.into());
+        }
+        self.link.send_descriptors(self.core, self.token, bytes, descriptors)
     }
 
     /// A handle to this connection for other threads.

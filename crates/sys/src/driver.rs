@@ -5,12 +5,16 @@
 //! to stay until the completion.
 
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant, SystemTime};
 
-use tidegate_buffer::{Address, Credentials, Datagram, DatagramError, Outbound, ReceiveHint, Slice, Transmits};
+use tidegate_buffer::{
+    Address, Credentials, Datagram, DatagramError, Membership, Outbound, ReceiveHint, Slice, Transmits,
+};
 
 use crate::datagram::DatagramOptions;
 use crate::options::SocketOptions;
+use crate::passed_descriptors::PassedDescriptors;
 use crate::ready::Class;
 use crate::socket::Socket;
 use crate::wake::Waker;
@@ -241,6 +245,38 @@ pub trait Driver {
     /// # Errors
     /// Those of the system; `Unsupported` for a socket of another family, and in a simulation.
     fn credentials(&self, _token: Token) -> io::Result<Credentials> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// Has a datagram socket join or leave a multicast group. Joining a second time changes nothing.
+    ///
+    /// # Errors
+    /// Those of the system; `Unsupported` in a simulation.
+    fn set_membership(&mut self, _token: Token, _membership: &Membership) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// Has a Unix stream keep up to `descriptors_max` of the descriptors that the peer passes, until they are
+    /// [taken](Self::take_descriptors). Others are closed. Zero, as at the start, keeps none.
+    ///
+    /// # Errors
+    /// `Unsupported` for a socket of another family, and in a simulation.
+    fn keep_descriptors(&mut self, _token: Token, _descriptors_max: u8) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// Takes the descriptors that came with the received bytes of a Unix stream.
+    fn take_descriptors(&mut self, _token: Token) -> PassedDescriptors {
+        PassedDescriptors::default()
+    }
+
+    /// Sends bytes over a Unix stream at once, and descriptors with the first of them. No other send of the socket is in
+    /// flight. Returns the number of bytes that the kernel took, at least one.
+    ///
+    /// # Errors
+    /// Those of the system: `WouldBlock` if there is no room; `InvalidInput` without bytes or without descriptors, and for
+    /// more than 253; `Unsupported` for a socket of another family, and in a simulation.
+    fn send_descriptors(&mut self, _token: Token, _: &[u8], _descriptors: &[BorrowedFd<'_>]) -> io::Result<usize> {
         Err(io::ErrorKind::Unsupported.into())
     }
 }

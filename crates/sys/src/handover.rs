@@ -10,11 +10,10 @@
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
-use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::fs::Mode;
@@ -24,7 +23,9 @@ use rustix::net::{
 };
 use socket2::{Domain, SockAddr, SockRef, Type};
 
-use crate::socket;
+use tidegate_buffer::Address;
+
+use crate::{socket, socket_address};
 
 /// Sends listeners, or other descriptors; [`receive`] or [`receive_any`] is the other end.
 ///
@@ -298,7 +299,7 @@ pub fn check(descriptor: BorrowedFd<'_>) -> io::Result<()> {
     Err(malformed("a descriptor is no listening stream socket"))
 }
 
-/// Whether a descriptor is a datagram socket of IP that is bound to a port (UDP).
+/// Whether a descriptor is a datagram socket that is bound: to a port (UDP), or to the name of a Unix socket.
 #[must_use]
 pub fn is_datagram_socket(descriptor: BorrowedFd<'_>) -> bool {
     datagram_address(descriptor).is_some()
@@ -306,10 +307,16 @@ pub fn is_datagram_socket(descriptor: BorrowedFd<'_>) -> bool {
 
 /// The address of such a socket.
 #[must_use]
-pub fn datagram_address(descriptor: BorrowedFd<'_>) -> Option<SocketAddr> {
+pub fn datagram_address(descriptor: BorrowedFd<'_>) -> Option<Address> {
     let socket = SockRef::from(&descriptor);
-    let address = socket.local_addr().ok()?.as_socket()?;
-    (matches!(socket.r#type(), Ok(Type::DGRAM)) && address.port() > 0).then_some(address)
+    if !matches!(socket.r#type(), Ok(Type::DGRAM)) {
+        return None;
+    }
+    let address = socket.local_addr().ok()?;
+    match address.as_socket() {
+        Some(address) => (address.port() > 0).then_some(Address::Ip(address)),
+        None => Some(socket_address::from_system(&address)).filter(|address| *address != Address::Unix(PathBuf::new())),
+    }
 }
 
 /// The time that is left, for a socket option in which zero means no timeout.

@@ -16,10 +16,11 @@
 //! | `driver.rs` | the interface of drivers: `Driver`, `Operation`, `Completion`, `Token` |
 //! | `readiness/` | the driver on epoll, through mio |
 //! | `uring/` | the driver on io_uring: operations and their states (`operation.rs`), the interface to a kernel and the real kernel (`kernel.rs`, `ring.rs`), requests of sockets (`arm.rs`, `accept.rs`), small transfers by the ring (`receive.rs`, `send.rs`), large ones by calls (`direct_io.rs`); `tests/` has a fake kernel |
-//! | `datagram/` | datagrams in batches, for both drivers: `DatagramOptions` (`options.rs`), opening (`open.rs`), sending (`send.rs`), the system calls (`messages.rs`), control messages (`control.rs`), memory for short datagrams (`sparse_space.rs`), the choice among sockets of one address (`steering.rs`) |
+//! | `datagram/` | datagrams in batches, for both drivers: `DatagramOptions` (`options.rs`), opening (`open.rs`), multicast groups (`groups.rs`), sending (`send.rs`), the system calls (`messages.rs`), control messages (`control.rs`), memory for short datagrams (`sparse_space.rs`), the choice among sockets of one address (`steering.rs`) |
 //! | `gather.rs` | the part of sending that both drivers share |
 //! | `slots.rs` | the table of a driver's sockets |
 //! | `flags.rs` | sets of facts about a socket |
+//! | `passed_descriptors.rs` | descriptors that come and go over Unix streams |
 //! | `receive_space.rs` | the memory that both drivers receive into by system calls; a larger one for long bodies |
 //! | `recv_sizer.rs` | the size of the next receive of a socket, by the receives before and by hints of its filter |
 //! | `ready.rs` | which socket reports next: `Load`, `Class`, `ReadyQueue` |
@@ -45,6 +46,7 @@ pub mod inherited;
 pub mod memory;
 pub mod message_pipe;
 mod options;
+mod passed_descriptors;
 pub mod path_lock;
 pub mod readiness;
 mod ready;
@@ -59,6 +61,7 @@ mod wake;
 pub use datagram::{DatagramOptions, SourceGroup, Steering};
 pub use driver::{Accepted, Completion, Driver, Operation, Side, Token, Transmission};
 pub use options::{ListenOptions, SocketOptions};
+pub use passed_descriptors::PassedDescriptors;
 pub use ready::{Class, Load, ReadyQueue};
 pub use socket::Socket;
 pub use tidegate_buffer::{Address, BadAddress, parse_zoned};

@@ -8,7 +8,8 @@
 //! A message that its codec decodes where it is whole, and that is longer than the usual scratch, is received into one
 //! of its size: in two parts it would be copied. As the usual one, it gets other memory if a view of it is kept.
 
-use std::os::fd::OwnedFd;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
@@ -17,6 +18,7 @@ use tidegate_buffer::{
 };
 
 use crate::driver::Token;
+use crate::passed_descriptors::{self, DescriptorStreams, PassedDescriptors};
 use crate::recv_sizer::ReceiveHints;
 
 /// A driver's receive memory, and its estimate of the next receives.
@@ -26,6 +28,8 @@ pub(crate) struct ReceiveSpace {
     frame: Scratch,
     bulk: Scratch,
     hints: ReceiveHints,
+    /// Streams that keep the descriptors that their peers pass, if there are any.
+    descriptor_streams: Option<Box<DescriptorStreams>>,
     /// Where the last requested space is.
     place: ScratchPlace,
 }
@@ -45,6 +49,7 @@ impl ReceiveSpace {
             frame: Scratch::with_room(pool, HEADROOM_BYTES, FRAME_RECEIVE_BYTES),
             bulk: Scratch::with_room(pool, HEADROOM_BYTES, BULK_RECEIVE_BYTES),
             hints: ReceiveHints::default(),
+            descriptor_streams: None,
             place: ScratchPlace::Usual,
         }
     }
@@ -69,15 +74,62 @@ impl ReceiveSpace {
         self.scratch().space(bytes)
     }
 
+    /// Receives once, into the space for a socket that has `usual` bytes without a hint. Returns the length of the space,
+    /// and the number of received bytes.
+    #[inline]
+    pub(crate) fn receive(&mut self, token: Token, socket: &OwnedFd, usual: usize) -> (usize, Result<usize, Errno>) {
+        if self.descriptor_streams.is_some() {
+            return self.receive_with_descriptors(token, socket, usual);
+        }
+        let space = self.space(token, usual);
+        (space.len(), receive_bytes(socket, space))
+    }
+
+    #[cold]
+    fn receive_with_descriptors(
+        &mut self,
+        token: Token,
+        socket: &OwnedFd,
+        usual: usize,
+    ) -> (usize, Result<usize, Errno>) {
+        let mut streams = self.descriptor_streams.take();
+        let space = self.space(token, usual);
+        let size = space.len();
+        let of_stream = streams.as_mut().and_then(|streams| streams.receive(token, socket, space));
+        let received = of_stream.unwrap_or_else(|| receive_bytes(socket, space));
+        self.descriptor_streams = streams;
+        (size, received)
+    }
+
+    /// Sets how many of the descriptors that the peer of a Unix stream passes are kept.
+    ///
+    /// # Errors
+    /// `Unsupported` for a socket of another family.
+    pub(crate) fn keep_descriptors(&mut self, token: Token, socket: &OwnedFd, descriptors_max: u8) -> io::Result<()> {
+        passed_descriptors::check_family(socket.as_fd())?;
+        if self.descriptor_streams.get_or_insert_default().keep(token, descriptors_max.into()) {
+            self.descriptor_streams = None;
+        }
+        Ok(())
+    }
+
+    /// The descriptors that came over a Unix stream.
+    pub(crate) fn take_descriptors(&mut self, token: Token) -> PassedDescriptors {
+        self.descriptor_streams.as_mut().map(|streams| streams.take(token)).unwrap_or_default()
+    }
+
+    /// Forgets a socket that closes, and closes the descriptors that nobody took.
+    pub(crate) fn forget(&mut self, token: Token) {
+        if let Some(streams) = &mut self.descriptor_streams
+            && streams.keep(token, 0)
+        {
+            self.descriptor_streams = None;
+        }
+    }
+
     /// Receives once from a connection that has failed.
     pub(crate) fn receive_rest(&mut self, token: Token, socket: &OwnedFd) -> Option<Slice> {
-        let space = self.space(token, RECEIVE_BYTES_MAX);
-        let received = loop {
-            match recv(socket, &mut *space, RecvFlags::empty()) {
-                Err(Errno::INTR) => {}
-                other => break other.map_or(0, |(length, _)| length),
-            }
-        };
+        let received = self.receive(token, socket, RECEIVE_BYTES_MAX).1.unwrap_or(0);
         (received > 0).then(|| self.received(received))
     }
 
@@ -91,6 +143,15 @@ impl ReceiveSpace {
             ScratchPlace::Usual => &mut self.usual,
             ScratchPlace::Frame => &mut self.frame,
             ScratchPlace::Bulk => &mut self.bulk,
+        }
+    }
+}
+
+fn receive_bytes(socket: &OwnedFd, space: &mut [u8]) -> Result<usize, Errno> {
+    loop {
+        match recv(socket, &mut *space, RecvFlags::empty()) {
+            Err(Errno::INTR) => {}
+            other => return other.map(|(length, _)| length),
         }
     }
 }

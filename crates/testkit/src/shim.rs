@@ -7,11 +7,14 @@
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 use std::time::{Duration, Instant, SystemTime};
 
-use tidegate_buffer::{Credentials, Datagram, Outbound, ReceiveHint, Slice};
-use tidegate_sys::{Accepted, Address, Class, Completion, Driver, Operation, Side, Socket, Token, Waker};
+use tidegate_buffer::{Credentials, Datagram, Membership, Outbound, ReceiveHint, Slice};
+use tidegate_sys::{
+    Accepted, Address, Class, Completion, Driver, Operation, PassedDescriptors, Side, Socket, Token, Waker,
+};
 
 /// The kinds of system calls that a driver makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -439,6 +442,22 @@ impl Driver for Shim {
 
     fn credentials(&self, token: Token) -> io::Result<Credentials> {
         self.inner.credentials(token)
+    }
+
+    fn set_membership(&mut self, token: Token, membership: &Membership) -> io::Result<()> {
+        self.inner.set_membership(token, membership)
+    }
+
+    fn keep_descriptors(&mut self, token: Token, descriptors_max: u8) -> io::Result<()> {
+        self.inner.keep_descriptors(token, descriptors_max)
+    }
+
+    fn take_descriptors(&mut self, token: Token) -> PassedDescriptors {
+        self.inner.take_descriptors(token)
+    }
+
+    fn send_descriptors(&mut self, token: Token, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<usize> {
+        self.inner.send_descriptors(token, bytes, descriptors)
     }
 }
 

@@ -53,7 +53,15 @@ impl Ancillary {
     /// # Errors
     /// [`AncillaryFull`] if there is no room for it.
     pub fn attach(&mut self, descriptor: impl Into<OwnedFd>) -> Result<(), AncillaryFull> {
-        self.descriptors.push(Arc::new(descriptor.into()));
+        self.attach_shared(Arc::new(descriptor.into()))
+    }
+
+    /// The same with a descriptor that has other handles, such as one that was [taken](Self::take_descriptors).
+    ///
+    /// # Errors
+    /// [`AncillaryFull`] if there is no room for it.
+    pub fn attach_shared(&mut self, descriptor: Arc<OwnedFd>) -> Result<(), AncillaryFull> {
+        self.descriptors.push(descriptor);
         if self.message_bytes() > Self::BYTES_MAX {
             self.descriptors.pop();
             return Err(AncillaryFull);

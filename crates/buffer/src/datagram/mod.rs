@@ -1,9 +1,11 @@
 //! Datagrams: a received one, with the facts that the kernel reports beside it, and one to send.
 //!
 //! The types are here because drivers and protocols both use them, and neither imports the other. They contain no
-//! socket. `transmits.rs` has the list of datagrams that wait to be sent, `ancillary.rs` the data beside a payload.
+//! socket. `transmits.rs` has the list of datagrams that wait to be sent, `ancillary.rs` the data beside a payload,
+//! `membership.rs` a multicast group to join.
 
 mod ancillary;
+mod membership;
 mod transmits;
 
 use std::io;
@@ -14,6 +16,7 @@ use std::ops::Deref;
 use bytes::Bytes;
 
 pub use self::ancillary::{Ancillary, AncillaryFull, ControlMessage, Credentials};
+pub use self::membership::Membership;
 pub use self::transmits::{TRANSMIT_ENTRY_BYTES, Transmits};
 use crate::address::Address;
 use crate::slice::Slice;
@@ -366,6 +369,8 @@ pub enum DatagramErrorReason {
     },
     /// The kernel refuses the datagram for another reason: its address, a filter, its options.
     Refused(io::ErrorKind),
+    /// The kernel refuses to join or leave a multicast group, which is the destination.
+    Membership(io::ErrorKind),
 }
 
 impl std::fmt::Display for DatagramError {
@@ -375,6 +380,10 @@ impl std::fmt::Display for DatagramError {
             DatagramErrorReason::Unreachable => &"the destination is unreachable",
             DatagramErrorReason::TooLong { .. } => &"the datagram is too long for the path",
             DatagramErrorReason::Refused(kind) => kind,
+            DatagramErrorReason::Membership(kind) => {
+                let group = self.destination.map_or(IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), |group| group.ip());
+                return write!(f, "the multicast group {group} was not joined or left: {kind}");
+            }
         };
         match self.destination {
             Some(destination) => write!(f, "a datagram to {destination} was not delivered: {reason}"),

@@ -80,6 +80,7 @@ impl Transmits {
             self.recycle(oldest.payload);
         }
         if self.queue.capacity() == 0 {
+            self.queue = self.pool.spare_transmits().take();
             self.queue.reserve(QUEUE_MIN);
         }
         self.payload_bytes += bytes;
@@ -128,10 +129,14 @@ impl Transmits {
         }
     }
 
-    /// Releases the memory of an empty list.
+    /// Releases the memory of an empty list: that of a batch is spare memory of the pool, and serves the next list.
     pub fn release_memory(&mut self) {
-        if self.queue.is_empty() {
-            self.queue = VecDeque::new();
+        if self.queue.is_empty() && self.queue.capacity() > 0 {
+            let queue = std::mem::take(&mut self.queue);
+            let mut spare = self.pool.spare_transmits().borrow_mut();
+            if (spare.capacity()..=SPARE_QUEUE_MAX).contains(&queue.capacity()) {
+                *spare = queue;
+            }
         }
     }
 
@@ -211,6 +216,9 @@ const BYTES_MAX: u32 = 4 * 1024 * 1024;
 /// The first memory of a list: datagrams of a small batch.
 const QUEUE_MIN: usize = 16;
 
+/// The capacity of a queue that is kept for reuse: a batch of a driver.
+const SPARE_QUEUE_MAX: usize = 64;
+
 /// Buffers that are kept for reuse: two batches of a driver.
 const SPARE_BUFFERS_MAX: usize = 128;
 /// A longer buffer is not kept.
@@ -249,6 +257,23 @@ mod tests {
         assert_eq!(pool.spare_bytes(), 0);
         transmits.push(transmit(10, 100));
         drop(transmits);
+        assert_eq!(pool.ledger().used(), 0);
+    }
+
+    #[test]
+    fn lists_of_a_loop_have_one_queue_in_turn_and_a_long_one_is_not_kept() {
+        let pool = Pool::new();
+        let mut lists = [Transmits::new(&pool), Transmits::new(&pool)];
+        let mut fill = |list: usize, count| {
+            (0..count).for_each(|_| lists[list].push(transmit(1, 0)));
+            while lists[list].pop().is_some() {}
+            lists[list].release_memory();
+            pool.spare_bytes()
+        };
+        assert_eq!(fill(0, 64), 64 * TRANSMIT_ENTRY_BYTES);
+        assert_eq!(fill(1, 3), 64 * TRANSMIT_ENTRY_BYTES, "the second list had the queue of the first");
+        assert_eq!(fill(1, 65), 0);
+        assert_eq!(fill(0, 1), QUEUE_MIN * TRANSMIT_ENTRY_BYTES);
         assert_eq!(pool.ledger().used(), 0);
     }
 

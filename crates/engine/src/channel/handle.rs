@@ -1,6 +1,7 @@
 //! `Handle`: how a channel and its halves reach their connection.
 
 use std::marker::PhantomData;
+use std::os::fd::BorrowedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -8,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use tidegate_buffer::{Credentials, WritePosition};
 use tidegate_codec::{Broadcast, Pipeline};
-use tidegate_sys::{Address, Side, Token};
+use tidegate_sys::{Address, PassedDescriptors, Side, Token};
 
 use super::ChannelError;
 use crate::close_reason::CloseReason;
@@ -256,6 +257,28 @@ impl<C: Pipeline> Handle<C> {
             Ok(core) => core.driver.credentials(self.token),
             Err(_) => Err(std::io::ErrorKind::ResourceBusy.into()),
         }
+    }
+
+    pub(crate) fn keep_descriptors(&self, descriptors_max: u8) -> std::io::Result<()> {
+        match self.local().core.try_borrow_mut() {
+            Ok(mut core) => core.driver.keep_descriptors(self.token, descriptors_max),
+            Err(_) => Err(std::io::ErrorKind::ResourceBusy.into()),
+        }
+    }
+
+    pub(crate) fn take_descriptors(&self) -> PassedDescriptors {
+        match self.local().core.try_borrow_mut() {
+            Ok(mut core) => core.driver.take_descriptors(self.token),
+            Err(_) => PassedDescriptors::default(),
+        }
+    }
+
+    pub(crate) fn send_descriptors(&self, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> std::io::Result<usize> {
+        let sent = self.with(|connection, core, token| connection.send_descriptors(core, token, bytes, descriptors));
+        sent.unwrap_or_else(|error| {
+            let is_busy = matches!(error, ChannelError::Busy);
+            Err(if is_busy { std::io::ErrorKind::ResourceBusy } else { std::io::ErrorKind::NotConnected }.into())
+        })
     }
 
     /// Resets the connection; from within a handler, as soon as the dispatch is over.

@@ -21,13 +21,14 @@ mod split;
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use tidegate_buffer::{Credentials, WritePosition};
 use tidegate_codec::{Broadcast, Pipeline};
-use tidegate_sys::{Address, Side, Token};
+use tidegate_sys::{Address, PassedDescriptors, Side, Token};
 
 pub use self::error::ChannelError;
 pub use self::futures::{Close, Flushed, Ready, Recv, Within};
@@ -471,6 +472,61 @@ impl<C: Pipeline> Channel<C> {
     /// `Unsupported` for another socket; [`ResourceBusy`](std::io::ErrorKind::ResourceBusy) from within a handler.
     pub fn peer_credentials(&self) -> std::io::Result<Credentials> {
         self.handle.peer_credentials()
+    }
+
+    /// Keeps up to `descriptors_max` of the descriptors that the peer of a Unix stream passes (SCM_RIGHTS), until
+    /// [`take_descriptors`](Self::take_descriptors) returns them. The kernel closes others: any process that reaches the
+    /// socket can pass descriptors, and would use up those of this process. By default, and with zero, none is kept. Call it
+    /// before the first message is awaited: descriptors that came with bytes received before are closed.
+    ///
+    /// ```
+    /// use std::os::fd::AsFd;
+    /// use std::os::unix::net::UnixStream;
+    ///
+    /// use tidegate::codec::framing::Raw;
+    /// use tidegate::sys::Socket;
+    /// use tidegate::{Backend, EventLoop, Limits};
+    ///
+    /// let (ours, theirs) = UnixStream::pair()?;
+    /// let mut event_loop = EventLoop::on(Backend::Auto)?;
+    /// let unnamed = tidegate::Address::Unix(std::path::PathBuf::new());
+    /// let mut open = |stream| event_loop.open(Socket::from_stream(stream)?, &unnamed, Limits::default(), Raw);
+    /// let (mut ours, mut theirs) = (open(ours)?, open(theirs)?);
+    /// let passed = event_loop.block_on(async move {
+    ///     ours.keep_descriptors(1)?;
+    ///     let file = std::fs::File::open("/dev/null")?;
+    ///     theirs.send_descriptors(b"a file", &[file.as_fd()])?;
+    ///     let bytes = ours.recv().await?;
+    ///     Ok::<_, Box<dyn std::error::Error>>((bytes.map(|bytes| bytes.to_vec()), ours.take_descriptors()))
+    /// })??;
+    /// assert_eq!((passed.0.as_deref(), passed.1.descriptors.len()), (Some(&b"a file"[..]), 1));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `Unsupported` for another socket, and in a simulated network;
+    /// [`ResourceBusy`](std::io::ErrorKind::ResourceBusy) from within a handler.
+    pub fn keep_descriptors(&mut self, descriptors_max: u8) -> std::io::Result<()> {
+        self.handle.keep_descriptors(descriptors_max)
+    }
+
+    /// Takes the descriptors that have come so far, in their order. A descriptor comes with the first of the bytes that the
+    /// peer sent it with, or earlier: the protocol says which message has how many.
+    pub fn take_descriptors(&mut self) -> PassedDescriptors {
+        self.handle.take_descriptors()
+    }
+
+    /// Sends bytes over a Unix stream at once, and descriptors with the first of them: the peer gets descriptors of its own
+    /// for the same files. The bytes go past the codec, as they are. Returns the number of bytes that the kernel took, at least
+    /// one; the caller sends the others.
+    ///
+    /// # Errors
+    /// `WouldBlock` if messages wait to be sent ([`flushed`](Self::flushed) waits for them), or if the kernel has no room;
+    /// `InvalidInput` without bytes or without descriptors, and for more than 253; `Unsupported` for another socket, and in a
+    /// simulated network; `NotConnected` once the connection closes;
+    /// [`ResourceBusy`](std::io::ErrorKind::ResourceBusy) from within a handler.
+    pub fn send_descriptors(&mut self, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> std::io::Result<usize> {
+        self.handle.send_descriptors(bytes, descriptors)
     }
 
     /// The address of the local end.

@@ -1,5 +1,7 @@
 //! `Link`: the parts of a connection other than its codec and its application.
 
+use std::io;
+use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
@@ -143,6 +145,28 @@ impl Link {
 
     pub(super) fn outbound_is_empty(&self) -> bool {
         self.outbound.is_empty()
+    }
+
+    /// Sends bytes past the queue, and descriptors with them, if nothing waits in it.
+    pub(crate) fn send_descriptors(
+        &mut self,
+        core: &mut Core,
+        token: Token,
+        bytes: &[u8],
+        descriptors: &[BorrowedFd<'_>],
+    ) -> io::Result<usize> {
+        if self.stream().is_some() {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        if self.is_closing() || self.is_write_shut() {
+            return Err(io::ErrorKind::NotConnected.into());
+        }
+        if !self.outbound.is_empty() {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        let sent = core.driver.send_descriptors(token, bytes, descriptors)?;
+        core.counters.sent_bytes += sent as u64;
+        Ok(sent)
     }
 
     /// The bytes that wait below all filters.

@@ -7,6 +7,8 @@
 
 mod requests;
 
+use std::io;
+use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 
@@ -538,6 +540,20 @@ impl<C: Pipeline> Connection<C, ChannelState> {
     /// Whether something can still be sent on the connection.
     pub(crate) fn check_writable(&self) -> Result<(), ChannelError> {
         if self.link.is_closing() || self.link.is_write_shut() { Err(self.write_error()) } else { Ok(()) }
+    }
+
+    /// Sends bytes with descriptors past the codec, if no message waits to be sent.
+    pub(crate) fn send_descriptors(
+        &mut self,
+        core: &mut Core,
+        token: Token,
+        bytes: &[u8],
+        descriptors: &[BorrowedFd<'_>],
+    ) -> io::Result<usize> {
+        if self.codec.buffered_bytes() > 0 {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        self.link.send_descriptors(core, token, bytes, descriptors)
     }
 
     /// Why a message cannot be sent now, if that is so.

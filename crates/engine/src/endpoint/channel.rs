@@ -14,7 +14,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
-use tidegate_buffer::{Ancillary, Datagram, DatagramError, Payload, Transmit, Transmits};
+use tidegate_buffer::{Ancillary, Datagram, DatagramError, Membership, Payload, Transmit, Transmits};
 use tidegate_codec::Endpoint;
 use tidegate_sys::{Address, DatagramOptions, Side, Socket, Token};
 
@@ -241,6 +241,38 @@ impl DatagramChannel {
             self.local.schedule_endpoint(self.token);
         }
         Ok(())
+    }
+
+    /// Joins or leaves a multicast group. Joining a second time changes nothing.
+    ///
+    /// ```
+    /// use std::net::IpAddr;
+    ///
+    /// use tidegate::codec::Membership;
+    /// use tidegate::sys::DatagramOptions;
+    /// use tidegate::{Backend, DatagramChannel, EndpointLimits, EventLoop};
+    ///
+    /// let group: IpAddr = "239.255.7.9".parse()?;
+    /// EventLoop::on(Backend::Auto)?.block_on(async {
+    ///     let (options, limits) = (DatagramOptions::default(), EndpointLimits::default());
+    ///     let mut channel = DatagramChannel::bind("0.0.0.0:0".parse()?, &options, limits)?;
+    ///     channel.set_membership(&Membership::join(group).on_interface(1))?;
+    ///     channel.set_membership(&Membership::leave(group).on_interface(1))?;
+    ///     assert!(channel.set_membership(&Membership::leave(group).on_interface(1)).is_err());
+    ///     Ok::<_, Box<dyn std::error::Error>>(())
+    /// })??;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of the system: `AddrNotAvailable` for a group that the socket has not joined. `InvalidInput` if the group and
+    /// the source are of two families, `Unsupported` in a simulated network,
+    /// [`ResourceBusy`](std::io::ErrorKind::ResourceBusy) from within a handler.
+    pub fn set_membership(&mut self, membership: &Membership) -> io::Result<()> {
+        match self.local.core.try_borrow_mut() {
+            Ok(mut core) => core.driver.set_membership(self.token, membership),
+            Err(_) => Err(io::ErrorKind::ResourceBusy.into()),
+        }
     }
 
     /// The oldest report that a datagram was not delivered or not sent. The last 16 are kept. A report of the network may

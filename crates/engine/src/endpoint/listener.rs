@@ -70,17 +70,45 @@ impl fmt::Debug for SharedGeneration {
 }
 
 impl EndpointListener {
-    /// Datagrams at `address`: `IP:PORT`, `[IPV6]:PORT` or `localhost:PORT`. For port 0 the kernel chooses a free one.
+    /// Datagrams at `address`: `IP:PORT`, `[IPV6]:PORT` or `localhost:PORT`. For port 0 the kernel chooses a free one. At
+    /// `unix:PATH` or `unix:@NAME` there is one Unix socket, which the first loop serves: the kernel distributes no datagrams
+    /// over several of them.
+    ///
+    /// ```
+    /// use std::os::unix::net::UnixDatagram;
+    /// use std::time::Duration;
+    ///
+    /// use tidegate::{EndpointListener, Server};
+    ///
+    /// let folder = std::env::temp_dir().join(format!("tidegate-endpoint-{}", std::process::id()));
+    /// std::fs::create_dir_all(&folder)?;
+    /// let path = folder.join("journal.sock");
+    /// let (sender, received) = std::sync::mpsc::channel();
+    /// let journal = EndpointListener::bind(&format!("unix:{}", path.display()))?.serve_channel(move |_loop, mut channel| {
+    ///     let sender = sender.clone();
+    ///     async move {
+    ///         while let Ok(datagram) = channel.recv_from().await {
+    ///             let _ = sender.send(datagram.payload.to_vec());
+    ///         }
+    ///     }
+    /// });
+    /// let server = Server::new().endpoint(journal).run()?;
+    /// UnixDatagram::unbound()?.send_to(b"a line", &path)?;
+    /// assert_eq!(received.recv()?, b"a line");
+    /// server.drain(Duration::ZERO);
+    /// std::fs::remove_dir_all(&folder)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// [`StartError::Address`] if the text is not such an address.
     pub fn bind(address: &str) -> Result<Self, StartError> {
         let parsed: Option<Address> = address.parse().ok();
-        let parsed = parsed.filter(|parsed| parsed.ip().is_some());
+        let parsed = parsed.filter(is_address_of_datagrams);
         parsed.map(Self::at).ok_or_else(|| StartError::Address(address.into()))
     }
 
-    /// The same with an address; the server does not start with one that is not of IP.
+    /// The same with an address; the server does not start with one of vsock.
     pub fn at(address: Address) -> Self {
         let (options, limits) = (DatagramOptions::default(), EndpointLimits::default());
         Self { address, options, limits, label: String::new(), generation: None }
@@ -235,7 +263,11 @@ impl EndpointListener {
             io::ErrorKind::AddrInUse => StartError::InUse(address.clone()),
             _ => StartError::Listen(address.clone(), error),
         };
-        let wanted = address.ip().ok_or_else(|| failed(io::ErrorKind::Unsupported.into()))?;
+        let Some(wanted) = address.ip() else {
+            let is_served = is_address_of_datagrams(address);
+            let opened = if is_served { self.open_unix(address) } else { Err(io::ErrorKind::Unsupported.into()) };
+            return opened.map(|socket| vec![socket]).map_err(failed);
+        };
         let is_shared = loops > 1 || shared || self.options.reuse_port;
         let mut options = self.options.clone();
         let mut at = wanted;
@@ -252,6 +284,11 @@ impl EndpointListener {
             sockets.push(socket);
         }
         Ok(sockets)
+    }
+
+    /// One socket, since the kernel has no groups of them.
+    fn open_unix(&self, address: &Address) -> io::Result<Socket> {
+        Socket::bind_unix_datagrams(address, &self.options)
     }
 
     /// Steers the datagrams of all loops' sockets. Those of a new group come to this server alone, and are steered now. A
@@ -291,13 +328,14 @@ impl EndpointListener {
     }
 
     /// Whether a socket that is bound to `bound` is at this address.
-    pub(crate) fn is_at(&self, bound: SocketAddr) -> bool {
-        self.address.ip() == Some(bound)
+    pub(crate) fn is_at(&self, bound: &Address) -> bool {
+        self.address == *bound
     }
 
     /// Whether this address has port 0, and a socket that is bound to `bound` is at another port of it.
-    pub(crate) fn is_at_any_port_of(&self, bound: SocketAddr) -> bool {
-        self.address.ip().is_some_and(|wanted| wanted.port() == 0 && wanted.ip() == bound.ip())
+    pub(crate) fn is_at_any_port_of(&self, bound: &Address) -> bool {
+        let same = |wanted: SocketAddr, bound: SocketAddr| wanted.port() == 0 && wanted.ip() == bound.ip();
+        self.address.ip().zip(bound.ip()).is_some_and(|(wanted, bound)| same(wanted, bound))
     }
 
     /// Takes over a socket of the server before.
@@ -307,6 +345,15 @@ impl EndpointListener {
 
     pub(crate) fn name(&self) -> &str {
         &self.label
+    }
+}
+
+/// Whether an endpoint may be there: an address of IP, or the name of a Unix socket.
+fn is_address_of_datagrams(address: &Address) -> bool {
+    match address {
+        Address::Ip(_) | Address::Abstract(_) => true,
+        Address::Unix(path) => !path.as_os_str().is_empty(),
+        Address::Vsock { .. } => false,
     }
 }
 

@@ -25,10 +25,12 @@ mod sessions;
 mod steered;
 
 use std::any::Any;
+use std::io;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Instant;
 
-use tidegate_buffer::{Datagram, DatagramError, Pool, Transmits};
+use tidegate_buffer::{Datagram, DatagramError, DatagramErrorReason, Membership, Pool, Transmits};
 use tidegate_codec::Endpoint;
 use tidegate_sys::{Completion, Operation, Token, Transmission};
 
@@ -155,6 +157,7 @@ impl<E: Endpoint> EndpointEntry<E> {
     /// Sends, sets the timer, and ends the endpoint if its drain is complete.
     fn pump(&mut self, core: &mut Core, token: Token) -> Disposition {
         let now = core.time.now();
+        self.change_groups(core, token, now);
         self.endpoint.poll_transmit(now, &mut self.transmits);
         let is_full = self.transmits.room(EndpointLimits::RUN_BYTES as usize) == 0;
         let has_errors = self.flush(core, token);
@@ -171,6 +174,17 @@ impl<E: Endpoint> EndpointEntry<E> {
             return Disposition::close(CloseReason::Done);
         }
         Disposition::Keep
+    }
+
+    /// Joins and leaves the groups that the protocol asks for. Those beyond the bound follow in a later turn.
+    fn change_groups(&mut self, core: &mut Core, token: Token, now: Instant) {
+        for _ in 0..MEMBERSHIPS_PER_TURN_MAX {
+            let Some(membership) = self.endpoint.poll_membership() else { return };
+            if let Err(error) = core.driver.set_membership(token, &membership) {
+                self.endpoint.failed(membership_error(&membership, &error), now);
+            }
+        }
+        core.queues.continue_later(token);
     }
 
     /// Passes the list to the driver. Returns whether the protocol has got errors.
@@ -204,6 +218,15 @@ impl<E: Endpoint> EndpointEntry<E> {
         Disposition::Keep
     }
 }
+
+/// The report of a change of groups that the system has refused.
+fn membership_error(membership: &Membership, error: &io::Error) -> DatagramError {
+    let destination = Some(SocketAddr::new(membership.group, 0));
+    DatagramError { destination, reason: DatagramErrorReason::Membership(error.kind()) }
+}
+
+/// Groups that an endpoint joins or leaves in one turn.
+const MEMBERSHIPS_PER_TURN_MAX: usize = 64;
 
 impl<E: Endpoint> EndpointEntry<E> {
     /// Takes an event in. Returns the disposition if the dispatch ends with that.

@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
 use std::ops::Range;
+use std::rc::{Rc, Weak};
 use std::task::Waker;
 use std::time::Instant;
 
-use foldhash::{HashMap, HashMapExt};
+use foldhash::HashMap;
 use slab::Slab;
-use tidegate_codec::{SessionNumber, StreamNumber};
+use tidegate_codec::{Direction, SessionNumber, StreamNumber};
 use tidegate_sys::Token;
 
 use crate::session::Streams;
@@ -22,22 +23,61 @@ pub struct SessionStreams {
     pub unidirectional: Option<Streams>,
 }
 
+impl SessionStreams {
+    fn is_same(&self, other: &Self) -> bool {
+        let same = |one: &Option<Streams>, other: &Option<Streams>| match (one, other) {
+            (Some(one), Some(other)) => one.is_same(other),
+            (one, other) => one.is_none() && other.is_none(),
+        };
+        same(&self.bidirectional, &other.bidirectional) && same(&self.unidirectional, &other.unidirectional)
+    }
+}
+
 /// A session of an endpoint.
 pub(super) struct Session {
     /// Its number among the sessions of the loop.
     pub(super) link: u32,
-    /// The services of the streams that the peer opens.
-    pub(super) services: SessionStreams,
+    /// The services of the streams that the peer opens. Sessions with the same ones share them.
+    services: Option<Rc<SessionStreams>>,
     /// The address that was admitted: that of the peer may change.
     pub(super) admitted: IpAddr,
     /// When it was established.
     pub(super) since: Instant,
-    /// The places of its streams.
-    pub(super) streams: HashMap<u64, u32>,
+    /// The places of its streams, boxed to keep a session without any small.
+    streams: Option<Box<HashMap<u64, u32>>>,
     /// The task that waits for a datagram of the peer.
     pub(super) datagram_waker: Option<Waker>,
     /// No handle opens streams: it ends behind its last stream.
     ends_when_empty: bool,
+}
+
+impl Session {
+    /// The service of the streams in a direction that the peer opens.
+    pub(super) fn service(&self, direction: Direction) -> Option<&Streams> {
+        let services = self.services.as_deref()?;
+        match direction {
+            Direction::Bidirectional => services.bidirectional.as_ref(),
+            Direction::Unidirectional => services.unidirectional.as_ref(),
+        }
+    }
+
+    /// The places of its streams.
+    pub(super) fn places(&self) -> impl Iterator<Item = u32> {
+        self.streams.iter().flat_map(|streams| streams.values().copied())
+    }
+
+    fn place(&self, stream: u64) -> Option<u32> {
+        self.streams.as_ref()?.get(&stream).copied()
+    }
+
+    fn remove_stream(&mut self, stream: u64) {
+        if let Some(streams) = &mut self.streams {
+            streams.remove(&stream);
+            if streams.is_empty() {
+                self.streams = None;
+            }
+        }
+    }
 }
 
 /// A stream of an endpoint.
@@ -88,6 +128,8 @@ pub(super) struct SessionTables {
     /// By urgency.
     writes: [VecDeque<u32>; URGENCIES],
     has_ending: bool,
+    /// Those of the session that was added last, for as long as a session has them.
+    last_services: Weak<SessionStreams>,
 }
 
 impl SessionTables {
@@ -98,10 +140,24 @@ impl SessionTables {
         services: SessionStreams,
         admitted: IpAddr,
     ) {
+        let services = self.share(services);
         let (streams, datagram_waker, ends_when_empty) = Default::default();
         let session = Session { link, services, admitted, since, streams, datagram_waker, ends_when_empty };
         self.links.insert(link, number);
         self.sessions.insert(number, session);
+    }
+
+    /// The services that the session before has, if these are the same.
+    fn share(&mut self, services: SessionStreams) -> Option<Rc<SessionStreams>> {
+        if services.bidirectional.is_none() && services.unidirectional.is_none() {
+            return None;
+        }
+        if let Some(last) = self.last_services.upgrade().filter(|last| last.is_same(&services)) {
+            return Some(last);
+        }
+        let services = Rc::new(services);
+        self.last_services = Rc::downgrade(&services);
+        Some(services)
     }
 
     pub(super) fn session(&self, number: SessionNumber) -> Option<&Session> {
@@ -120,8 +176,8 @@ impl SessionTables {
             waker.wake();
         }
         self.links.remove(&session.link);
-        let tokens = session.streams.values().filter_map(|index| self.streams.try_remove(*index as usize));
-        let tokens = tokens.map(|stream| stream.token).collect();
+        let streams = session.places().filter_map(|index| self.streams.try_remove(index as usize));
+        let tokens = streams.map(|stream| stream.token).collect();
         self.release_memory();
         Some((session, tokens))
     }
@@ -133,7 +189,7 @@ impl SessionTables {
 
     /// The tokens of a session's streams.
     pub(super) fn tokens<'a>(&'a self, session: &'a Session) -> impl Iterator<Item = Token> + 'a {
-        session.streams.values().filter_map(|index| Some(self.streams.get(*index as usize)?.token))
+        session.places().filter_map(|index| Some(self.streams.get(index as usize)?.token))
     }
 
     pub(super) fn numbers(&self) -> Vec<SessionNumber> {
@@ -154,7 +210,7 @@ impl SessionTables {
             return Vec::new();
         }
         self.has_ending = self.sessions.values().any(|session| session.ends_when_empty);
-        let ends = |session: &Session| session.streams.is_empty() && (all || session.ends_when_empty);
+        let ends = |session: &Session| session.streams.is_none() && (all || session.ends_when_empty);
         self.sessions.iter().filter(|(_, session)| ends(session)).map(|(number, _)| *number).collect()
     }
 
@@ -162,12 +218,12 @@ impl SessionTables {
     pub(super) fn add_stream(&mut self, number: StreamNumber, token: Token, flags: u16) -> Option<u32> {
         let session = self.sessions.get_mut(&number.session)?;
         let index = self.streams.insert(Stream { number, token, flags, urgency: URGENCY }) as u32;
-        session.streams.insert(number.stream, index);
+        session.streams.get_or_insert_default().insert(number.stream, index);
         Some(index)
     }
 
     pub(super) fn index(&self, number: StreamNumber) -> Option<u32> {
-        self.sessions.get(&number.session)?.streams.get(&number.stream).copied()
+        self.sessions.get(&number.session)?.place(number.stream)
     }
 
     pub(super) fn stream(&mut self, index: u32) -> Option<&mut Stream> {
@@ -177,10 +233,7 @@ impl SessionTables {
     pub(super) fn remove_stream(&mut self, index: u32) -> Option<Stream> {
         let stream = self.streams.try_remove(index as usize)?;
         if let Some(session) = self.sessions.get_mut(&stream.number.session) {
-            session.streams.remove(&stream.number.stream);
-            if session.streams.is_empty() {
-                session.streams = HashMap::new();
-            }
+            session.remove_stream(stream.number.stream);
         }
         self.release_memory();
         Some(stream)
@@ -255,6 +308,49 @@ impl SessionTables {
     }
 }
 
+// A table that has just grown has 16/7 entries for each session, and the list of links has a few bytes more.
+const _: () = assert!(size_of::<(SessionNumber, Session)>() <= 80);
+
 /// RFC 9218 §4.1.
 const URGENCIES: usize = 8;
 const URGENCY: u8 = 3;
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::net::Ipv4Addr;
+
+    use tidegate_codec::framing::Raw;
+
+    use super::*;
+    use crate::channel::Channel;
+
+    fn streams() -> Streams {
+        Streams::serve(|| Raw, |_channel: Channel<Raw>| async { Ok::<(), Infallible>(()) })
+    }
+
+    #[test]
+    fn sessions_with_the_same_services_share_them_for_as_long_as_one_is_there() {
+        let mut tables = SessionTables::default();
+        let add = |tables: &mut SessionTables, link: u32, services: SessionStreams| {
+            let number = SessionNumber(link.into());
+            tables.add_session(number, (link, Instant::now()), services, Ipv4Addr::LOCALHOST.into());
+            number
+        };
+        let one = SessionStreams { bidirectional: Some(streams()), unidirectional: None };
+        let other = SessionStreams { bidirectional: one.bidirectional.clone(), unidirectional: Some(streams()) };
+        let first = add(&mut tables, 1, one.clone());
+        let second = add(&mut tables, 2, one.clone());
+        add(&mut tables, 3, other);
+        add(&mut tables, 4, SessionStreams::default());
+        let services = |tables: &SessionTables, number| tables.session(number).unwrap().services.clone();
+        let shared = services(&tables, first).unwrap();
+        assert!(Rc::ptr_eq(&shared, &services(&tables, second).unwrap()));
+        assert!(services(&tables, SessionNumber(3)).is_some_and(|third| !Rc::ptr_eq(&shared, &third)));
+        assert!(services(&tables, SessionNumber(4)).is_none());
+        let kept = Rc::downgrade(&shared);
+        drop(shared);
+        (1..=4).for_each(|number| drop(tables.remove_session(SessionNumber(number))));
+        assert_eq!(kept.strong_count(), 0, "the table keeps no services of sessions that are over");
+    }
+}

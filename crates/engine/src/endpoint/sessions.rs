@@ -325,11 +325,11 @@ impl<E: StreamEndpoint + 'static> SessionsEntry<E> {
             return self.base.endpoint.close(number, Some(ResetCause::Refused), true);
         };
         let link = session.link;
-        let (streams, flags) = match direction {
-            Direction::Bidirectional => (&session.services.bidirectional, Stream::READABLE),
-            Direction::Unidirectional => (&session.services.unidirectional, Stream::READABLE | Stream::WRITE_OVER),
+        let flags = match direction {
+            Direction::Bidirectional => Stream::READABLE,
+            Direction::Unidirectional => Stream::READABLE | Stream::WRITE_OVER,
         };
-        let Some(streams) = streams.clone() else {
+        let Some(streams) = session.service(direction).cloned() else {
             return self.base.endpoint.close(number, Some(ResetCause::Refused), true);
         };
         let Some((token, link)) = self.add_stream(core, link, number, flags) else { return };
@@ -430,7 +430,7 @@ impl<E: StreamEndpoint + 'static> SessionsEntry<E> {
     /// A session is over, and its streams get the bytes that came before. The windows bound them.
     fn read_rest(&mut self, core: &mut Core, number: SessionNumber) {
         let Some(session) = self.tables.session(number) else { return };
-        let indexes: Vec<u32> = session.streams.values().copied().collect();
+        let indexes: Vec<u32> = session.places().collect();
         for index in indexes {
             while let Some(stream) = self.tables.stream(index).filter(|stream| !stream.has(Stream::READ_OVER)) {
                 let token = stream.token;

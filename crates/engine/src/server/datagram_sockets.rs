@@ -59,9 +59,11 @@ pub(super) fn open(
 ) -> Result<OpenedSockets, StartError> {
     let listener = &served.listener;
     if served.has_sessions {
-        let bound = sessions.iter().map(|group| group.address);
+        let bound = sessions.iter().map(|group| Address::Ip(group.address));
         let at = taken_address(served, all, bound);
-        if let Some(opened) = at.and_then(|at| take_sessions(served, at, loops, sessions).transpose()) {
+        if let Some(opened) =
+            at.and_then(|at| at.ip()).and_then(|at| take_sessions(served, at, loops, sessions).transpose())
+        {
             return opened;
         }
         return Ok(OpenedSockets { sockets: listener.open(loops, is_shared)?, group: own, predecessors: None });
@@ -122,6 +124,9 @@ fn adopt(served: &ServedEndpoint, taken: Vec<OwnedFd>, loops: usize) -> Result<V
     if let Some(first) = sockets.first().filter(|_| sockets.len() < loops) {
         // The port that the kernel chose for the server before stays.
         let address = first.address(Side::Local).map_err(StartError::System)?;
+        if address.ip().is_none() {
+            return Ok(sockets);
+        }
         sockets.extend(listener.open_at(&address, loops - sockets.len(), true)?);
     }
     Ok(sockets)
@@ -131,14 +136,14 @@ fn adopt(served: &ServedEndpoint, taken: Vec<OwnedFd>, loops: usize) -> Result<V
 fn taken_address(
     served: &ServedEndpoint,
     all: &[ServedEndpoint],
-    bound: impl Iterator<Item = SocketAddr>,
-) -> Option<SocketAddr> {
-    let bound: Vec<SocketAddr> = bound.collect();
-    let is_of_other = |bound: SocketAddr| all.iter().any(|other| other.listener.is_at(bound));
-    let is_at = |bound: &&SocketAddr| served.listener.is_at(**bound);
+    bound: impl Iterator<Item = Address>,
+) -> Option<Address> {
+    let bound: Vec<Address> = bound.collect();
+    let is_of_other = |bound: &Address| all.iter().any(|other| other.listener.is_at(bound));
+    let is_at = |bound: &&Address| served.listener.is_at(bound);
     // Of port 0 it is one of those that the kernel has chosen.
-    let is_at_any_port = |bound: &&SocketAddr| served.listener.is_at_any_port_of(**bound) && !is_of_other(**bound);
-    bound.iter().find(is_at).or_else(|| bound.iter().find(is_at_any_port)).copied()
+    let is_at_any_port = |bound: &&Address| served.listener.is_at_any_port_of(bound) && !is_of_other(bound);
+    bound.iter().find(is_at).or_else(|| bound.iter().find(is_at_any_port)).cloned()
 }
 
 /// Clones of an endpoint's sockets for a successor, in the order of the group, if it may have them and there is `room` for

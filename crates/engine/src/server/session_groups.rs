@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tidegate_codec::EndpointPlace;
+use tidegate_sys::Address;
 use tidegate_sys::handover::{self, BLOCK_BYTES_MAX, LISTENERS_MAX};
 use tidegate_sys::message_pipe::{self, MESSAGE_BYTES_MAX, MessageReceiver, MessageSender};
 
@@ -266,9 +267,9 @@ impl TakenGroup {
             let state = take(&mut bytes, state).ok_or_else(malformed)?.to_vec();
             let places = take(&mut bytes, pipes.saturating_mul(2)).ok_or_else(malformed)?;
             let sockets: Vec<OwnedFd> = descriptors.by_ref().take(sockets).collect();
-            let address = sockets.first().and_then(|socket| handover::datagram_address(socket.as_fd()));
+            let address = sockets.first().and_then(|socket| handover::datagram_address(socket.as_fd())?.ip());
             let address = address.ok_or_else(malformed)?;
-            if sockets.iter().any(|socket| handover::datagram_address(socket.as_fd()) != Some(address)) {
+            if sockets.iter().any(|socket| handover::datagram_address(socket.as_fd()) != Some(Address::Ip(address))) {
                 return Err(malformed());
             }
             let mut senders = Vec::new();

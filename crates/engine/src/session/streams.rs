@@ -48,6 +48,15 @@ impl Streams {
         Self::new(Rc::new(MakeStreamTask::new(codec, serve)))
     }
 
+    /// Whether this is a clone of the other one.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        let same_early = match (&self.early, &other.early) {
+            (Some(one), Some(other)) => Rc::ptr_eq(one, other),
+            (one, other) => one.is_none() && other.is_none(),
+        };
+        Rc::ptr_eq(&self.make, &other.make) && Rc::ptr_eq(&self.settings, &other.settings) && same_early
+    }
+
     fn new(make: Rc<dyn MakeStream>) -> Self {
         Self { make, early: None, settings: Rc::default() }
     }

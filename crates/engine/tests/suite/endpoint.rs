@@ -1,5 +1,6 @@
 //! Datagrams: the guarantees of endpoints and of channels for tasks, on each driver and in the simulated network.
 
+mod groups;
 mod scenarios;
 mod simulated;
 mod stage;
@@ -44,4 +45,36 @@ unix_scenarios! {
     a_unix_endpoint_echoes_to_its_source,
     a_task_passes_a_descriptor_and_learns_the_process,
     a_channel_knows_the_process_at_the_other_end,
+    descriptors_above_the_limit_are_closed_and_the_datagram_counts_as_truncated,
+    a_full_unix_socket_loses_the_datagrams_to_it_alone,
+    a_stream_passes_descriptors_with_its_bytes,
+    a_stream_keeps_as_many_descriptors_as_it_asks_for,
+    descriptors_do_not_overtake_messages,
+    a_handler_gets_and_passes_descriptors,
+}
+
+/// Creates one test of each scenario of Unix datagrams for the simulated network.
+macro_rules! unix_network_scenarios {
+    ($($name:ident),* $(,)?) => {
+        mod unix_network { $(#[test] fn $name() { super::Stage::network(1).run(super::unix::$name); })* }
+    };
+}
+
+unix_network_scenarios! {
+    a_unix_endpoint_echoes_to_its_source,
+    descriptors_above_the_limit_are_closed_and_the_datagram_counts_as_truncated,
+    a_full_unix_socket_loses_the_datagrams_to_it_alone,
+}
+
+/// Creates one test of each scenario of multicast groups for each driver.
+macro_rules! group_scenarios {
+    ($($name:ident),* $(,)?) => {
+        mod groups_epoll { $(#[test] fn $name() { super::Stage::epoll().run(super::groups::$name); })* }
+        mod groups_uring { $(#[test] fn $name() { super::Stage::uring().run(super::groups::$name); })* }
+    };
+}
+
+group_scenarios! {
+    an_endpoint_joins_and_leaves_a_group_while_it_runs,
+    a_task_joins_a_group_from_one_source,
 }

@@ -2,7 +2,7 @@
 //!
 //! | part | file |
 //! |---|---|
-//! | options of a socket | `options.rs`; opening: `open.rs` |
+//! | options of a socket | `options.rs`; opening: `open.rs`; multicast groups: `groups.rs` |
 //! | the system calls for batches | `messages.rs` |
 //! | control messages and addresses as bytes | `control.rs` |
 //! | batches: memory, sizes, errors | here; sending: `send.rs` |
@@ -18,6 +18,7 @@
 //! batch of them comes into a sparse space first, and is copied into a block of its size.
 
 mod control;
+mod groups;
 mod messages;
 mod open;
 mod options;
@@ -33,6 +34,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use tidegate_buffer::{Address, Ancillary, Datagram, DatagramError, DatagramErrorReason, Pool, Scratch};
 
 use self::control::{CONTROL_BYTES, QueuedError, unix_control_bytes};
+pub(crate) use self::groups::set_membership;
 use self::messages::{BATCH_MAX, Incoming, Messages, drops_so_far};
 pub use self::options::{DatagramOptions, SourceGroup};
 use self::sparse_space::SparseSpace;

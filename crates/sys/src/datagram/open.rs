@@ -1,14 +1,14 @@
 //! Opening a datagram socket.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use socket2::{Domain, Protocol, Type};
 
-use super::control::Name;
-use super::messages::{set_option, set_option_bytes};
-use super::options::{DatagramOptions, SourceGroup};
+use super::groups;
+use super::messages::set_option;
+use super::options::DatagramOptions;
 use super::steering::{self, Steering};
 use tidegate_buffer::Address;
 
@@ -51,12 +51,8 @@ impl Socket {
             let _ = set_option(socket.as_fd(), libc::SOL_UDP, libc::UDP_GRO, 1);
         }
         socket.bind(&address.into())?;
-        join_groups(&socket, &options.groups)?;
-        for (place, group) in options.source_groups.iter().enumerate() {
-            if !options.source_groups[..place].contains(group) {
-                join_source(socket.as_fd(), group)?;
-            }
-        }
+        groups::only_joined_groups(socket.as_fd(), address.is_ipv6());
+        groups::join_all(socket.as_fd(), options)?;
         if let Some(peer) = options.peer {
             socket.connect(&peer.into())?;
         }
@@ -151,55 +147,24 @@ fn report_unix_facts(fd: BorrowedFd<'_>, options: &DatagramOptions) -> io::Resul
 /// Has the kernel report the facts of received datagrams, and errors, and ignore reports of routers about the path.
 fn report_facts(fd: BorrowedFd<'_>, is_v6: bool, options: &DatagramOptions) -> io::Result<()> {
     let discover = if options.fragments { libc::IP_PMTUDISC_DONT } else { libc::IP_PMTUDISC_PROBE };
-    // A socket of IPv6 receives from IPv4 too, and then has the options of both.
-    for name in [libc::IP_PKTINFO, libc::IP_RECVTOS, libc::IP_RECVTTL, libc::IP_RECVERR] {
-        set_option(fd, libc::SOL_IP, name, 1)?;
+    // A socket of IPv6 receives from IPv4 too, and then has the options of both. A socket that was taken over may have had
+    // other options before.
+    let facts = options.facts.into();
+    for name in [libc::IP_PKTINFO, libc::IP_RECVTOS, libc::IP_RECVTTL] {
+        set_option(fd, libc::SOL_IP, name, facts)?;
     }
+    set_option(fd, libc::SOL_IP, libc::IP_RECVERR, 1)?;
     set_option(fd, libc::SOL_IP, libc::IP_MTU_DISCOVER, discover)?;
     if is_v6 {
-        let names = [libc::IPV6_RECVPKTINFO, libc::IPV6_RECVTCLASS, libc::IPV6_RECVHOPLIMIT, libc::IPV6_RECVERR];
-        for name in names {
-            set_option(fd, libc::SOL_IPV6, name, 1)?;
+        for name in [libc::IPV6_RECVPKTINFO, libc::IPV6_RECVTCLASS, libc::IPV6_RECVHOPLIMIT] {
+            set_option(fd, libc::SOL_IPV6, name, facts)?;
         }
+        set_option(fd, libc::SOL_IPV6, libc::IPV6_RECVERR, 1)?;
         // The numbers are the same as for IPv4.
         set_option(fd, libc::SOL_IPV6, libc::IPV6_MTU_DISCOVER, discover)?;
     }
     set_option(fd, libc::SOL_SOCKET, libc::SO_RXQ_OVFL, 1)
 }
-
-fn join_groups(socket: &socket2::Socket, groups: &[(IpAddr, u32)]) -> io::Result<()> {
-    for (place, (group, interface)) in groups.iter().enumerate() {
-        if groups[..place].contains(&(*group, *interface)) {
-            continue;
-        }
-        match group {
-            IpAddr::V4(group) => {
-                socket.join_multicast_v4_n(group, &socket2::InterfaceIndexOrAddress::Index(*interface))?;
-            }
-            IpAddr::V6(group) => socket.join_multicast_v6(group, *interface)?,
-        }
-    }
-    Ok(())
-}
-
-/// Joins a group from one source.
-fn join_source(socket: BorrowedFd<'_>, of: &SourceGroup) -> io::Result<()> {
-    if of.group.is_ipv6() != of.source.is_ipv6() {
-        return Err(io::ErrorKind::InvalidInput.into());
-    }
-    // `struct group_source_req`: the interface, and two addresses at multiples of the word size.
-    let mut request = [0; SOURCE_REQUEST_BYTES];
-    request[..4].copy_from_slice(&of.interface.to_ne_bytes());
-    for (address, at) in [(of.group, 8), (of.source, 8 + size_of::<Name>())] {
-        let mut name = Name::EMPTY;
-        name.encode(SocketAddr::new(address, 0), address.is_ipv6());
-        request[at..at + size_of::<Name>()].copy_from_slice(name.as_bytes());
-    }
-    let level = if of.group.is_ipv6() { libc::SOL_IPV6 } else { libc::SOL_IP };
-    set_option_bytes(socket, level, libc::MCAST_JOIN_SOURCE_GROUP, &request)
-}
-
-const SOURCE_REQUEST_BYTES: usize = 8 + 2 * size_of::<Name>();
 
 #[cfg(test)]
 mod tests {

@@ -64,7 +64,10 @@ fn a_received_datagram_socket_has_the_datagrams_of_its_queue() {
     std::net::UdpSocket::bind("127.0.0.1:0").unwrap().send_to(b"welcome", address).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let received = recv(move |stream| send(&stream, &[listener.as_fd(), socket.as_fd()], soon()).unwrap()).unwrap();
-    assert_eq!(received.iter().map(|one| datagram_address(one.as_fd())).collect::<Vec<_>>(), [None, Some(address)]);
+    assert_eq!(
+        received.iter().map(|one| datagram_address(one.as_fd())).collect::<Vec<_>>(),
+        [None, Some(address.into())]
+    );
     let socket = std::net::UdpSocket::from(received.into_iter().next_back().unwrap());
     let mut bytes = [0; 16];
     assert_eq!(socket.recv(&mut bytes).unwrap(), 7);

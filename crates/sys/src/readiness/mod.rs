@@ -10,9 +10,9 @@
 //! - A short send means that the kernel's buffer is full, and that an edge follows when it has room (`send.rs`).
 //! - Nothing is ever re-armed: a socket that stops receiving only ignores its flag.
 //!
-//! A receive is also short where a peer has passed descriptors over a Unix socket: the bytes behind them wait for the
-//! peer's next bytes. No protocol of ours passes descriptors, so only such a peer has to wait. Another system call
-//! after every receive would cost all other peers.
+//! A receive is also short where a peer has passed descriptors over a Unix socket. A stream that keeps descriptors reads on
+//! until nothing is left. On others the bytes behind the descriptors wait for the peer's next bytes, so only such a peer
+//! has to wait: another system call after every receive would cost all other peers.
 
 mod datagram;
 mod receive;
@@ -20,20 +20,21 @@ mod send;
 mod table;
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
 use mio::event::Event;
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll};
-use tidegate_buffer::{Address, Credentials, Datagram, Pool, ReceiveHint, Slice};
+use tidegate_buffer::{Address, Credentials, Datagram, Membership, Pool, ReceiveHint, Slice};
 
 use self::table::{Flags, Sockets};
-use crate::datagram::DatagramIo;
+use crate::datagram::{DatagramIo, set_membership};
 use crate::driver::{Completion, Driver, Operation, Side, Token};
 use crate::gather::IoVectors;
 use crate::options::SocketOptions;
+use crate::passed_descriptors::{self, PassedDescriptors};
 use crate::ready::{Class, ReadyQueue};
 use crate::receive_space::ReceiveSpace;
 use crate::socket::{self, Socket};
@@ -124,6 +125,7 @@ impl Readiness {
 
     fn close(&mut self, token: Token, reset: bool) {
         let Some(socket) = self.sockets.remove(token) else { return };
+        self.receive_space.forget(token);
         if socket.flags.contains(Flags::DATAGRAM) {
             self.forget_datagrams(token);
         } else if reset {
@@ -384,6 +386,28 @@ impl Driver for Readiness {
     fn credentials(&self, token: Token) -> io::Result<Credentials> {
         let socket = self.sockets.get(token).ok_or(io::ErrorKind::NotConnected)?;
         socket::peer_credentials(socket.descriptor.as_fd())
+    }
+
+    fn set_membership(&mut self, token: Token, membership: &Membership) -> io::Result<()> {
+        let socket = self.sockets.get(token).ok_or(io::ErrorKind::NotConnected)?;
+        set_membership(socket.descriptor.as_fd(), membership)
+    }
+
+    fn keep_descriptors(&mut self, token: Token, descriptors_max: u8) -> io::Result<()> {
+        let socket = self.sockets.get_mut(token).ok_or(io::ErrorKind::NotConnected)?;
+        self.receive_space.keep_descriptors(token, &socket.descriptor, descriptors_max)?;
+        // A receive stops before the next bytes that have descriptors.
+        socket.flags.set(Flags::HUNG_UP, true);
+        Ok(())
+    }
+
+    fn take_descriptors(&mut self, token: Token) -> PassedDescriptors {
+        self.receive_space.take_descriptors(token)
+    }
+
+    fn send_descriptors(&mut self, token: Token, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<usize> {
+        let socket = self.sockets.get(token).ok_or(io::ErrorKind::NotConnected)?;
+        passed_descriptors::send(socket.descriptor.as_fd(), bytes, descriptors)
     }
 }
 

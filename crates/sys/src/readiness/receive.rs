@@ -1,7 +1,6 @@
 //! Receiving into the loop's scratch.
 
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, recv};
 
 use super::table::Flags;
 use super::{Readiness, enqueue};
@@ -11,14 +10,8 @@ impl Readiness {
     /// Receives once.
     pub(super) fn receive(&mut self, token: Token) -> Option<Completion> {
         let socket = self.sockets.get_mut(token)?;
-        let space = self.receive_space.space(token, socket.recv_sizer.bytes());
-        let size = space.len();
-        let received = loop {
-            match recv(&socket.descriptor, &mut *space, RecvFlags::empty()) {
-                Err(Errno::INTR) => {}
-                other => break other.map(|(length, _)| length),
-            }
-        };
+        let usual = socket.recv_sizer.bytes();
+        let (size, received) = self.receive_space.receive(token, &socket.descriptor, usual);
         match received {
             Ok(0) if socket.flags.contains(Flags::BROKEN) => {
                 socket.flags.set(Flags::READABLE, false);

@@ -283,6 +283,7 @@ impl<K: Kernel> UringDriver<K> {
             return false;
         }
         let Some(socket) = self.sockets.remove(token) else { return true };
+        self.direct_io.receive_space.forget(token);
         if socket.kind == SocketKind::Datagram {
             self.forget_datagrams(token);
         } else if socket.flags.contains(Flags::RESET) {

@@ -13,7 +13,6 @@
 use std::io;
 
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, recv};
 use tidegate_buffer::Pool;
 use tidegate_buffer::injected::{self, Bug};
 
@@ -116,14 +115,8 @@ impl<K: Kernel> UringDriver<K> {
             self.enqueue(token);
         }
         let socket = self.sockets.get_mut(token)?;
-        let space = self.direct_io.receive_space.space(token, socket.recv_sizer.bytes());
-        let size = space.len();
-        let received = loop {
-            match recv(&socket.descriptor, &mut *space, RecvFlags::empty()) {
-                Err(Errno::INTR) => {}
-                other => break other.map(|(length, _)| length),
-            }
-        };
+        let usual = socket.recv_sizer.bytes();
+        let (size, received) = self.direct_io.receive_space.receive(token, &socket.descriptor, usual);
         match received {
             // The connection broke, and a send in flight took the error. That send is reported first, or a stream that
             // was reset would look like one that ended in order.

@@ -40,13 +40,13 @@ mod tests;
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, eventfd};
 use tidegate_buffer::injected::{self, Bug};
-use tidegate_buffer::{Address, Credentials, Datagram, Pool, ReceiveHint, Slice};
+use tidegate_buffer::{Address, Credentials, Datagram, Membership, Pool, ReceiveHint, Slice};
 
 use self::arm::is_busy;
 use self::direct_io::DirectIo;
@@ -56,8 +56,9 @@ use self::receive::Buffers;
 use self::ring::Ring;
 use self::send::Sends;
 use self::table::{Flags, SocketKind, Sockets};
-use crate::datagram::DatagramIo;
+use crate::datagram::{DatagramIo, set_membership};
 use crate::driver::{Completion, Driver, Operation, Side, Token};
+use crate::passed_descriptors::{self, PassedDescriptors};
 use crate::ready::Class;
 use crate::socket;
 use crate::wake::{Wake, Waker};
@@ -568,6 +569,33 @@ impl Driver for Uring {
     fn credentials(&self, token: Token) -> io::Result<Credentials> {
         let socket = self.0.sockets.get(token).ok_or(io::ErrorKind::NotConnected)?;
         socket::peer_credentials(socket.descriptor.as_fd())
+    }
+
+    fn set_membership(&mut self, token: Token, membership: &Membership) -> io::Result<()> {
+        let socket = self.0.sockets.get(token).ok_or(io::ErrorKind::NotConnected)?;
+        set_membership(socket.descriptor.as_fd(), membership)
+    }
+
+    fn keep_descriptors(&mut self, token: Token, descriptors_max: u8) -> io::Result<()> {
+        let driver = &mut self.0;
+        let socket = driver.sockets.get_mut(token).ok_or(io::ErrorKind::NotConnected)?;
+        driver.direct_io.receive_space.keep_descriptors(token, &socket.descriptor, descriptors_max)?;
+        // A receive stops before the next bytes that have descriptors. The ring would close the descriptors: the socket
+        // receives by calls, which drain it, so it stays heavy.
+        socket.flags.set(Flags::HUNG_UP, true);
+        if socket.flags.raise(Flags::HEAVY) {
+            driver.enqueue(token);
+        }
+        Ok(())
+    }
+
+    fn take_descriptors(&mut self, token: Token) -> PassedDescriptors {
+        self.0.direct_io.receive_space.take_descriptors(token)
+    }
+
+    fn send_descriptors(&mut self, token: Token, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<usize> {
+        let socket = self.0.sockets.get(token).ok_or(io::ErrorKind::NotConnected)?;
+        passed_descriptors::send(socket.descriptor.as_fd(), bytes, descriptors)
     }
 }
 

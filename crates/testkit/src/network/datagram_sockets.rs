@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use tidegate_buffer::{DatagramError, Ecn};
+use tidegate_buffer::{Address, Ancillary, DatagramError, Ecn};
 use tidegate_sys::{DatagramOptions, Load};
 
 use super::stream::Owner;
@@ -61,6 +61,8 @@ pub(super) struct DatagramSockets {
     pub(super) sockets: Table<DatagramSocket>,
     /// The sockets at each address, in the order in which they were bound. No code iterates this map.
     pub(super) ports: HashMap<SocketAddr, Vec<u64>>,
+    /// The socket at each name of a Unix socket, which the whole network shares.
+    pub(super) names: HashMap<Address, u64>,
     pub(super) faults: DatagramFaults,
     pub(super) counts: DatagramCounts,
     /// The largest packet that a link carries, in bytes.
@@ -71,7 +73,10 @@ pub(super) struct DatagramSockets {
 /// A socket.
 #[derive(Debug)]
 pub(super) struct DatagramSocket {
+    /// Its address; without a meaning for a Unix socket.
     pub(super) local: SocketAddr,
+    /// The name of a Unix socket. One without a name has an empty path.
+    pub(super) name: Option<Address>,
     pub(super) owner: Option<Owner>,
     pub(super) queued: bool,
     pub(super) receiving: bool,
@@ -97,6 +102,33 @@ pub(super) struct Packet {
     pub(super) destination: SocketAddr,
     pub(super) bytes: Vec<u8>,
     pub(super) ecn: Ecn,
+    /// Of a Unix socket: the sender's name, and descriptors.
+    pub(super) ancillary: Option<Box<Ancillary>>,
+}
+
+impl DatagramSocket {
+    pub(super) fn new(local: SocketAddr, name: Option<Address>, options: &DatagramOptions) -> Self {
+        Self {
+            local,
+            name,
+            owner: None,
+            queued: false,
+            receiving: false,
+            load: Load::default(),
+            free_at: Duration::ZERO,
+            options: options.clone(),
+            inbound: VecDeque::new(),
+            inbound_bytes: 0,
+            drops: 0,
+            errors: Vec::new(),
+            blocked: false,
+            has_room: false,
+        }
+    }
+
+    pub(super) fn address(&self) -> Address {
+        self.name.clone().unwrap_or(Address::Ip(self.local))
+    }
 }
 
 impl DatagramSockets {
@@ -104,6 +136,7 @@ impl DatagramSockets {
         Self {
             sockets: Table::new(),
             ports: HashMap::new(),
+            names: HashMap::new(),
             faults: DatagramFaults::default(),
             counts: DatagramCounts::default(),
             mtu: MTU,

@@ -2,19 +2,20 @@
 //! corrupted.
 //!
 //! A datagram travels alone: a cut route loses it, a full receive buffer drops it, and a port without a socket sends a
-//! report back to its source. The state of the sockets is in `datagram_sockets.rs`. Runs are split by the sender's kernel; no kernel joins datagrams.
+//! report back to its source. The state of the sockets is in `datagram_sockets.rs`, Unix sockets are in `unix_datagrams.rs`.
+//! Runs are split by the sender's kernel; no kernel joins datagrams.
 
-use std::collections::VecDeque;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use tidegate_buffer::{Datagram, DatagramError, DatagramErrorReason, LocalAddress, Scratch, Transmit, Transmits};
-use tidegate_sys::{Completion, DatagramOptions, Load, Transmission};
+use tidegate_sys::{Completion, DatagramOptions, Transmission};
 
 use super::datagram_sockets::{DatagramFaults, DatagramSocket, Packet};
 use super::event_queue::Event;
 use super::faults::NetworkFault;
+use super::unix_datagrams::unix_datagram;
 use super::world::{PORT_FIRST, SocketRef, World};
 
 impl World {
@@ -38,21 +39,7 @@ impl World {
         if !may_bind {
             return Err(io::ErrorKind::AddrInUse.into());
         }
-        let id = datagrams.sockets.insert(DatagramSocket {
-            local,
-            owner: None,
-            queued: false,
-            receiving: false,
-            load: Load::default(),
-            free_at: Duration::ZERO,
-            options: options.clone(),
-            inbound: VecDeque::new(),
-            inbound_bytes: 0,
-            drops: 0,
-            errors: Vec::new(),
-            blocked: false,
-            has_room: false,
-        });
+        let id = datagrams.sockets.insert(DatagramSocket::new(local, None, options));
         group.push(id);
         Ok(id)
     }
@@ -60,6 +47,10 @@ impl World {
     /// Closes a socket: the datagrams in its receive buffer are lost.
     pub(super) fn close_datagrams(&mut self, id: u64) {
         let Some(socket) = self.datagrams.sockets.remove(id) else { return };
+        if let Some(name) = &socket.name {
+            self.datagrams.names.remove(name);
+            return;
+        }
         if let Some(group) = self.datagrams.ports.get_mut(&socket.local) {
             group.retain(|other| *other != id);
             if group.is_empty() {
@@ -79,7 +70,10 @@ impl World {
                 self.block_datagrams(id);
                 break;
             }
-            self.transmit_one(id, &transmit, &mut transmission);
+            match self.datagrams.sockets.get(id).and_then(|socket| socket.name.clone()) {
+                Some(name) => self.transmit_unix(name, &transmit, &mut transmission),
+                None => self.transmit_one(id, &transmit, &mut transmission),
+            }
             transmits.recycle(transmit.payload);
         }
         transmission
@@ -118,7 +112,10 @@ impl World {
             transmission.sent += 1;
             transmission.bytes += bytes.len() as u64;
             self.datagrams.counts.sent += 1;
-            self.dispatch_packet(id, Packet { source, destination, bytes: bytes.to_vec(), ecn: transmit.ecn });
+            self.dispatch_packet(
+                id,
+                Packet { source, destination, bytes: bytes.to_vec(), ecn: transmit.ecn, ancillary: None },
+            );
         }
     }
 
@@ -176,18 +173,25 @@ impl World {
             }
             return;
         };
-        let Some(socket) = self.datagrams.sockets.get_mut(id) else { return };
+        if !self.put_inbound(id, packet) {
+            self.datagrams.counts.overflowed += 1;
+            self.datagrams.sockets.get_mut(id).into_iter().for_each(|socket| socket.drops += 1);
+        }
+    }
+
+    /// Puts a datagram into the receive buffer of a socket. Returns whether there was room.
+    pub(super) fn put_inbound(&mut self, id: u64, packet: Packet) -> bool {
+        let Some(socket) = self.datagrams.sockets.get_mut(id) else { return true };
         let limit = socket.options.receive_buffer_bytes.unwrap_or(RECEIVE_BUFFER_BYTES);
         let cost = packet.bytes.len() + PACKET_BYTES;
         if socket.inbound_bytes + cost > limit && !socket.inbound.is_empty() {
-            socket.drops += 1;
-            self.datagrams.counts.overflowed += 1;
-            return;
+            return false;
         }
         socket.inbound_bytes += cost;
         socket.inbound.push_back(packet);
         self.datagrams.counts.arrived += 1;
         self.enqueue(SocketRef::Datagrams(id));
+        true
     }
 
     /// A report that a port has no socket arrives at the source of a datagram.
@@ -254,6 +258,10 @@ impl World {
         let batch = packets.iter().map(|packet| {
             let payload = received.slice(..kept(packet));
             received.advance(kept(packet));
+            if let Some(ancillary) = &packet.ancillary {
+                let descriptors_max = usize::from(socket.options.descriptors_max);
+                return unix_datagram(payload, ancillary, descriptors_max, packet.bytes.len() > most);
+            }
             Datagram {
                 local: LocalAddress { address: Some(packet.destination.ip()), interface: 1 },
                 ecn: packet.ecn,

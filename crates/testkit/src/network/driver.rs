@@ -10,6 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 use tidegate_buffer::{Pool, ReceiveHint, Scratch};
 use tidegate_sys::{Address, Class, Completion, Driver, Operation, Side, Socket, Token, Wake, Waker};
 
+use super::datagram_sockets::DatagramSocket;
 use super::event_queue::Event;
 use super::faults::NetworkFault;
 use super::stream::Owner;
@@ -233,7 +234,7 @@ impl Driver for SimDriver {
                 world.listeners.get(id).map(|listener| listener.address.clone())
             }
             (Some(SocketRef::Datagrams(id)), Side::Local) => {
-                world.datagrams.sockets.get(id).map(|socket| Address::Ip(socket.local))
+                world.datagrams.sockets.get(id).map(DatagramSocket::address)
             }
             (Some(SocketRef::Endpoint(id)), Side::Local) => world.ends.get(id).map(|end| end.local.clone()),
             (Some(SocketRef::Endpoint(id)), Side::Peer) => {

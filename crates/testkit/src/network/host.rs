@@ -88,6 +88,15 @@ impl Host {
         Ok(Socket::Simulated(self.network.world.borrow_mut().bind_datagrams(self.ip, port, options)?))
     }
 
+    /// A Unix datagram socket for a loop of any host: at a path, at an abstract name, or without a name if the path is empty. All
+    /// hosts of a network share the names.
+    ///
+    /// # Errors
+    /// `AddrInUse`; `InvalidInput` if the address is none of a Unix socket.
+    pub fn unix_datagrams(&self, name: &Address, options: &DatagramOptions) -> io::Result<Socket> {
+        Ok(Socket::Simulated(self.network.world.borrow_mut().bind_unix_datagrams(name, options)?))
+    }
+
     fn new_driver(&self, pool: &Pool) -> (SimDriver, usize) {
         let mut world = self.network.world.borrow_mut();
         let number = world.driver_states.len();

@@ -11,7 +11,7 @@
 //! | the clock, the events it triggers, the owner of each socket | `world.rs`, `table.rs` |
 //! | scheduled events | `agenda.rs` |
 //! | listening and connecting | `connect.rs` |
-//! | datagrams | `datagrams.rs`, the state of their sockets: `datagram_sockets.rs` |
+//! | datagrams | `datagrams.rs`, of Unix sockets: `unix_datagrams.rs`, the state of their sockets: `datagram_sockets.rs` |
 //! | bytes in flight, and the ends of streams | `flow.rs`, and the kernel's state of an end: `stream.rs` |
 //! | the completions of a socket | `poll_socket.rs` |
 //! | the driver | `driver.rs` |
@@ -33,6 +33,7 @@ mod poll_socket;
 mod stream;
 mod table;
 mod trace;
+mod unix_datagrams;
 mod world;
 
 use std::cell::RefCell;

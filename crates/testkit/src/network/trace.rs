@@ -45,7 +45,7 @@ impl Trace {
             Completion::Datagrams(batch) => {
                 self.mix(13);
                 for datagram in batch {
-                    self.address(&Address::Ip(datagram.source));
+                    self.address(&datagram.peer());
                     self.bytes(&datagram.payload);
                 }
             }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use tidegate_codec::Endpoint;
 use tidegate_engine::{Counts, DatagramChannel, EndpointLimits, EventLoop};
-use tidegate_sys::{DatagramOptions, Socket};
+use tidegate_sys::{Address, DatagramOptions, Socket};
 use tidegate_testkit::TwoLoops;
 
 /// The loops; `None` where the driver is not there.
@@ -54,6 +54,13 @@ impl Stage {
 
     fn socket(&self, number: usize, options: &DatagramOptions) -> Socket {
         self.get().datagrams(number, options)
+    }
+
+    /// A Unix datagram socket, which no loop has.
+    pub(crate) fn unix_socket(&self, name: &Address, options: &DatagramOptions) -> Socket {
+        let network = self.0.as_ref().and_then(TwoLoops::simulated);
+        let socket = network.map(|network| network.host("10.0.0.1").unix_datagrams(name, options));
+        socket.unwrap_or_else(|| Socket::bind_unix_datagrams(name, options)).unwrap()
     }
 
     /// Runs a protocol on the first loop.

@@ -101,6 +101,59 @@ fn a_datagram_comes_to_the_loop_that_it_names_whatever_its_source_is() {
     }
 }
 
+#[test]
+fn ten_thousand_flows_that_change_their_address_stay_at_their_loop() {
+    let options = DatagramOptions { steering: Some(BY_FIRST_BYTE), ..DatagramOptions::default() };
+    let server = Server::new().loops(4).endpoint(numbered(options)).run().unwrap();
+    let address = address_of(&server);
+    for flow in 0..10_000_u16 {
+        let [high, low] = flow.to_be_bytes();
+        let number = low & 3;
+        // The same flow from two addresses.
+        for host in [2, 3] {
+            let client = UdpSocket::bind(SocketAddr::from(([127, host, high, low], 0))).unwrap();
+            client.set_read_timeout(Some(PATIENCE)).unwrap();
+            client.connect(address).unwrap();
+            client.send(&[number, high, low]).unwrap();
+            assert_eq!(receive(&client), [number, number, high, low]);
+        }
+    }
+    assert_eq!(sum(&server, |counts| counts.datagrams_forwarded), 0);
+    server.drain(PATIENCE);
+}
+
+#[test]
+fn a_successor_has_the_same_unix_socket() {
+    let path = SocketPath::new("takeover-unix");
+    let socket = SocketPath::new("unix-endpoint");
+    let at = format!("unix:{}", socket.0.display());
+    let client = SocketPath::new("unix-client");
+    let own = std::os::unix::net::UnixDatagram::bind(&client.0).unwrap();
+    own.set_read_timeout(Some(PATIENCE)).unwrap();
+    let start = |number: u8| {
+        let listener = EndpointListener::bind(&at).unwrap();
+        let served = listener.serve(move |_| Numbered { number, responses: Vec::new() });
+        Server::new().loops(2).takeover(&path.0).endpoint(served).run().expect("it can be used")
+    };
+    let ask = |bytes: &[u8]| {
+        own.send_to(bytes, &socket.0).unwrap();
+        let mut response = [0; 8];
+        let length = own.recv(&mut response).unwrap();
+        response[..length].to_vec()
+    };
+    let mut server = start(0);
+    assert_eq!(server.address().to_string(), at);
+    for number in 1..4 {
+        let next = start(number);
+        // Either of them responds.
+        assert_eq!(ask(b"ebb")[1..], *b"ebb");
+        server.drain(PATIENCE);
+        assert_eq!(ask(b"ebb"), [&[number][..], b"ebb"].concat());
+        server = next;
+    }
+    server.drain(PATIENCE);
+}
+
 /// Clients that have 8 datagrams each under way and never pause. A lost one is a panic.
 struct Crowd {
     over: Arc<AtomicBool>,
