@@ -3,7 +3,8 @@
 
 The load is `tidegate load`, on another core. A certificate of ECDSA P-256; Tidegate and quinn with AWS-LC, nginx with OpenSSL.
 Servers take turns, round by round, and ratios are taken within a round. A peer that is missing is left out, with a line that
-says so. The README in this folder describes how to repeat it.
+says so. The README in this folder describes how to repeat it. nginx cannot send on a loopback interface with its
+usual MTU of 65,536: run all in a network of its own, `unshare -n`, after `ip link set lo up mtu 1500`.
 
     requests    CPU microseconds of a request, on 64 connections with 64 streams each and with one
     bulk        CPU seconds of 200 MB in one response
@@ -47,7 +48,7 @@ daemon off;
 master_process off;
 pid {directory}/pid;
 error_log stderr emerg;
-events {{ worker_connections 32768; }}
+events {{ worker_connections 16384; }}
 http {{
   access_log off;
   default_type application/octet-stream;
@@ -136,7 +137,8 @@ class Bench:
         command = [*self.load, version, *flags, f"https://127.0.0.1:{port or server.port}{path}"]
         _, output = servers.complete(command, LOAD_SECONDS_MAX)
         try:
-            results = json.loads(output)
+            # Lines of progress come before.
+            results = json.loads(output[output.find("{") :])
         except ValueError:
             raise Failure(f"{shlex.join(command)}: {output}") from None
         if any(results["errors"].values()) or not results["requests"]:

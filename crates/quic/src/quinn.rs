@@ -195,7 +195,7 @@ fn transport(limits: &TransportLimits) -> Result<TransportConfig, ConfigError> {
 /// ACK; without the extension two packets have one.
 fn acks() -> AckFrequencyConfig {
     let mut acks = AckFrequencyConfig::default();
-    acks.ack_eliciting_threshold(ACK_PACKETS_MAX.into()).max_ack_delay(Some(ACK_DELAY_MAX));
+    acks.ack_eliciting_threshold(ACK_PACKETS_MAX.into());
     acks
 }
 
@@ -434,10 +434,7 @@ pub(crate) fn ecn(codepoint: Option<EcnCodepoint>) -> Ecn {
 }
 
 /// Packets that a peer receives without an ACK at most. The first window of a connection has ten, and is acknowledged twice.
-const ACK_PACKETS_MAX: u32 = 4;
-
-/// How long an ACK may be delayed: a window of fewer packets waits for it.
-const ACK_DELAY_MAX: Duration = Duration::from_millis(5);
+const ACK_PACKETS_MAX: u32 = 3;
 
 /// The one version (RFC 9000).
 const VERSION: u32 = 1;
