@@ -317,10 +317,11 @@ impl Simulation {
 
     /// The connection of a node is lost, and all that is on its way. Requests may have reached the broker.
     fn cut(&mut self, node: usize, pause_max: u64) {
-        let executed = self.random.below(3);
+        // None while the broker is away: each of them fails below.
+        let executed = if self.broker_is_up { self.random.below(3) } else { 0 };
         for _ in 0..executed {
             let request = self.nodes[node].link.requests.pop_front();
-            if let (Some((_, request)), true) = (request, self.broker_is_up) {
+            if let Some((_, request)) = request {
                 self.execute(node, request);
             }
         }
@@ -571,9 +572,10 @@ impl Simulation {
         // Now and then a segment is late.
         let delay = if self.size.has_faults && self.random.once_in(50) { 200 } else { 5 };
         let at = self.now + 1 + self.random.below(delay) as u64;
+        let is_stopped = self.nodes[number].stopped_until.is_some();
         let link = &mut self.nodes[number].link;
         // Each ticket has an event: a reply on a broken connection becomes a failure.
-        if !is_reply && (link.is_broken || link.messages.len() >= OUTPUT_BUFFER_MAX) {
+        if !is_reply && is_stopped && (link.is_broken || link.messages.len() >= OUTPUT_BUFFER_MAX) {
             // As Redis ends the connection of a subscriber that does not read.
             (link.is_broken, link.rooms) = (true, BTreeSet::new());
             link.messages.clear();
@@ -750,7 +752,7 @@ fn without_faults_nothing_is_missing() {
 #[test]
 fn ten_nodes_with_a_hundred_thousand_members_in_a_thousand_rooms_deliver_one_order() {
     let mut faults = [0; 2];
-    for seed in seeds(2) {
+    for seed in seeds(1) {
         let (_, counts) = run(seed, LARGE);
         faults[0] += counts.downs;
         faults[1] += counts.recovered;
