@@ -27,8 +27,8 @@
 //! | `cursor.rs` | `Cursor` at the end of a queue, for messages of many pieces |
 //! | `pieces.rs` | `Pieces`, a message of a few short pieces, and copying them |
 //! | `send_guard.rs` | `SendGuard`: keeps the bytes of a queue while the kernel reads them |
-//! | `part.rs` | the content of an entry of a queue; `FileRegion` |
-//! | `entries.rs` | the queue's entries: one paged store per loop, linked by `u32` |
+//! | `entries.rs` | the queue's entries with their content: one paged store per loop, linked by `u32` |
+//! | `file_region.rs` | `FileRegion`, a piece of a file |
 //! | `water.rs` | water marks; writability as a level with reasons |
 //! | `ledger.rs` | `Ledger`, the sum of a loop's memory |
 //! | `datagram/` | `Datagram`, a received one; `Transmit`, one to send; `Transmits`, those that wait to be sent (`transmits.rs`); `Ancillary`, data beside the payload (`ancillary.rs`); `Membership`, a group to join (`membership.rs`) |
@@ -41,12 +41,12 @@ mod charge;
 mod cursor;
 mod datagram;
 mod entries;
+mod file_region;
 #[doc(hidden)]
 pub mod injected;
 mod input;
 mod ledger;
 mod outbound;
-mod part;
 mod pieces;
 mod pool;
 mod run;
@@ -65,10 +65,10 @@ pub use datagram::{
     LocalAddress, Membership, Payload, TRANSMIT_ENTRY_BYTES, Transmit, Transmits,
 };
 pub use entries::ENTRY_BYTES;
+pub use file_region::FileRegion;
 pub use input::Input;
 pub use ledger::Ledger;
 pub use outbound::{LINK_BYTES_MIN, Outbound};
-pub use part::FileRegion;
 pub use pieces::{Pieces, Short};
 pub use pool::Pool;
 pub use scratch::{BULK_RECEIVE_BYTES, FRAME_RECEIVE_BYTES, HEADROOM_BYTES, RECEIVE_BYTES_MAX, ReceiveHint, Scratch};

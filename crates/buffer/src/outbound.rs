@@ -22,9 +22,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use bytes::Bytes;
 
 use crate::cursor::Cursor;
-use crate::entries::{ENTRY_BYTES, NIL, QueueEntry};
+use crate::entries::{ENTRY_BYTES, NIL, Part, QueueEntry};
+use crate::file_region::FileRegion;
 use crate::injected::{self, Bug};
-use crate::part::{FileRegion, Part};
 use crate::pool::Pool;
 use crate::segment::{SEGMENT_BYTES, Segment, block_bytes};
 use crate::slice::Slice;

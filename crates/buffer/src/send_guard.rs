@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 
+use crate::entries::Part;
 use crate::outbound::Outbound;
-use crate::part::Part;
 use crate::segment::Segment;
 
 /// Keeps [gathered](Outbound::gather) parts in place and unchanged, even if the queue is cleared or dropped: a driver

@@ -3,7 +3,7 @@
 
 use std::io::IoSlice;
 
-use crate::part::FileRegion;
+use crate::file_region::FileRegion;
 
 /// A write position: the number of bytes written since the connection began.
 ///

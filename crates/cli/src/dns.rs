@@ -58,8 +58,8 @@ pub(crate) struct DnsOptions {
     /// IPv4 address or an IPv6 /64, has a quarter of them, and 1024 at least [default: 4096]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_queries: Option<u32>,
-    /// Kernel's buffer for received datagrams in bytes, on each loop; at most net.core.rmem_max. What does not fit while the loop
-    /// is busy is lost [default: 1048576]
+    /// Kernel's buffer for received datagrams in bytes, on each loop; at most net.core.rmem_max; datagrams
+    /// that do not fit while the loop is busy are lost [default: 1048576]
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1..))]
     receive_buffer: Option<u32>,
     /// Maximum concurrent connections; further ones wait in the kernel [default: 4096]

@@ -90,7 +90,7 @@ pub enum Event {
         /// Its priority from now on.
         priority: Priority,
     },
-    /// STOP_SENDING is due on a unidirectional stream of the peer. The caller discards what comes on it later.
+    /// STOP_SENDING is due on a unidirectional stream of the peer. The caller discards later bytes of it.
     StopUni {
         /// The number of the stream.
         stream: u64,

@@ -163,7 +163,7 @@ async fn serve(address: &str, folder: &str, settings: Option<&str>) -> Result<()
     if let Some(settings) = settings {
         router = with_database(router, settings).await?;
     }
-    // What `axum::serve` uses.
+    // `axum::serve` uses the same builder.
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder.http1().pipeline_flush(true);
     let listener = TcpListener::bind(address).await?;

@@ -1,8 +1,7 @@
 //! Moves pending bytes out of pages of which they use little.
 
 use super::Outbound;
-use crate::entries::NIL;
-use crate::part::Part;
+use crate::entries::{NIL, Part};
 use crate::segment::{SEGMENT_BYTES, Segment};
 use crate::slice::DETACHED_PART;
 

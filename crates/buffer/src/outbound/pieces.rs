@@ -1,8 +1,7 @@
 //! Writes a message of several short pieces at once: one comparison with the remaining room, and some moves.
 
 use super::{FILL_ROOM_MIN, Outbound};
-use crate::entries::NIL;
-use crate::part::Part;
+use crate::entries::{NIL, Part};
 use crate::pieces::{Pieces, SizedPieces};
 use crate::segment::SEGMENT_BYTES;
 

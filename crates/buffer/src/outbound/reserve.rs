@@ -4,8 +4,8 @@ use std::mem::MaybeUninit;
 
 use super::Outbound;
 use crate::cursor::Cursor;
-use crate::entries::NIL;
-use crate::part::{FileRegion, Part};
+use crate::entries::{NIL, Part};
+use crate::file_region::FileRegion;
 use crate::pool::{LARGE_BYTES_MIN, SPARSE_PART};
 use crate::segment::{LARGE_SEGMENT_BYTES, SEGMENT_BYTES};
 use crate::slice::Slice;

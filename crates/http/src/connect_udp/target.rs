@@ -65,7 +65,7 @@ fn is_special_v6(ip: Ipv6Addr) -> bool {
     !is_global || is_reserved || is_as112
 }
 
-/// Networks of IANA's registry of special-purpose addresses, multicast, and what is reserved.
+/// Networks of IANA's registry of special-purpose addresses, multicast, and reserved ones.
 const SPECIAL_V4: [([u8; 4], u32); 15] = [
     ([0, 0, 0, 0], 8),
     ([10, 0, 0, 0], 8),

@@ -20,8 +20,8 @@ const ALLOWED: &[(&str, &[&str], &str)] = &[
     ),
     (
         "buffer",
-        &["entries", "part", "pool", "segment", "slice"],
-        "memory returns to the pool that it comes from, and the pool keeps the entries of queues, which hold slices",
+        &["datagram", "entries", "pool", "segment", "slice"],
+        "memory returns to the pool that it comes from, and the pool keeps the entries of queues and datagrams, which hold slices",
     ),
     (
         "compat",
@@ -67,6 +67,11 @@ const ALLOWED: &[(&str, &[&str], &str)] = &[
         "sys",
         &["uring", "uring::arm", "uring::direct_io", "uring::receive", "uring::send"],
         "the driver's state, and a file for each kind of operation on it",
+    ),
+    (
+        "sys",
+        &["driver", "passed_descriptors", "socket"],
+        "a driver acts on sockets and reports their passed descriptors, both under its tokens",
     ),
     (
         "testkit",

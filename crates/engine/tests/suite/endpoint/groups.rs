@@ -14,7 +14,7 @@ use tidegate_sys::{DatagramOptions, Socket};
 
 use super::stage::Stage;
 
-/// What happens to the members of a test.
+/// Events of the members of a test.
 #[derive(Default)]
 struct Log {
     payloads: RefCell<Vec<Vec<u8>>>,

@@ -8,9 +8,9 @@ use tidegate_http_message::TraceContext;
 
 use super::super::RefusedRequest;
 use super::super::request_spans::{host_and_port, version};
-use super::facts::{LateFacts, LoggedExchange};
+use super::facts::{CLIENT_LEFT_STATUS, LateFacts, LoggedExchange};
 use super::json::{Object, target};
-use super::{CLIENT_LEFT_STATUS, text};
+use super::text;
 use crate::client_address::ClientAddress;
 use crate::exchange_note::EndCause;
 use crate::tls_info::TlsInfo;

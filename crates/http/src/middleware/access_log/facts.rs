@@ -8,6 +8,9 @@ use crate::exchange_note::{EndCause, NotedFacts};
 use crate::request::Request;
 use crate::response::Response;
 
+/// The status of a request whose client has left before the response, as other servers log it. It is never sent.
+pub(super) const CLIENT_LEFT_STATUS: u16 = 499;
+
 /// A request and its response, as a line shows them.
 pub(super) struct LoggedExchange<'a> {
     pub(super) request: &'a Request,

@@ -164,7 +164,7 @@ pub(super) struct Object<'a> {
 }
 
 impl Object<'_> {
-    /// `start` is what comes before the number.
+    /// `start` stands before the number.
     pub(super) fn number(&mut self, start: &str, number: u64) {
         self.line.extend_from_slice(start.as_bytes());
         text::push_number(self.line, number);

@@ -17,7 +17,7 @@ use std::cell::Cell;
 use http::Method;
 use tidegate_http_message::body::BodyKind;
 
-use self::facts::{LateFacts, LoggedExchange};
+use self::facts::{CLIENT_LEFT_STATUS, LateFacts, LoggedExchange};
 use self::late::{Draft, PendingLine, follow, write};
 pub use self::template::{LogTemplate, LogTemplateError};
 use super::{Middleware, RefusedRequest, RequestInfo};
@@ -264,6 +264,3 @@ thread_local! {
 
 /// How much memory for lines stays.
 const LINE_BYTES_MAX: usize = 16 * 1024;
-
-/// The status of a request whose client has left before the response, as other servers log it. It is never sent.
-const CLIENT_LEFT_STATUS: u16 = 499;
