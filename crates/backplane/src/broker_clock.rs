@@ -8,6 +8,9 @@
 //!
 //! If several spans are possible, the latest time counts. If none is, it happened before the first sample. So a kick is never
 //! taken for older than it is, except by [`TOLERANCE`]; one that is taken for younger costs a connection that came back.
+//!
+//! A reply may be late, since its request has waited for a connection: the broker has read its clock at any point between. A
+//! late sample is inexact, and may hide a step: it says nothing about a span that is there, and an exact one begins the next.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -22,72 +25,80 @@ pub(crate) struct BrokerClock {
 /// A period without a step.
 #[derive(Debug, Clone, Copy)]
 struct ClockSpan {
-    /// This node's time and the broker's at one moment of the span.
-    at: Instant,
+    /// The broker's time at a moment of the span, and the limits of that moment in this node's time.
     time: Duration,
+    earliest: Instant,
+    latest: Instant,
     /// The limits of its first sample.
-    first_sent_at: Instant,
     first_received_at: Instant,
     /// When the request of its last sample was sent.
     last_sent_at: Instant,
 }
 
 impl ClockSpan {
-    /// This node's time at the broker's `time`, if this node has such a time.
-    fn instant(&self, time: Duration) -> Option<Instant> {
-        match time.checked_sub(self.time) {
-            Some(later) => self.at.checked_add(later),
-            None => self.at.checked_sub(self.time - time),
-        }
+    const fn new(time: Duration, sent_at: Instant, received_at: Instant) -> Self {
+        let (earliest, latest) = (sent_at, received_at);
+        Self { time, earliest, latest, first_received_at: received_at, last_sent_at: sent_at }
+    }
+
+    /// The limits of this node's time at the broker's `time`, if this node has such times.
+    fn limits(&self, time: Duration) -> Option<(Instant, Instant)> {
+        let moved = |at: Instant| match time.checked_sub(self.time) {
+            Some(later) => at.checked_add(later),
+            None => at.checked_sub(self.time - time),
+        };
+        Some((moved(self.earliest)?, moved(self.latest)?))
     }
 
     fn agrees(&self, time: Duration, sent_at: Instant, received_at: Instant) -> bool {
-        let earliest = sent_at.checked_sub(TOLERANCE).unwrap_or(sent_at);
-        self.instant(time).is_some_and(|at| (earliest..=received_at + TOLERANCE).contains(&at))
+        let limits = self.limits(time);
+        limits.is_some_and(|(earliest, latest)| earliest <= received_at + TOLERANCE && latest + TOLERANCE >= sent_at)
     }
+
+    fn is_exact(&self) -> bool {
+        !is_late(self.earliest, self.latest)
+    }
+}
+
+fn is_late(sent_at: Instant, received_at: Instant) -> bool {
+    received_at.saturating_duration_since(sent_at) > REPLY_DELAY_MAX
 }
 
 impl BrokerClock {
     /// The broker's clock showed `time` between these two of this node's times.
     pub(crate) fn sample(&mut self, time: Duration, sent_at: Instant, received_at: Instant) {
-        let at = read_at(sent_at, received_at);
         if let Some(span) = self.spans.back_mut().filter(|span| span.agrees(time, sent_at, received_at)) {
-            span.last_sent_at = span.last_sent_at.max(sent_at);
-            // A late reply is inexact.
-            if received_at.saturating_duration_since(sent_at) <= REPLY_DELAY_MAX {
-                (span.at, span.time) = (at, time);
+            if is_late(sent_at, received_at) {
+                return;
             }
-            return;
+            if span.is_exact() {
+                (span.time, span.earliest, span.latest) = (time, sent_at, received_at);
+                span.last_sent_at = span.last_sent_at.max(sent_at);
+                return;
+            }
         }
         if self.spans.len() >= SPANS_MAX {
             self.spans.pop_front();
         }
-        let (first_sent_at, first_received_at) = (sent_at, received_at);
-        self.spans.push_back(ClockSpan { at, time, first_sent_at, first_received_at, last_sent_at: sent_at });
+        self.spans.push_back(ClockSpan::new(time, sent_at, received_at));
     }
 
-    /// How long before `read_at` the broker's clock showed `time`, which it reported until `received_at`. Nothing before the first
-    /// sample.
-    pub(crate) fn age(&self, time: Duration, read_at: Instant, received_at: Instant) -> Option<Duration> {
+    /// How long before `received_at` the broker's clock showed `time`, which a reply of that time reports. Nothing before the
+    /// first sample.
+    pub(crate) fn age(&self, time: Duration, received_at: Instant) -> Option<Duration> {
         let first = self.spans.front()?;
-        let mut latest = None;
+        let mut found = None;
         for (place, span) in self.spans.iter().enumerate() {
             let end = self.spans.get(place + 1).map_or(received_at, |next| next.first_received_at);
-            let at = span.instant(time).filter(|at| *at <= end + TOLERANCE);
-            let Some(at) = at else { continue };
+            let limits = span.limits(time).filter(|(earliest, _)| *earliest <= end + TOLERANCE);
+            let Some((_, latest)) = limits else { continue };
             let before = place.checked_sub(1).and_then(|before| self.spans.get(before));
-            if before.is_none_or(|before| at + TOLERANCE >= before.last_sent_at) {
-                latest = latest.max(Some(at));
+            if before.is_none_or(|before| latest + TOLERANCE >= before.last_sent_at) {
+                found = found.max(Some(latest.min(end)));
             }
         }
-        Some(read_at.saturating_duration_since(latest.unwrap_or(first.first_sent_at)))
+        Some(received_at.saturating_duration_since(found.unwrap_or(first.first_received_at)))
     }
-}
-
-/// When the broker has read its clock, in this node's time: at the reply, unless that was late. A connection that entered
-/// during the delay of a late reply would count as one that was there before.
-pub(crate) fn read_at(sent_at: Instant, received_at: Instant) -> Instant {
-    received_at.min(sent_at + REPLY_DELAY_MAX)
 }
 
 /// A reply that takes longer than this is late.
@@ -135,9 +146,20 @@ mod tests {
             self.clock.sample(self.broker_time(), now, now + Duration::from_millis(1));
         }
 
+        /// A sample whose clock is read `before` milliseconds after its request and `after` ones before its reply. Returns the time
+        /// that was read.
+        fn late_sample(&mut self, before: u64, after: u64) -> Duration {
+            let sent_at = self.begin + Duration::from_millis(self.now);
+            self.pass(before, 0);
+            let read = self.broker_time();
+            self.pass(after, 0);
+            self.clock.sample(read, sent_at, self.begin + Duration::from_millis(self.now));
+            read
+        }
+
         fn age(&self, time: Duration) -> Option<u64> {
             let now = self.begin + Duration::from_millis(self.now);
-            let age = self.clock.age(time, now, now);
+            let age = self.clock.age(time, now);
             age.map(|age| age.as_millis() as u64)
         }
     }
@@ -226,13 +248,47 @@ mod tests {
     fn a_late_reply_is_no_step() {
         let mut clocks = Clocks::new();
         clocks.sample();
-        let sent_at = clocks.begin + Duration::from_millis(clocks.now);
-        clocks.pass(5_000, 0);
-        let read = clocks.broker_time();
-        clocks.pass(20_000, 0);
-        clocks.clock.sample(read, sent_at, clocks.begin + Duration::from_millis(clocks.now));
+        let read = clocks.late_sample(5_000, 20_000);
         clocks.sample();
         assert_eq!(clocks.clock.spans.len(), 1);
         assert!(is_about(clocks.age(read), 20_000));
+    }
+
+    #[test]
+    fn a_late_first_reply_takes_no_kick_for_older_than_it_is() {
+        // The broker has read its clock at the begin, or at the end.
+        for (before, after) in [(0, 9_000), (9_000, 0), (4_000, 5_000)] {
+            let mut clocks = Clocks::new();
+            let kicked_at = clocks.broker_time();
+            clocks.pass(3_000, 0);
+            clocks.late_sample(before, after);
+            let age = clocks.age(kicked_at).expect("a sample");
+            assert!(age <= 12_000 && age >= 3_000, "{age}");
+            // An exact sample counts for the kicks behind it, and late ones do not confirm the first one.
+            clocks.sample();
+            clocks.late_sample(before, after);
+            clocks.pass(1_000, 0);
+            let kicked_at = clocks.broker_time();
+            clocks.pass(2_000, 0);
+            assert!(is_about(clocks.age(kicked_at), 2_000), "{:?}", clocks.age(kicked_at));
+            assert_eq!(clocks.clock.spans.len(), 2);
+        }
+    }
+
+    #[test]
+    fn a_late_reply_that_hides_a_step_takes_no_kick_for_older_than_it_is() {
+        for step in [-3_000, 3_000] {
+            let mut clocks = Clocks::new();
+            clocks.sample();
+            clocks.pass(1_000, step);
+            clocks.pass(4_000, 0);
+            let kicked_at = clocks.broker_time();
+            clocks.pass(5_000, 0);
+            clocks.late_sample(4_000, 4_000);
+            clocks.pass(2_000, 0);
+            clocks.sample();
+            let age = clocks.age(kicked_at).expect("a sample");
+            assert!(age <= 15_000 + 101, "{step}: {age}");
+        }
     }
 }

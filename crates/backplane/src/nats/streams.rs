@@ -18,7 +18,7 @@ use tidegate_nats::{
 
 use super::names::{Names, epoch_in, token_of};
 use crate::broker::{History, HistoryBounds, HistoryEntry, Lease, OutgoingMessage, PresenceUpdate};
-use crate::broker_clock::{BrokerClock, read_at};
+use crate::broker_clock::BrokerClock;
 
 /// The streams of a prefix.
 pub(super) struct Streams {
@@ -170,7 +170,7 @@ impl Streams {
 
     /// Records the members of this node, tells other nodes, and reads theirs.
     pub(super) async fn presence(
-        &self,
+        self: &Rc<Self>,
         node: NodeId,
         lease: Duration,
         rooms: Vec<PresenceUpdate>,
@@ -196,19 +196,45 @@ impl Streams {
         for reply in recorded {
             is_acknowledged(&reply.await.ok()?.payload).then_some(())?;
         }
-        let recorded_at = task::now();
-        let read_at = read_at(sent_at, recorded_at);
+        if !(reads && has_leases) {
+            return None;
+        }
+        let rooms_each = tokens.len().div_ceil(READS_MAX).max(1);
+        let read = |(number, tokens): (usize, &[String])| {
+            let (streams, tokens) = (self.clone(), tokens.to_vec());
+            task::spawn(async move { streams.read_rooms(number * rooms_each, &tokens, (node, lease), sent_at).await })
+        };
+        let runs: Vec<_> = tokens.chunks(rooms_each).enumerate().map(read).collect();
         let (mut leases, mut kicks) = (Vec::new(), Vec::new());
-        for (place, token) in tokens.iter().enumerate().filter(|_| reads && has_leases) {
+        for run in runs {
+            let (of_rooms, kicks_of_rooms) = run.await.ok()??;
+            leases.extend(of_rooms);
+            kicks.extend(kicks_of_rooms);
+        }
+        Some((leases, kicks))
+    }
+
+    /// The members of all nodes in rooms, one room after the other, and their kicks. `first` is the place of the first room in
+    /// the request, whose records were sent at `sent_at`.
+    async fn read_rooms(
+        &self,
+        first: usize,
+        tokens: &[String],
+        (node, lease): (NodeId, Duration),
+        sent_at: Instant,
+    ) -> Option<(Vec<Vec<Lease>>, Vec<RememberedKick>)> {
+        let (mut leases, mut kicks) = (Vec::new(), Vec::new());
+        for (place, token) in (first..).zip(tokens) {
             let (lists, now) = self.leases(token, node, lease).await?;
             leases.push(lists);
             if let Some(now) = now {
-                self.clock.borrow_mut().sample(now, sent_at, recorded_at);
+                // The record may be that of a later request of this node.
+                self.clock.borrow_mut().sample(now, sent_at, task::now());
             }
-            let kick = self.kick(token, read_at).await;
-            kicks.extend(kick.map(|(age, bytes)| RememberedKick { place, age, read_at, bytes }));
+            let kick = self.kick(token).await;
+            kicks.extend(kick.map(|(age, read_at, bytes)| RememberedKick { place, age, read_at, bytes }));
         }
-        (reads && has_leases).then_some((leases, kicks))
+        Some((leases, kicks))
     }
 
     /// Makes sure that there is a stream in memory with the last message of each subject.
@@ -225,11 +251,12 @@ impl Streams {
         is_there
     }
 
-    /// The last kick of a room, and its age at this time.
-    async fn kick(&self, token: &str, read_at: Instant) -> Option<(Duration, Bytes)> {
+    /// The last kick of a room, and its age at the time that is returned.
+    async fn kick(&self, token: &str) -> Option<(Duration, Instant, Bytes)> {
         let kick = self.api.last_message(&self.names.kick_stream(), &self.names.kick(token)).await.ok()?;
-        let age = self.clock.borrow().age(time_of(&kick)?, read_at, task::now())?;
-        Some((age, kick.payload))
+        let read_at = task::now();
+        let age = self.clock.borrow().age(time_of(&kick)?, read_at)?;
+        Some((age, read_at, kick.payload))
     }
 
     /// The members of all nodes, and the server's time.
@@ -344,6 +371,8 @@ fn time_from(text: &str) -> Option<Duration> {
     Some(Duration::new(days * 86_400 + hour * 3600 + minute * 60 + second, nanos))
 }
 
+/// Rooms of a presence request that are read at a time.
+const READS_MAX: usize = 8;
 /// How long a stream may take to store a message.
 const PUBLISH_TIMEOUT: Duration = Duration::from_secs(5);
 /// A message lasts so long in a stream: a week.

@@ -5,7 +5,7 @@
 //! the changes that it has missed, and forgets nodes that have died.
 //!
 //! Few requests are under way at a time: the memory of a renewal does not grow with the rooms, and the broker has other
-//! commands between them.
+//! commands between them. Changes go before a renewal, which has half of each request at least: neither stops the other one.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -33,9 +33,10 @@ pub(super) struct RoomPresence {
 /// Requests of this node that are under way, and rooms that wait for one.
 #[derive(Debug, Default)]
 pub(super) struct PresenceRequests {
-    waiting: VecDeque<RoomName>,
-    /// The rooms that wait include those of a renewal.
-    has_renewal: bool,
+    /// Rooms whose members have changed.
+    changed: VecDeque<RoomName>,
+    /// The rest of a renewal.
+    renewal: VecDeque<RoomName>,
     /// Outputs that [`Node::presence`] has not answered yet.
     described: usize,
     /// Requests to the broker without a reply.
@@ -55,6 +56,23 @@ impl RoomPresence {
     /// The room is not subscribed any more.
     pub(super) fn end(&mut self) {
         self.nodes.clear();
+    }
+}
+
+impl PresenceRequests {
+    /// The rooms of the next request; `None` if none wait.
+    fn next_rooms(&mut self) -> Option<Vec<RoomName>> {
+        let (changed, renewal) = (&mut self.changed, &mut self.renewal);
+        let of_renewal = renewal.len().min(ROOMS_PER_REQUEST / 2);
+        let of_changed = changed.len().min(ROOMS_PER_REQUEST - of_renewal);
+        let of_renewal = renewal.len().min(ROOMS_PER_REQUEST - of_changed);
+        let rooms: Vec<_> = changed.drain(..of_changed).chain(renewal.drain(..of_renewal)).collect();
+        for queue in [changed, renewal] {
+            if queue.is_empty() {
+                *queue = VecDeque::new();
+            }
+        }
+        (!rooms.is_empty()).then_some(rooms)
     }
 }
 
@@ -101,21 +119,17 @@ impl Node {
     pub(super) fn end_window(&mut self) {
         self.has_window = false;
         let changed = std::mem::take(&mut self.changed);
-        self.requests.waiting.extend(changed);
+        self.requests.changed.extend(changed);
         self.describe_next();
     }
 
     /// Requests the members of the rooms that wait, while fewer requests are under way than may be.
     fn describe_next(&mut self) {
-        let requests = &mut self.requests;
-        while requests.described + requests.sent < REQUESTS_MAX && !requests.waiting.is_empty() {
-            let count = requests.waiting.len().min(ROOMS_PER_REQUEST);
-            let rooms = requests.waiting.drain(..count).collect();
-            requests.described += 1;
+        while self.requests.described + self.requests.sent < REQUESTS_MAX
+            && let Some(rooms) = self.requests.next_rooms()
+        {
+            self.requests.described += 1;
             self.outputs.push_back(Output::Describe(rooms));
-        }
-        if requests.waiting.is_empty() {
-            *requests = PresenceRequests { described: requests.described, sent: requests.sent, ..Default::default() };
         }
     }
 
@@ -133,8 +147,8 @@ impl Node {
             }
         }
         // The last renewal may still wait for a slow broker.
-        if !std::mem::replace(&mut self.requests.has_renewal, true) {
-            self.requests.waiting.extend(names);
+        if self.requests.renewal.is_empty() {
+            self.requests.renewal.extend(names);
         }
         self.describe_next();
     }

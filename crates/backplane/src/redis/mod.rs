@@ -24,7 +24,7 @@ use crate::broker::{
     Broker, BrokerEvent, BrokerRequest, History, HistoryBounds, HistoryEntry, Lease, OutgoingMessage, PresenceUpdate,
     RoomName,
 };
-use crate::broker_clock::{BrokerClock, read_at};
+use crate::broker_clock::BrokerClock;
 use crate::broker_events::{BrokerEvents, SubscriberStep};
 
 /// A node's connections to Redis.
@@ -363,18 +363,18 @@ fn presence_events(
     // Which room of the request has the key is not of interest.
     let mut events: Vec<_> =
         names.first().map_or_else(Vec::new, |room| foreign_keys(room, rooms.pop().as_ref()).collect());
-    let time =
-        rooms.pop().and_then(|time| Some(Duration::from_millis(text_of(&time)?.parse().ok()?))).unwrap_or_default();
-    clock.sample(time, sent_at, received_at);
-    let read_at = read_at(sent_at, received_at);
+    let time = rooms.pop().and_then(|time| Some(Duration::from_millis(text_of(&time)?.parse().ok()?)));
+    if let Some(time) = time {
+        clock.sample(time, sent_at, received_at);
+    }
     let kick = |(room, reply): (&RoomName, &OwnedValue)| {
         let OwnedValue::Aggregate(_, parts) = reply else { return None };
         let [_, age, OwnedValue::Bulk(bytes)] = parts.chunks(3).find(|parts| is_kick(parts))? else { return None };
         let milliseconds: i64 = text_of(age)?.parse().ok()?;
         let age = Duration::from_millis(milliseconds.unsigned_abs());
-        let kicked_at = if milliseconds < 0 { time.saturating_add(age) } else { time.saturating_sub(age) };
-        let age = clock.age(kicked_at, read_at, received_at)?;
-        Some(BrokerEvent::Kick { ticket, room: room.clone(), age, read_at, bytes: bytes.clone() })
+        let kicked_at = if milliseconds < 0 { time?.saturating_add(age) } else { time?.saturating_sub(age) };
+        let age = clock.age(kicked_at, received_at)?;
+        Some(BrokerEvent::Kick { ticket, room: room.clone(), age, read_at: received_at, bytes: bytes.clone() })
     };
     events.extend(names.iter().zip(&rooms).filter_map(kick));
     (events, leases_of(rooms).filter(|_| reads))

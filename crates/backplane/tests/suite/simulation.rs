@@ -317,11 +317,9 @@ impl Simulation {
 
     /// The connection of a node is lost, and all that is on its way. Requests may have reached the broker.
     fn cut(&mut self, node: usize, pause_max: u64) {
-        // None while the broker is away: each of them fails below.
         let executed = if self.broker_is_up { self.random.below(3) } else { 0 };
         for _ in 0..executed {
-            let request = self.nodes[node].link.requests.pop_front();
-            if let Some((_, request)) = request {
+            if let Some((_, request)) = self.nodes[node].link.requests.pop_front() {
                 self.execute(node, request);
             }
         }
@@ -572,10 +570,10 @@ impl Simulation {
         // Now and then a segment is late.
         let delay = if self.size.has_faults && self.random.once_in(50) { 200 } else { 5 };
         let at = self.now + 1 + self.random.below(delay) as u64;
-        let is_stopped = self.nodes[number].stopped_until.is_some();
-        let link = &mut self.nodes[number].link;
+        let SimulatedNode { link, stopped_until, .. } = &mut self.nodes[number];
+        let is_unread = stopped_until.is_some() && link.messages.len() >= OUTPUT_BUFFER_MAX;
         // Each ticket has an event: a reply on a broken connection becomes a failure.
-        if !is_reply && is_stopped && (link.is_broken || link.messages.len() >= OUTPUT_BUFFER_MAX) {
+        if !is_reply && (link.is_broken || is_unread) {
             // As Redis ends the connection of a subscriber that does not read.
             (link.is_broken, link.rooms) = (true, BTreeSet::new());
             link.messages.clear();
@@ -691,7 +689,7 @@ const SIZE: Size = Size { nodes: 5, rooms: 8, messages: 150, members: 0, has_fau
 const LARGE: Size = Size { nodes: 10, rooms: 1000, messages: 300, members: 10_000, has_faults: true };
 /// Longer than a lease, and than the broker keeps what a node does not read.
 const STOPPED_MILLISECONDS: u64 = 40_000;
-/// Messages that the broker keeps for a node.
+/// Messages that the broker keeps for a node that is stopped: one that runs takes them from the network.
 const OUTPUT_BUFFER_MAX: usize = 2000;
 
 /// The seeds of this run: `TIDEGATE_SEEDS=1..=1000`, or a sample of so many.

@@ -1,5 +1,6 @@
 //! The work of a message, counted: linear in the nodes that have members, and flat in all else.
 
+use std::collections::HashMap;
 use std::time::Instant;
 
 use tidegate_backplane::node::{Node, Output};
@@ -91,6 +92,46 @@ fn few_presence_requests_are_under_way_at_a_time() {
         assert_eq!(recorded, ROOMS);
     }
     assert_eq!(node.counts().presence_requests, 2 * ROOMS as u64 / 100);
+}
+
+#[test]
+fn changes_and_a_renewal_go_on_side_by_side_with_a_slow_broker() {
+    const ROOMS: usize = 1_000;
+    let mut now = Instant::now();
+    let limits = NodeLimits::default();
+    let mut node = Node::new(NodeId([1; 16]), limits.clone());
+    node.handle_event(BrokerEvent::Up, now);
+    let names: Vec<RoomName> = (0..ROOMS).map(|number| format!("room {number}").into()).collect();
+    names.iter().for_each(|name| node.attach(name, None, now));
+    let mut recorded_at: HashMap<_, _> = names.iter().map(|name| (name.clone(), now)).collect();
+    let mut under_way = Vec::new();
+    // In each window more rooms change than the broker records. Half of the rooms never change.
+    for _ in 0..4 * limits.lease.as_millis() / limits.presence_window.as_millis() {
+        names[..ROOMS / 2].iter().for_each(|name| node.presence_changed(name, now));
+        now += limits.presence_window;
+        node.handle_timeout(now);
+        for ticket in under_way.drain(..) {
+            node.handle_event(BrokerEvent::Presence { ticket, leases: None }, now);
+        }
+        while let Some(output) = node.poll_output() {
+            match output {
+                Output::Describe(rooms) => {
+                    let members = |name: RoomName| (name, NodePresence { count: 1, names: Vec::new() });
+                    node.presence(rooms.into_iter().map(members).collect(), now);
+                }
+                Output::BrokerRequest(BrokerRequest::Presence { ticket, rooms, .. }) => {
+                    under_way.push(ticket);
+                    for room in rooms {
+                        let lasted = now - recorded_at.insert(room.room.clone(), now).expect("a room");
+                        assert!(lasted < limits.lease, "the lease of {} has ended", room.room);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+    let oldest = recorded_at.values().min().expect("rooms");
+    assert!(now - *oldest < limits.lease, "{:?}", now - *oldest);
 }
 
 #[test]
