@@ -158,8 +158,9 @@ pub use tidegate_l4::{Balance, Ejection};
 
 /// Passes requests on to upstreams: a function for a [`Router`](tidegate_http::Router).
 ///
-/// It belongs to one loop, as its router does. All proxies of the same [`Upstreams`] share the idle connections of that loop,
-/// also those that a [reload](tidegate_http::Reload) makes, and may have other settings: for several routes.
+/// It belongs to one loop, as its router does. All proxies of the same [`Upstreams`] that are made on that loop share its idle
+/// connections, also those that a [reload](tidegate_http::Reload) makes, and may have other settings: for several routes. Where
+/// no loop runs, only clones do.
 ///
 /// ```
 /// use tidegate::http::Router;

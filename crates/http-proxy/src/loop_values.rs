@@ -2,6 +2,9 @@
 //!
 //! The routers of a loop are made anew by a reload, and a router has a route for each of its hosts and paths. State such as
 //! idle connections is not theirs: they share it by its key. Each value lasts as long as one of them has it.
+//!
+//! Where no loop runs, a value is not shared: several loops may take turns on a thread, and which of them gets the value
+//! is not known.
 
 use std::cell::RefCell;
 use std::rc::{Rc, Weak};
@@ -13,8 +16,7 @@ use tidegate_engine::task;
 pub(super) struct LoopValues<K, V>(RefCell<Vec<LoopValue<K, V>>>);
 
 struct LoopValue<K, V> {
-    /// `None` if no loop runs on the thread yet.
-    loop_number: Option<u64>,
+    loop_number: u64,
     /// Keeps the address of the key from being that of another one.
     key: sync::Weak<K>,
     value: Weak<V>,
@@ -25,9 +27,12 @@ impl<K, V> LoopValues<K, V> {
         Self(RefCell::new(Vec::new()))
     }
 
-    /// The value of the loop of this thread for this key, made by the first call.
+    /// The value of the loop of this thread for this key, made by the first call; a new one if no loop runs here.
     pub(super) fn get(&self, key: &Arc<K>, make: impl FnOnce() -> V) -> Rc<V> {
-        let loop_number = task::can_spawn().then(task::loop_number);
+        if !task::can_spawn() {
+            return Rc::new(make());
+        }
+        let loop_number = task::loop_number();
         let is_of_key =
             |known: &LoopValue<K, V>| known.loop_number == loop_number && known.key.as_ptr() == Arc::as_ptr(key);
         let known = self.0.borrow().iter().find(|known| is_of_key(known)).and_then(|known| known.value.upgrade());
@@ -51,16 +56,24 @@ mod tests {
     fn a_loop_has_one_value_for_a_key_while_it_is_used() {
         let values = LoopValues::new();
         let (one, other) = (Arc::new(()), Arc::new(()));
-        let first = values.get(&one, || 1);
-        assert!(Rc::ptr_eq(&first, &values.get(&one, || 2)));
-        assert_eq!(*values.get(&other, || 3), 3);
-        let of_loop = |value| {
-            let mut event_loop = EventLoop::on(Backend::Auto).unwrap();
-            let (values, one) = (&values, &one);
-            event_loop.block_on(async move { *values.get(one, || value) }).unwrap()
+        let mut event_loops = [(); 2].map(|()| EventLoop::on(Backend::Auto).unwrap());
+        let mut value = |number: usize, key: &Arc<()>, value| {
+            let values = &values;
+            event_loops[number].block_on(async move { values.get(key, || value) }).unwrap()
         };
-        assert_eq!([of_loop(5), of_loop(6)], [5, 6]);
+        let first = value(0, &one, 1);
+        assert!(Rc::ptr_eq(&first, &value(0, &one, 2)));
+        assert_eq!(*value(0, &other, 3), 3);
+        assert_eq!(*value(1, &one, 4), 4);
         drop(first);
-        assert_eq!(*values.get(&one, || 7), 7);
+        assert_eq!(*value(0, &one, 5), 5);
+    }
+
+    #[test]
+    fn values_without_a_loop_are_not_shared() {
+        // Each may be for another loop of this thread.
+        let (values, key) = (LoopValues::new(), Arc::new(()));
+        let first = values.get(&key, || 1);
+        assert_eq!((*first, *values.get(&key, || 2)), (1, 2));
     }
 }

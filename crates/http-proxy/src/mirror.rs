@@ -187,6 +187,8 @@ const WHOLE: u32 = 1_000_000;
 
 #[cfg(test)]
 mod tests {
+    use tidegate_engine::{Backend, EventLoop};
+
     use super::*;
     use crate::test_request;
 
@@ -231,17 +233,21 @@ mod tests {
         assert_eq!(mirror.counts.in_progress.get(), 0);
         assert!(mirror.copy(&test_request("GET", "/", ""), true).is_none());
     }
+
     #[test]
     fn the_routes_of_a_loop_share_the_bound_and_the_share_of_a_mirror() {
-        let upstreams = Upstreams::new(["http://127.0.0.1:9"]).unwrap();
-        let mirror = Mirror::new(&upstreams).in_progress_max(1).percent(50.0);
-        let route = || Rc::new(LoopMirror::new(mirror.clone(), NoSender));
-        let [one, other] = [route(), route()];
-        assert!(copy(&one, "GET", "").is_none(), "half a copy is due");
-        let first = copy(&other, "GET", "");
-        assert!(first.is_some());
-        assert!(copy(&one, "GET", "").is_none() && copy(&one, "GET", "").is_none(), "one is in progress");
-        drop(first);
-        assert!(copy(&one, "GET", "").is_none() && copy(&other, "GET", "").is_some());
+        let test = async {
+            let upstreams = Upstreams::new(["http://127.0.0.1:9"]).unwrap();
+            let mirror = Mirror::new(&upstreams).in_progress_max(1).percent(50.0);
+            let route = || Rc::new(LoopMirror::new(mirror.clone(), NoSender));
+            let [one, other] = [route(), route()];
+            assert!(copy(&one, "GET", "").is_none(), "half a copy is due");
+            let first = copy(&other, "GET", "");
+            assert!(first.is_some());
+            assert!(copy(&one, "GET", "").is_none() && copy(&one, "GET", "").is_none(), "one is in progress");
+            drop(first);
+            assert!(copy(&one, "GET", "").is_none() && copy(&other, "GET", "").is_some());
+        };
+        EventLoop::on(Backend::Auto).unwrap().block_on(test).unwrap();
     }
 }

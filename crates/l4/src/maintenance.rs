@@ -151,13 +151,15 @@ fn on_resolved(
         }
         Err(error) => tracing::warn!(subsystem = "l4", name = %server.address, %error, "upstream not resolved"),
     }
+    // The part of a lookup that has succeeded has a TTL.
+    let mut pause = ttl.map_or(interval, |ttl| ttl.max(LOOKUP_PAUSE_MIN).min(interval));
     if has_failed {
-        state.due = now + Backoff::new(LOOKUP_PAUSE_MIN, interval).delay(state.failures);
+        pause = pause.min(Backoff::new(LOOKUP_PAUSE_MIN, interval).delay(state.failures));
         state.failures = state.failures.saturating_add(1);
     } else {
-        state.due = now + ttl.map_or(interval, |ttl| ttl.max(LOOKUP_PAUSE_MIN).min(interval));
         state.failures = 0;
     }
+    state.due = now + pause;
     states.borrow_mut().insert(server.number, state);
 }
 
@@ -224,7 +226,7 @@ mod tests {
     use std::future::{pending, ready};
     use std::sync::Mutex;
 
-    use tidegate_engine::{Resolve, Resolving};
+    use tidegate_engine::{Resolve, Resolving, ResolvingServers};
     use tidegate_testkit::network::Network;
 
     use super::*;
@@ -260,6 +262,7 @@ mod tests {
         wait_for(2);
         drop(maintenance);
     }
+
     /// Notes when each lookup begins, and fails so many of them.
     #[derive(Clone)]
     struct Failing(Arc<Mutex<Vec<Instant>>>, usize);
@@ -279,11 +282,49 @@ mod tests {
 
     #[test]
     fn a_name_whose_lookups_fail_is_resolved_again_after_growing_pauses() {
+        let resolver = Failing(Arc::default(), 7);
+        assert_eq!(addresses_after_150_seconds(resolver.clone()), 1);
+        assert_eq!(pauses(&resolver.0), [1, 2, 4, 8, 16, 30, 30, 30]);
+    }
+
+    /// Notes when each lookup begins, and finds an address with a TTL of six seconds in a part of it.
+    #[derive(Clone)]
+    struct Partial(Arc<Mutex<Vec<Instant>>>);
+
+    impl Resolve for Partial {
+        fn resolve(&self, _: &str, _: u16) -> Resolving {
+            Box::pin(pending())
+        }
+
+        fn resolve_servers(&self, _: &str, port: u16) -> ResolvingServers {
+            self.0.lock().expect("no panic").push(task::now());
+            let servers = vec![ResolvedServer::from(SocketAddr::from(([10, 0, 0, 1], port)))];
+            let ttl = Some(Duration::from_secs(6));
+            Box::pin(ready(Ok(ResolvedServers { servers, ttl, is_partial: true })))
+        }
+    }
+
+    #[test]
+    fn a_name_of_which_a_part_fails_is_resolved_again_when_the_ttl_of_the_other_part_is_over() {
+        let resolver = Partial(Arc::default());
+        assert_eq!(addresses_after_150_seconds(resolver.clone()), 1);
+        let pauses = pauses(&resolver.0);
+        assert_eq!(pauses[..3], [1, 2, 4]);
+        assert!(pauses.len() > 20 && pauses[3..].iter().all(|pause| *pause == 6), "{pauses:?}");
+    }
+
+    /// The seconds between lookups.
+    fn pauses(begun: &Mutex<Vec<Instant>>) -> Vec<u64> {
+        let begun = begun.lock().expect("no panic");
+        begun.windows(2).map(|pair| (pair[1] - pair[0]).as_secs()).collect()
+    }
+
+    /// How many addresses a name has that is maintained for so long.
+    fn addresses_after_150_seconds(resolver: impl Resolve + Send + Sync) -> usize {
         let network = Network::new(1);
         let node = network.host("10.0.0.9").node();
-        let resolver = Failing(Arc::default(), 7);
         let server = "tcp://app.example:1".parse().expect("an address");
-        let upstreams = Upstreams::builder().server(server, 1).resolver(resolver.clone()).build();
+        let upstreams = Upstreams::builder().server(server, 1).resolver(resolver).build();
         let has_ended = Arc::new(AtomicBool::new(false));
         let (resolved, _first) = mpsc::channel();
         let maintained = maintain(Arc::downgrade(&upstreams.0), has_ended.clone(), resolved);
@@ -293,9 +334,6 @@ mod tests {
             has_ended.store(true, Relaxed);
             upstreams.addresses().len()
         });
-        assert_eq!(network.run_task(Duration::from_secs(3_600), test), 1);
-        let begun = resolver.0.lock().expect("no panic");
-        let pauses: Vec<_> = begun.windows(2).map(|pair| (pair[1] - pair[0]).as_secs()).collect();
-        assert_eq!(pauses, [1, 2, 4, 8, 16, 30, 30, 30]);
+        network.run_task(Duration::from_secs(3_600), test)
     }
 }

@@ -379,7 +379,7 @@ impl UpstreamsBuilder {
 
     /// Until names are resolved again, at the latest; 30 seconds. A resolver with TTLs is asked again when that of the
     /// addresses is over, once a second at most. After a failed lookup the next one follows after a second; the pause doubles
-    /// with each further one.
+    /// with each further one, up to that time.
     pub fn resolve_interval(mut self, interval: Duration) -> Self {
         self.resolve_interval = Some(interval);
         self
