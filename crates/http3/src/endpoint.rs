@@ -273,10 +273,16 @@ impl<E: StreamEndpoint> Endpoint<E> {
         };
         // SETTINGS and GOAWAY go before bodies.
         self.quic.set_urgency(control, 0);
-        let connection = match self.role {
+        let mut connection = match self.role {
             ConnectionRole::Server => Connection::server(self.config.clone()),
             ConnectionRole::Client => Connection::client(self.config.clone()),
         };
+        // Its handshake was in progress when the drain began.
+        match self.drain {
+            Drain::None => {}
+            Drain::Announced(_) => connection.drain(),
+            Drain::Named(_) | Drain::Ending => connection.end_drain(),
+        }
         let (unsent, requests, datagrams, wakers) = Default::default();
         let lifetime = Lifetime::new(session, self.config.limits(), now);
         let first = lifetime.first(self.config.limits());

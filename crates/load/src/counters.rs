@@ -28,6 +28,7 @@ pub(crate) struct WorkerStats {
     idle: Cell<HeldConnections>,
     stuck: Cell<HeldConnections>,
     goaways: Cell<u64>,
+    refused: Cell<u64>,
     latency: RefCell<Histogram<u64>>,
     interval: RefCell<Current>,
 }
@@ -65,6 +66,7 @@ impl WorkerStats {
             idle: Cell::default(),
             stuck: Cell::default(),
             goaways: Cell::default(),
+            refused: Cell::default(),
             latency: RefCell::new(histogram(DIGITS)),
             interval: RefCell::new(Current { since_requests: 0, latency: histogram(DIGITS_OF_INTERVALS) }),
         }
@@ -204,7 +206,7 @@ impl WorkerStats {
         self.count(|errors| errors.closed += 1);
     }
 
-    /// Counts a stream that the server has reset, or not processed before GOAWAY.
+    /// Counts a stream that the server has reset, whose request is not sent again.
     pub(crate) fn reset(&self) {
         self.count(|errors| errors.reset += 1);
     }
@@ -216,6 +218,15 @@ impl WorkerStats {
 
     pub(crate) fn goaways(&self) -> u64 {
         self.goaways.get()
+    }
+
+    /// Counts a request that the server did not process, and that is sent again.
+    pub(crate) fn refused(&self) {
+        self.refused.set(self.refused.get() + 1);
+    }
+
+    pub(crate) fn refusals(&self) -> u64 {
+        self.refused.get()
     }
 
     fn count(&self, count: impl FnOnce(&mut Errors)) {

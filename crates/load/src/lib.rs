@@ -26,6 +26,7 @@
 //! | `traffic.rs` | which of these the connections of a loop send |
 //! | `schedule.rs` | `--rate`: when each batch is due |
 //! | `budget.rs` | `-n`: the requests that are left |
+//! | `resend.rs` | requests that the server did not process, which are sent again |
 //! | `idle.rs`, `sockets.rs` | idle connections, and whether they are still established |
 //! | `start_barrier.rs`, `end_barrier.rs` | all threads begin at one moment, and none leaves before all have stopped |
 //! | `cpu_time.rs` | the CPU time of a process |
@@ -55,6 +56,7 @@ mod pipeline;
 mod redis;
 mod report;
 mod request;
+mod resend;
 mod results;
 mod role;
 mod schedule;
@@ -249,6 +251,7 @@ fn add_up(options: &Options, counts: Vec<Count>, cpu: CpuTime) -> LoadResults {
         figures.idle += count.idle;
         figures.stuck += count.stuck;
         figures.goaways += count.goaways;
+        figures.refused += count.refused;
         figures.unanswered += count.unanswered;
         figures.connecting += count.connecting;
         figures.unsent += count.unsent;

@@ -37,6 +37,8 @@ pub(crate) struct LoadResults {
     pub(crate) stuck: HeldConnections,
     /// With HTTP/2 and HTTP/3: connections on which the server has sent GOAWAY.
     pub(crate) goaways: u64,
+    /// With HTTP/2 and HTTP/3: requests that the server did not process, and that were sent again. A request counts each time.
+    pub(crate) refused: u64,
     /// CPU time of the load generator. If it is as long as the elapsed time, the load generator was the bottleneck.
     pub(crate) cpu: CpuTime,
     /// The results of each interval, oldest first, summed over the threads.
@@ -69,6 +71,7 @@ impl LoadResults {
             idle: HeldConnections::default(),
             stuck: HeldConnections::default(),
             goaways: 0,
+            refused: 0,
             cpu,
             over_time: Vec::new(),
             thread_rates: Vec::new(),
@@ -174,7 +177,7 @@ pub(crate) struct Errors {
     pub(crate) invalid: u64,
     /// Connections that the server closed in good order with responses outstanding.
     pub(crate) closed: u64,
-    /// With HTTP/2 and HTTP/3: streams that the server has reset, or has not processed before GOAWAY.
+    /// With HTTP/2 and HTTP/3: streams that the server has reset, without those of requests that were sent again.
     pub(crate) reset: u64,
     /// Error replies of Redis.
     pub(crate) reply: u64,

@@ -27,6 +27,7 @@ use super::messages::Messages;
 use super::permits::Semaphore;
 use super::pipeline::{Exchange, Pipeline};
 use super::redis::{CommandCodec, RedisCounts};
+use super::resend::RefusedRequests;
 use super::results::{Errors, HeldConnections, Interval};
 use super::role::Role;
 use super::schedule::{Schedule, next_iteration};
@@ -101,6 +102,7 @@ pub(crate) struct Count {
     pub(crate) idle: HeldConnections,
     pub(crate) stuck: HeldConnections,
     pub(crate) goaways: u64,
+    pub(crate) refused: u64,
     pub(crate) over_time: Vec<Interval>,
     pub(crate) rates: Vec<f64>,
     /// Requests in flight at the end.
@@ -120,6 +122,8 @@ pub(crate) struct Worker {
     pub(crate) traffic: Traffic,
     pub(crate) depth: u32,
     pub(crate) budget: RequestBudget,
+    /// Requests that the server did not process.
+    pub(crate) refused: RefusedRequests,
     pub(crate) schedule: Option<Schedule>,
     pub(crate) timeout: Duration,
     /// Streams that an HTTP/2 or HTTP/3 connection keeps open.
@@ -196,6 +200,7 @@ impl Worker {
             traffic,
             depth: config.depth,
             budget: RequestBudget::new(config.shared.clone()),
+            refused: RefusedRequests::default(),
             schedule: part.rate.map(|rate| Schedule::new(rate / f64::from(config.depth), config.ramp)),
             timeout: config.timeout,
             streams: config.streams,
@@ -380,6 +385,10 @@ impl Worker {
     fn count(&self, backend: &'static str, result: RunResult) -> Count {
         let RunResult { elapsed, bytes_read, mut over_time, rates, connecting, unsent } = result;
         let stats = &self.exchange.stats;
+        // Those that no connection has sent again.
+        while let Some(begun) = self.refused.pop().and_then(|request| request.begun) {
+            self.left_waiting(1, begun);
+        }
         over_time.push(stats.take_interval(elapsed));
         Count {
             backend,
@@ -394,6 +403,7 @@ impl Worker {
             idle: stats.idle(),
             stuck: stats.stuck(),
             goaways: stats.goaways(),
+            refused: stats.refusals(),
             over_time,
             rates,
             unanswered: stats.unanswered(),

@@ -218,12 +218,33 @@ fn ok(id: u32) -> Vec<u8> {
 
 #[test]
 fn streams_that_the_server_resets_count_as_errors() {
-    // Every second request is refused.
-    let server = server(|id| Some(if id % 4 == 1 { ok(id) } else { frame(3, 0, id, &7_u32.to_be_bytes()) }));
+    // INTERNAL_ERROR.
+    let server = server(|id| Some(if id % 4 == 1 { ok(id) } else { frame(3, 0, id, &2_u32.to_be_bytes()) }));
     let (code, figures, _) = load(&["--http2", "-c", "1", "-m", "4", "-d", "300ms", &server.url()]);
     let (kind, count) = only_errors(&figures);
     assert_eq!((code, kind), (Some(1), "reset"), "{figures}");
     assert!(count.abs_diff(requests(&figures)) <= 4, "{figures}");
+}
+
+/// RST_STREAM with REFUSED_STREAM.
+fn refuse(id: u32) -> Vec<u8> {
+    frame(3, 0, id, &7_u32.to_be_bytes())
+}
+
+#[test]
+fn streams_that_the_server_refuses_are_sent_again() {
+    let some = server(|id| Some(if matches!(id, 3..=7) { refuse(id) } else { ok(id) }));
+    for rate in [&[][..], &["--rate", "1000"]] {
+        let arguments = ["--http2", "-c", "1", "-t", "1", "-m", "4", "-n", "20", &some.url()];
+        let (code, figures, _) = load(&[&arguments[..], rate].concat());
+        assert_eq!((code, errors(&figures), requests(&figures)), (Some(0), vec![], 20), "{figures}");
+        assert_eq!(figures["refused"], 3, "{figures}");
+    }
+    // Five times each.
+    let all = server(|id| Some(refuse(id)));
+    let (code, figures, _) = load(&["--http2", "-c", "1", "-t", "1", "-m", "2", "-n", "3", &all.url()]);
+    assert_eq!((code, only_errors(&figures), requests(&figures)), (Some(1), ("reset", 3), 0), "{figures}");
+    assert_eq!(figures["refused"], 12, "{figures}");
 }
 
 #[test]
@@ -239,8 +260,9 @@ fn after_goaway_the_load_goes_on_with_another_connection() {
     let goaways = figures["goaways"].as_u64().unwrap();
     assert!(goaways > 1 && requests(&figures).abs_diff(3 * goaways) <= 3, "{figures}");
     // With several streams the server has not processed some.
-    let (_, figures, _) = load(&["--http2", "-c", "1", "-m", "8", "-d", "500ms", &server.url()]);
-    assert_eq!(only_errors(&figures).0, "reset", "{figures}");
+    let (code, figures, _) = load(&["--http2", "-c", "1", "-t", "1", "-m", "8", "-n", "90", &server.url()]);
+    assert_eq!((code, errors(&figures), requests(&figures)), (Some(0), vec![], 90), "{figures}");
+    assert!(figures["refused"].as_u64().unwrap() > 0, "{figures}");
 }
 
 #[test]

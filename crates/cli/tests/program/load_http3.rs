@@ -219,8 +219,8 @@ fn load_on(server: &Quic, arguments: &[&str]) -> (Option<i32>, serde_json::Value
 fn bad_responses_over_http3_are_counted_by_kind() {
     let files = Files::new(&["localhost"]);
     let kinds: [(&str, Answers); 4] = [
-        // Every second request is refused.
-        ("reset", |number| if number % 2 == 0 { Answer::Bytes(OK) } else { Answer::Reset(0x10b) }),
+        // H3_INTERNAL_ERROR.
+        ("reset", |number| if number % 2 == 0 { Answer::Bytes(OK) } else { Answer::Reset(0x102) }),
         // A stream without a response, and a frame that is cut off.
         ("invalid", |number| if number % 2 == 0 { Answer::Bytes(OK) } else { Answer::Bytes(b"") }),
         ("invalid", |number| if number % 2 == 0 { Answer::Bytes(OK) } else { Answer::Bytes(&[1, 9, 0]) }),
@@ -232,6 +232,38 @@ fn bad_responses_over_http3_are_counted_by_kind() {
         // A frame that is cut off ends the connection, and the next one goes on.
         assert_eq!((code, only_errors(&figures), requests(&figures)), (Some(1), (kind, 5), 5), "{kind}: {figures}");
     }
+}
+
+/// H3_REQUEST_REJECTED (RFC 9114 §8.1).
+const REQUEST_REJECTED: u64 = 0x10b;
+
+#[test]
+fn requests_that_the_server_rejects_are_sent_again_on_another_connection() {
+    let files = Files::new(&["localhost"]);
+    let server =
+        answering(
+            &files,
+            "h3",
+            |number| {
+                if number % 2 == 0 { Answer::Bytes(OK) } else { Answer::Reset(REQUEST_REJECTED) }
+            },
+        );
+    let server = server.expect("a server");
+    for rate in [&[][..], &["--rate", "1000"]] {
+        let (code, figures) = load_on(&server, &[&["-n", "10", "-m", "1", "-t", "1"], rate].concat());
+        assert_eq!((code, errors(&figures), requests(&figures)), (Some(0), vec![], 10), "{figures}");
+        let refused = figures["refused"].as_u64().expect("a number");
+        assert!((9..=10).contains(&refused), "{figures}");
+    }
+}
+
+#[test]
+fn a_server_that_rejects_every_request_is_an_error() {
+    let files = Files::new(&["localhost"]);
+    let server = answering(&files, "h3", |_| Answer::Reset(REQUEST_REJECTED)).expect("a server");
+    let (code, figures) = load_on(&server, &["-n", "2", "-m", "1", "-t", "1"]);
+    assert_eq!((code, only_errors(&figures), requests(&figures)), (Some(1), ("reset", 2), 0), "{figures}");
+    assert_eq!(figures["refused"], 8, "{figures}");
 }
 
 #[test]

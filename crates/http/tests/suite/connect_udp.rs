@@ -3,7 +3,7 @@
 use std::future::{pending, ready};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tidegate::engine::{NameResolver, Resolve, Resolving, SessionLimits};
 use tidegate::http::{
@@ -208,28 +208,69 @@ fn a_target_without_a_socket_resets_the_tunnel() {
     });
 }
 
+/// The idle timeout of the tests.
+const IDLE_TIMEOUT: Duration = Duration::from_millis(200);
+
 #[test]
-fn an_idle_tunnel_ends_and_one_that_is_used_does_not() {
+fn an_idle_tunnel_ends() {
     Stage::on_system(|stage| {
         let mut rules = rules();
-        rules.idle_timeout = Duration::from_millis(200);
+        rules.idle_timeout = IDLE_TIMEOUT;
         let proxy = proxy(rules);
         let (server, tls) = (serve(stage, &proxy), stage.client_tls());
-        let (target, port) = target();
+        let (_target, port) = target();
         stage.task(async move {
             let connection = connect(&tls, server).await;
-            let mut idle = UdpTunnel::open(&connection, "127.0.0.1", port).await.expect("a tunnel");
-            let mut used = UdpTunnel::open(&connection, "127.0.0.1", port).await.expect("a tunnel");
-            let end = task::spawn(async move { idle.recv().await });
-            while !end.is_finished() {
-                used.send(b"ebb").expect("a datagram");
-                let (_, source) = at_target(&target).await;
-                target.send_to(b"flow", source).expect("a datagram");
-                assert_eq!(used.recv().await.expect("a datagram").as_deref(), Some(&b"flow"[..]));
-            }
-            assert!(matches!(end.await, Ok(Ok(None))), "it ends in good order");
+            let mut tunnel = UdpTunnel::open(&connection, "127.0.0.1", port).await.expect("a tunnel");
+            assert!(matches!(tunnel.recv().await, Ok(None)), "it ends in good order");
         });
         assert_eq!(proxy.counts().expired, 1);
+    });
+}
+
+/// Uses a tunnel for three times the timeout. Returns whether it lasted: it does not if the process stalls for the timeout.
+///
+/// # Panics
+/// If it ends without such a stall.
+async fn lasts(tunnel: &mut UdpTunnel) -> bool {
+    let begun = Instant::now();
+    // When the last two exchanges began. The proxy may read its clock once for some of them.
+    let mut starts = [begun; 2];
+    while begun.elapsed() < IDLE_TIMEOUT * 3 {
+        starts = [starts[1], Instant::now()];
+        let is_sent = tunnel.send(b"ebb").is_ok();
+        if !is_sent || !matches!(tunnel.recv().await, Ok(Some(_))) {
+            assert!(starts[0].elapsed() >= IDLE_TIMEOUT, "it ended while it was used");
+            return false;
+        }
+    }
+    true
+}
+
+#[test]
+fn a_tunnel_that_is_used_does_not_end() {
+    Stage::on_system(|stage| {
+        let mut rules = rules();
+        rules.idle_timeout = IDLE_TIMEOUT;
+        let (server, tls) = (serve(stage, &proxy(rules)), stage.client_tls());
+        let (target, port) = target();
+        stage.task(async move {
+            let echo = task::spawn(async move {
+                loop {
+                    let (payload, source) = at_target(&target).await;
+                    target.send_to(&payload, source).expect("a datagram");
+                }
+            });
+            let connection = connect(&tls, server).await;
+            loop {
+                let mut tunnel = UdpTunnel::open(&connection, "127.0.0.1", port).await.expect("a tunnel");
+                if lasts(&mut tunnel).await {
+                    break;
+                }
+                println!("again: the process stalled");
+            }
+            echo.cancel();
+        });
     });
 }
 

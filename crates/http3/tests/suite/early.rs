@@ -13,7 +13,7 @@ use tidegate::http3::{Config, Endpoint, Limits, varint};
 
 use crate::support::{frame, request};
 
-const SESSION: SessionNumber = SessionNumber(1);
+pub(crate) const SESSION: SessionNumber = SessionNumber(1);
 
 /// The type of a bidirectional stream of WebTransport.
 const WEBTRANSPORT_STREAM: u64 = 0x41;
@@ -22,13 +22,15 @@ const PRIORITY_UPDATE: u64 = 0xf_0700;
 
 /// QUIC, of one connection.
 #[derive(Default)]
-struct Quic {
+pub(crate) struct Quic {
     events: VecDeque<SessionEvent>,
     /// Bytes that HTTP/3 has not read, and their end.
     streams: BTreeMap<u64, (VecDeque<u8>, Option<ReadEnd>)>,
     is_confirmed: bool,
-    closed: Vec<(u64, Option<ResetCause>)>,
-    has_ended: bool,
+    pub(crate) closed: Vec<(u64, Option<ResetCause>)>,
+    /// Bytes of the control streams of the server.
+    pub(crate) written: BTreeMap<SessionNumber, Vec<u8>>,
+    pub(crate) has_ended: bool,
 }
 
 impl tidegate::codec::Endpoint for Quic {
@@ -53,7 +55,8 @@ impl StreamEndpoint for Quic {
         (count, end)
     }
 
-    fn write(&mut self, _: StreamNumber, bytes: &[u8]) -> Result<usize, WriteRefused> {
+    fn write(&mut self, stream: StreamNumber, bytes: &[u8]) -> Result<usize, WriteRefused> {
+        self.written.entry(stream.session).or_default().extend_from_slice(bytes);
         Ok(bytes.len())
     }
 
@@ -80,18 +83,18 @@ impl StreamEndpoint for Quic {
     }
 }
 
-fn at(stream: u64) -> StreamNumber {
+pub(crate) fn at(stream: u64) -> StreamNumber {
     StreamNumber { session: SESSION, stream }
 }
 
 /// A server on such a QUIC, which the test reaches as a client does that connects.
-struct Server {
-    http3: Endpoint<Quic>,
-    now: Instant,
+pub(crate) struct Server {
+    pub(crate) http3: Endpoint<Quic>,
+    pub(crate) now: Instant,
 }
 
 impl Server {
-    fn new(limits: Limits, webtransport: bool) -> Self {
+    pub(crate) fn new(limits: Limits, webtransport: bool) -> Self {
         let config = Config::new(limits).grease(None);
         let config = if webtransport { config.webtransport(WebTransportLimits::default()) } else { config };
         let mut server = Self { http3: Endpoint::server(config.into(), Quic::default()), now: Instant::now() };
@@ -100,27 +103,27 @@ impl Server {
         server
     }
 
-    fn quic(&mut self) -> &mut Quic {
+    pub(crate) fn quic(&mut self) -> &mut Quic {
         self.http3.as_mut()
     }
 
-    fn push(&mut self, event: SessionEvent) {
+    pub(crate) fn push(&mut self, event: SessionEvent) {
         self.quic().events.push_back(event);
     }
 
     /// Bytes of a stream of the client come, which is open from then on.
-    fn open(&mut self, stream: u64, bytes: &[u8], end: Option<ReadEnd>) {
+    pub(crate) fn open(&mut self, stream: u64, bytes: &[u8], end: Option<ReadEnd>) {
         let direction = if stream & 2 == 0 { Direction::Bidirectional } else { Direction::Unidirectional };
         self.quic().streams.insert(stream, (bytes.iter().copied().collect(), end));
         self.push(SessionEvent::Opened { stream: at(stream), direction });
     }
 
-    fn confirm(&mut self) {
+    pub(crate) fn confirm(&mut self) {
         self.quic().is_confirmed = true;
     }
 
     /// The events of the caller.
-    fn poll(&mut self) -> Vec<String> {
+    pub(crate) fn poll(&mut self) -> Vec<String> {
         let (now, mut events) = (self.now, Vec::new());
         while let Some(event) = self.http3.poll_event(now) {
             events.push(match event {

@@ -15,12 +15,14 @@
 //! | `Connection`, `Upgrade`, `TE`; pseudo-fields late, doubled, unknown | `messages::malformed_messages_reset_their_stream_alone` |
 //! | rapid resets | `attacks::rapid_resets_are_abuse_and_late_ones_are_not`; STOP_SENDING at once: in `tidegate-http` |
 //! | push | `connections::nothing_is_pushed` |
+//! | requests behind GOAWAY | `drain::requests_below_the_last_goaway_are_served_and_later_ones_are_rejected` |
 //! | GOAWAY that grows | `connections::the_peers_goaway_never_grows` |
 //! | a body that ends before its length; through a gateway | `messages::a_body_has_its_declared_length`; in `smuggling_http3.rs` of `tidegate-http-proxy` |
 //! | a POST that is replayed as early data | `a_replayed_post_runs_no_function` of `tidegate-http` |
 
 mod attacks;
 mod connections;
+mod drain;
 mod early;
 mod frames;
 mod messages;

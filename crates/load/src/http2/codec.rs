@@ -8,7 +8,7 @@ use tidegate::codec::mux::{Mux, ResetCause, StreamEvent, StreamKey, StreamQueues
 use tidegate::codec::{Codec, CodecStatus, Input, Lifecycle, Outbound, Output, Step};
 use tidegate::http1::BodyLength;
 use tidegate::http1::client::Incoming;
-use tidegate::http2::{ClientStream, Connection, Error};
+use tidegate::http2::{ClientStream, Connection, Error, ErrorCode};
 
 use crate::counters::Verdict;
 use crate::pipeline::Exchange;
@@ -17,8 +17,9 @@ use crate::request::StreamRequest;
 /// A message that the load sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Send {
-    /// A request on a new stream, with a number by which the load knows it.
-    Request(u32),
+    /// A request on a new stream, with a number by which the load knows it, and the place in the list of requests of one that
+    /// is sent again.
+    Request { number: u32, place: Option<usize> },
     /// The response to this request came too late: its stream is reset.
     Cancel(u32),
 }
@@ -30,8 +31,10 @@ pub(crate) enum Http2Event {
     Settings,
     /// The response to this request is complete.
     Response { number: u32, is_good: bool },
-    /// This request has no response: the server has reset its stream, or has not processed it before GOAWAY.
+    /// This request has no response: the server has reset its stream.
     Lost { number: u32 },
+    /// The server did not process this request: it has reset its stream with REFUSED_STREAM, or its GOAWAY has a lower stream.
+    Refused { number: u32, place: usize },
 }
 
 /// The codec of a load over HTTP/2, on one connection.
@@ -57,6 +60,8 @@ struct Streams(Vec<Option<Stream>>);
 #[derive(Debug)]
 struct Stream {
     number: u32,
+    /// The place in the list of requests.
+    place: usize,
     codec: ClientStream,
     /// The bytes to send.
     queue: Outbound,
@@ -100,15 +105,18 @@ impl Http2Codec {
     }
 
     /// Opens a stream, and sends the request on it.
-    fn open(&mut self, number: u32, out: &mut Output<'_>) {
+    fn open(&mut self, number: u32, again: Option<usize>, out: &mut Output<'_>) {
         let Ok(key) = self.connection.open(out) else { return };
         let mut queue = Outbound::new(out.pool());
-        let request = &self.requests[self.next];
-        self.next = (self.next + 1) % self.requests.len();
+        let place = again.unwrap_or(self.next);
+        let request = &self.requests[place];
+        if again.is_none() {
+            self.next = (place + 1) % self.requests.len();
+        }
         out.with_queue(&mut queue).link_bytes(request.records.clone());
         let codec = ClientStream::new(request.limits.clone(), request.scheme);
-        let stream =
-            Stream { number, codec, queue, status: 0, verdict: Verdict::Good, body_bytes: 0, is_complete: false };
+        let (status, verdict, body_bytes, is_complete) = (0, Verdict::Good, 0, false);
+        let stream = Stream { number, place, codec, queue, status, verdict, body_bytes, is_complete };
         let index = key.index() as usize;
         if index >= self.streams.0.len() {
             self.streams.0.resize_with(index + 1, || None);
@@ -194,6 +202,10 @@ impl Http2Codec {
                 self.exchange.stats.bad(verdict, 1);
                 Some(Http2Event::Response { number, is_good: verdict == Verdict::Good })
             }
+            // A GOAWAY resets the streams above its own in this way.
+            StreamEvent::Reset { stream, code } if code == u64::from(ErrorCode::REFUSED_STREAM.0) => {
+                self.close(stream).map(|Stream { number, place, .. }| Http2Event::Refused { number, place })
+            }
             StreamEvent::Reset { stream, .. } => {
                 self.exchange.stats.reset();
                 self.close(stream).map(|stream| Http2Event::Lost { number: stream.number })
@@ -247,7 +259,7 @@ impl Codec for Http2Codec {
     /// before.
     fn encode(&mut self, send: Send, out: &mut Output<'_>) -> Result<(), Error> {
         match send {
-            Send::Request(number) => self.open(number, out),
+            Send::Request { number, place } => self.open(number, place, out),
             Send::Cancel(number) => self.cancel(number, out),
         }
         self.transmit(out);

@@ -10,6 +10,7 @@ use tidegate::{CloseReason, Context, Event, Handler, Outcome, Remote};
 
 use super::codec::{Http2Codec, Http2Event, Send};
 use crate::connection::Connector;
+use crate::resend::DueRequest;
 use crate::role::Role;
 use crate::schedule::{Schedule, Waiter};
 use crate::worker::Worker;
@@ -34,7 +35,8 @@ pub(crate) struct StreamsConnection {
 
 #[derive(Debug, Clone, Copy)]
 struct InFlight {
-    /// When it was sent, or was due with a rate.
+    due: DueRequest,
+    /// When it was sent first, or was due with a rate.
     begun: Instant,
     late_at: Option<Instant>,
 }
@@ -72,18 +74,19 @@ impl StreamsConnection {
         self.requests.len() - self.free.len()
     }
 
-    fn send_request<P: StreamRequests>(&mut self, begun: Instant, cx: &mut Cx<'_, P>) -> Outcome<P> {
+    fn send_request<P: StreamRequests>(&mut self, due: DueRequest, cx: &mut Cx<'_, P>) -> Outcome<P> {
+        let begun = due.begun.unwrap_or_else(Instant::now);
         let number = self.free.pop().unwrap_or_else(|| {
             self.requests.push(None);
             self.requests.len() as u32 - 1
         });
         let late_at = cx.now().checked_add(self.worker.timeout).filter(|_| self.role != Role::NeverRead);
-        self.requests[number as usize] = Some(InFlight { begun, late_at });
+        self.requests[number as usize] = Some(InFlight { due, begun, late_at });
         if !self.has_deadline && late_at.is_some() {
             self.has_deadline = true;
             cx.deadline(late_at);
         }
-        cx.send(Send::Request(number)).into()
+        cx.send(Send::Request { number, place: due.place }).into()
     }
 
     /// Sends requests until all streams are in use, or waits until the next one is due.
@@ -91,6 +94,12 @@ impl StreamsConnection {
         let streams = self.worker.streams.min(cx.codec().codec().streams_max());
         let now = Instant::now();
         while self.in_flight() + (self.waits as usize) < streams as usize && !cx.codec().codec().is_ending() {
+            if let Some(refused) = self.worker.refused.pop() {
+                match self.send_request(refused, cx) {
+                    Outcome::Continue => continue,
+                    outcome => return outcome,
+                }
+            }
             let begun = match &self.worker.schedule {
                 None => Some(now),
                 Some(schedule) => schedule.take_due(now),
@@ -106,7 +115,7 @@ impl StreamsConnection {
             if self.worker.budget.take(1) == 0 {
                 break;
             }
-            match self.send_request(begun, cx) {
+            match self.send_request(DueRequest::at(Some(begun)), cx) {
                 Outcome::Continue => {}
                 outcome => return outcome,
             }
@@ -114,14 +123,40 @@ impl StreamsConnection {
         if self.in_flight() == 0 && cx.codec().codec().is_ending() { Outcome::Close } else { Outcome::Continue }
     }
 
-    /// A request is over.
-    fn take(&mut self, number: u32) -> Option<InFlight> {
+    /// A stream is over.
+    fn remove(&mut self, number: u32) -> Option<InFlight> {
         let request = self.requests.get_mut(number as usize)?.take()?;
         self.free.push(number);
+        Some(request)
+    }
+
+    /// The server did not process a request (RFC 9113 §8.7): it is sent again, on the next stream that is free.
+    fn on_refused(&mut self, number: u32, place: usize) {
+        let Some(InFlight { due, begun, .. }) = self.remove(number) else { return };
+        let again = if self.role == Role::Active { due.again(begun, place) } else { None };
+        match again {
+            Some(again) => {
+                self.worker.exchange.stats.refused();
+                self.worker.refused.push(again);
+            }
+            None => {
+                self.worker.exchange.stats.reset();
+                self.finish();
+            }
+        }
+    }
+
+    /// A request is over.
+    fn take(&mut self, number: u32) -> Option<InFlight> {
+        let request = self.remove(number)?;
+        self.finish();
+        Some(request)
+    }
+
+    fn finish(&self) {
         if self.role == Role::Active {
             self.worker.budget.finish(1);
         }
-        Some(request)
     }
 
     fn mark_held(&mut self) {
@@ -181,7 +216,7 @@ impl<P: StreamRequests> Handler<P> for StreamsConnection {
                 self.worker.exchange.stats.invalid();
                 return Outcome::fail("the server has not agreed to HTTP/2 by ALPN");
             }
-            Http2Event::Settings if self.role == Role::Idle => return self.send_request(Instant::now(), cx),
+            Http2Event::Settings if self.role == Role::Idle => return self.send_request(DueRequest::default(), cx),
             Http2Event::Settings => {}
             Http2Event::Response { number, is_good } => {
                 let Some(request) = self.take(number) else { return Outcome::Continue };
@@ -204,6 +239,12 @@ impl<P: StreamRequests> Handler<P> for StreamsConnection {
                     return Outcome::Close;
                 }
             }
+            Http2Event::Refused { number, place } => {
+                self.on_refused(number, place);
+                if self.role == Role::Idle {
+                    return Outcome::Close;
+                }
+            }
         }
         self.fill(cx)
     }
@@ -220,7 +261,7 @@ impl<P: StreamRequests> Handler<P> for StreamsConnection {
                 if self.worker.budget.take(1) == 0 {
                     return Outcome::Continue;
                 }
-                self.send_request(due, cx)
+                self.send_request(DueRequest::at(Some(due)), cx)
             }
             Event::Deadline if cx.codec().codec().has_settings() => self.give_up_late(cx),
             Event::Deadline => {

@@ -23,6 +23,7 @@ use super::client::{Http3Client, OfQuic};
 use super::codec::{Http3Codec, Http3Response, SendRequest};
 use crate::connection::Connector;
 use crate::request::Http3Request;
+use crate::resend::DueRequest;
 use crate::role::Role;
 use crate::schedule::{Schedule, TakesTurn, Waiter};
 use crate::worker::Worker;
@@ -40,8 +41,8 @@ pub(crate) struct Http3Requests {
     in_flight: Cell<u32>,
     /// Waits for a scheduled time.
     waits: Cell<u32>,
-    /// Requests that are to be sent, with the time at which each was due if there is a rate.
-    due: RefCell<VecDeque<Option<Instant>>>,
+    /// Requests that are to be sent.
+    due: RefCell<VecDeque<DueRequest>>,
     /// Requests that the end of the connection has cut off.
     cut_off: Cell<u32>,
     /// It is counted as an idle or never-reading connection.
@@ -171,7 +172,7 @@ impl Http3Requests {
         while !self.is_ending.get() {
             let next = self.due.borrow_mut().pop_front();
             let Some(due) = next else { if self.take_next(now) { continue } else { break } };
-            match self.open(connection, due.unwrap_or(now)) {
+            match self.open(connection, due, now) {
                 Ok(()) => {}
                 Err(error) => {
                     self.due.borrow_mut().push_front(due);
@@ -193,12 +194,16 @@ impl Http3Requests {
             // One request, on which the rest depends.
             let is_first = self.in_flight.get() == 0 && !self.is_held.get();
             if is_first {
-                self.due.borrow_mut().push_back(None);
+                self.due.borrow_mut().push_back(DueRequest::default());
             }
             return is_first;
         }
         if self.in_flight.get() + self.waits.get() >= self.worker.streams {
             return false;
+        }
+        if let Some(refused) = self.worker.refused.pop() {
+            self.due.borrow_mut().push_back(refused);
+            return true;
         }
         let due = match &self.worker.schedule {
             None => None,
@@ -213,21 +218,28 @@ impl Http3Requests {
         };
         let is_left = self.worker.budget.take(1) > 0;
         if is_left {
-            self.due.borrow_mut().push_back(due);
+            self.due.borrow_mut().push_back(DueRequest::at(due));
         }
         is_left
     }
 
-    fn open(self: &Rc<Self>, connection: &Connection<OfQuic>, begun: Instant) -> Result<(), SessionError> {
-        let place = self.next.get();
+    fn open(
+        self: &Rc<Self>,
+        connection: &Connection<OfQuic>,
+        due: DueRequest,
+        now: Instant,
+    ) -> Result<(), SessionError> {
+        let place = due.place.unwrap_or_else(|| self.next.get());
         let codec = self.client.codec(self.worker.exchange.clone(), self.requests[place].clone());
-        let handler = RequestHandler::new(self.clone(), begun);
+        let handler = RequestHandler::new(self.clone(), InFlight { due, begun: due.begun.unwrap_or(now), place });
         let in_flight = self.in_flight.get();
         // First: the handler may end at once. One that is not used is dropped, and its end is not reported.
         self.in_flight.set(in_flight + 1);
         match connection.open_handler(Direction::Bidirectional, codec, handler) {
             Ok(_) => {
-                self.next.set((place + 1) % self.requests.len());
+                if due.place.is_none() {
+                    self.next.set((place + 1) % self.requests.len());
+                }
                 Ok(())
             }
             Err(error) => {
@@ -240,10 +252,14 @@ impl Http3Requests {
     /// The requests that were not sent are left for other connections.
     fn give_back(&self) {
         for due in self.due.take() {
+            if due.is_again() {
+                self.worker.refused.push(due);
+                continue;
+            }
             if self.role == Role::Active {
                 self.worker.budget.give_back(1);
             }
-            if due.is_some() {
+            if due.begun.is_some() {
                 self.worker.schedule.iter().for_each(Schedule::give_back);
             }
         }
@@ -286,12 +302,17 @@ impl Http3Requests {
     }
 
     /// A request has no response.
-    fn on_lost(&self, reason: &CloseReason, begun: Instant) {
+    fn on_lost(&self, reason: &CloseReason, request: InFlight) {
         let is_end = self.worker.has_ended() || matches!(reason, CloseReason::LoopEnded);
         match reason {
             // The load has ended. Requests in flight count as unanswered, not as errors.
-            _ if is_end && self.role == Role::Active => self.worker.left_waiting(1, begun),
+            _ if is_end && self.role == Role::Active => self.worker.left_waiting(1, request.begun),
             _ if is_end => {}
+            CloseReason::StreamReset { by_peer: true, code }
+                if *code == ErrorCode::REQUEST_REJECTED.0 && self.send_again(request) =>
+            {
+                return;
+            }
             CloseReason::StreamReset { by_peer: true, .. } => self.worker.exchange.stats.reset(),
             CloseReason::Broken(_) => self.cut_off.set(self.cut_off.get() + 1),
             CloseReason::WriteTimeout => self.worker.exchange.stats.broken(true),
@@ -301,6 +322,19 @@ impl Http3Requests {
             self.is_ending.set(true);
         }
         self.end_request();
+    }
+
+    /// The server did not process a request (RFC 9114 §4.1.1, §5.2): another connection sends it again. This one takes no
+    /// further request, since GOAWAY can be behind the reset of a stream. Returns whether it is sent again.
+    fn send_again(&self, InFlight { due, begun, place }: InFlight) -> bool {
+        let again = if self.role == Role::Active { due.again(begun, place) } else { None };
+        let Some(again) = again else { return false };
+        self.worker.exchange.stats.refused();
+        self.worker.refused.push(again);
+        self.is_ending.set(true);
+        self.in_flight.set(self.in_flight.get().saturating_sub(1));
+        self.wake();
+        true
     }
 
     fn end_request(&self) {
@@ -319,7 +353,7 @@ impl TakesTurn for Http3Requests {
             return false;
         }
         if self.worker.budget.take(1) > 0 {
-            self.due.borrow_mut().push_back(Some(due));
+            self.due.borrow_mut().push_back(DueRequest::at(Some(due)));
             self.wake();
         }
         true
@@ -332,17 +366,26 @@ impl fmt::Debug for Http3Requests {
     }
 }
 
+/// A request on its stream.
+#[derive(Debug, Clone, Copy)]
+struct InFlight {
+    due: DueRequest,
+    /// When it was sent first, or was due with a rate.
+    begun: Instant,
+    /// The place in the list of requests.
+    place: usize,
+}
+
 /// The handler of one request, on its stream.
 struct RequestHandler {
     requests: Rc<Http3Requests>,
-    /// When it was sent, or was due with a rate.
-    begun: Instant,
+    request: InFlight,
     is_answered: bool,
 }
 
 impl RequestHandler {
-    fn new(requests: Rc<Http3Requests>, begun: Instant) -> Self {
-        Self { requests, begun, is_answered: false }
+    fn new(requests: Rc<Http3Requests>, request: InFlight) -> Self {
+        Self { requests, request, is_answered: false }
     }
 }
 
@@ -364,7 +407,7 @@ impl Handler<Http3Codec> for RequestHandler {
 
     fn message(&mut self, response: Http3Response, _: &mut Context<'_, Http3Codec>) -> Outcome<Http3Codec> {
         self.is_answered = true;
-        self.requests.on_response(response.is_good, self.begun);
+        self.requests.on_response(response.is_good, self.request.begun);
         Outcome::Close
     }
 
@@ -380,7 +423,7 @@ impl Handler<Http3Codec> for RequestHandler {
 
     fn closed(&mut self, reason: &CloseReason) {
         if !self.is_answered {
-            self.requests.on_lost(reason, self.begun);
+            self.requests.on_lost(reason, self.request);
         }
     }
 }

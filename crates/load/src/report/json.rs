@@ -53,6 +53,8 @@ pub(crate) fn json(figures: &LoadResults) -> Value {
         "unanswered": figures.unanswered,
         "connecting": figures.connecting,
         "goaways": parameters.streams.map(|_| figures.goaways),
+        // Requests that the server did not process, sent again.
+        "refused": parameters.streams.map(|_| figures.refused),
         "unsent": figures.parameters.rate.map(|_| figures.unsent),
         "cpu_seconds": {
             "user": figures.cpu.user.as_secs_f64(),
@@ -156,7 +158,7 @@ mod tests {
     use super::super::samples::{busy, empty};
     use super::*;
 
-    const KEYS: [&str; 33] = [
+    const KEYS: [&str; 34] = [
         "backend",
         "baseline",
         "bytes_per_second",
@@ -177,6 +179,7 @@ mod tests {
         "protocol",
         "rate",
         "redis",
+        "refused",
         "requests",
         "requests_per_second",
         "seconds",

@@ -235,7 +235,7 @@ const ERRORS: [&str; 10] = [
     "responses whose length differs from the first",
     "connections that received no valid response",
     "connections that the server closed with responses outstanding",
-    "streams that the server reset, or did not process before GOAWAY",
+    "streams that the server reset",
     "error replies",
 ];
 

@@ -40,6 +40,7 @@ pub(super) fn empty() -> LoadResults {
         idle: HeldConnections::default(),
         stuck: HeldConnections::default(),
         goaways: 0,
+        refused: 0,
         unanswered: 0,
         connecting: 0,
         unsent: 0,

@@ -76,8 +76,12 @@ fn below(text: &mut String, figures: &LoadResults) -> fmt::Result {
     }
     let parameters = &figures.parameters;
     if let Some(streams) = parameters.streams {
-        let (version, goaways) = (parameters.version.name(), figures.goaways);
-        writeln!(text, "{version}: {streams} streams on each connection, {reset} reset, {goaways} GOAWAY")?;
+        let (version, refused, goaways) = (parameters.version.name(), figures.refused, figures.goaways);
+        write!(text, "{version}: {streams} streams on each connection, {reset} reset, {goaways} GOAWAY")?;
+        match refused {
+            0 => writeln!(text)?,
+            _ => writeln!(text, ", {} not processed and sent again", super::human::count(refused))?,
+        }
     }
     let stuck = if parameters.never_read { parameters.connections } else { 0 };
     for (name, of, counted) in
