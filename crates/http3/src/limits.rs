@@ -8,7 +8,6 @@ use std::time::Duration;
 use tidegate_http_stream::{HEAD_BYTES_CEILING, StreamConfig, StreamLimits, Version};
 use tidegate_http1 as http1;
 
-use crate::request_datagrams::HttpDatagramLimits;
 use crate::webtransport::WebTransportLimits;
 
 /// Limits on a side's peer. Every default protects; the text names the attack that a limit stops.
