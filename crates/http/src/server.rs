@@ -421,8 +421,8 @@ impl Config {
     /// [`shaping`](Limits::shaping), which holds over TCP alone.
     #[cfg(feature = "http3")]
     pub fn http3(self) -> Result<Self, quic::ConfigError> {
-        let limits = self.limits.quic();
-        self.http3_with(limits)
+        let transport = self.transport();
+        self.http3_with(transport)
     }
 
     /// The same with limits of QUIC.
@@ -452,7 +452,7 @@ impl Config {
     }
 
     /// The limits of QUIC, with those that WebTransport and HTTP datagrams need.
-    #[cfg(any(feature = "webtransport", feature = "connect-udp"))]
+    #[cfg(feature = "http3")]
     fn transport(&self) -> quic::TransportLimits {
         let transport = self.limits.quic();
         let of_sessions = self.webtransport.as_ref();

@@ -424,6 +424,10 @@ impl Facts {
         match name.len() {
             4 if is(name, b"host") => self.host(scanner, bytes, field),
             6 if is(name, b"expect") => self.expect(field.value()),
+            7 if is(name, b"upgrade") => {
+                self.upgrade(field.value());
+                Ok(())
+            }
             10 if is(name, b"connection") => {
                 self.connection(field.value());
                 Ok(())
@@ -494,6 +498,15 @@ impl Facts {
                 let add = |sum: u16, digit: &u8| sum.saturating_mul(10).saturating_add(u16::from(digit - b'0'));
                 self.kept_seconds = seconds.iter().fold(0, add);
             }
+        }
+    }
+
+    /// A client may send UDP payloads behind such a request without waiting (RFC 9298), and applications that the client
+    /// does not trust may have chosen them. If the request is refused, they must not be read as requests (RFC 9931).
+    #[cold]
+    fn upgrade(&mut self, value: &[u8]) {
+        if value.split(|&byte| byte == b',').any(|token| trim(token).eq_ignore_ascii_case(CONNECT_UDP)) {
+            self.seen |= CLOSE;
         }
     }
 
@@ -675,6 +688,8 @@ fn is<const N: usize>(found: &[u8], name: &[u8; N]) -> bool {
 const CASE: u64 = u64::from_le_bytes([0x20; 8]);
 
 const TIMEOUT: &[u8] = b"timeout=";
+
+const CONNECT_UDP: &[u8] = b"connect-udp";
 
 /// In place of the seconds for which a peer keeps an idle connection.
 pub(crate) const NOT_ANNOUNCED: u16 = u16::MAX;

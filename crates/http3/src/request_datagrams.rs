@@ -50,16 +50,18 @@ impl Default for RequestDatagrams {
 impl RequestDatagrams {
     /// A task reads the datagrams of a request from now on. Returns how many were dropped.
     fn begin(&mut self, stream: u64, limits: HttpDatagramLimits) -> u64 {
+        let early = self.take_early(stream);
+        let queue = self.queues.entry(stream).or_default();
+        early.map(|payload| queue.datagrams.push(&payload, limits.request_bytes_max as usize)).sum()
+    }
+
+    /// The datagrams of a request that came before their reader.
+    pub(crate) fn take_early(&mut self, stream: u64) -> impl Iterator<Item = Bytes> + use<> {
         let (of_request, others) = std::mem::take(&mut self.early).into_iter().partition(|(of, _)| *of == stream);
         self.early = others;
-        let queue = self.queues.entry(stream).or_default();
         let of_request: VecDeque<(u64, Bytes)> = of_request;
-        let mut dropped = 0;
-        for (_, payload) in of_request {
-            self.early_bytes -= payload.len() + EARLY_ENTRY_BYTES;
-            dropped += queue.datagrams.push(&payload, limits.request_bytes_max as usize);
-        }
-        dropped
+        self.early_bytes -= of_request.iter().map(|(_, payload)| payload.len() + EARLY_ENTRY_BYTES).sum::<usize>();
+        of_request.into_iter().map(|(_, payload)| payload)
     }
 
     /// A request is over, or no task reads its datagrams.

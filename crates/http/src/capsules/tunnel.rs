@@ -112,6 +112,12 @@ impl CapsuleTunnel {
         self.writer.datagram_bytes_max()
     }
 
+    /// As [`CapsuleWriter::dropped`].
+    #[must_use]
+    pub fn dropped(&self) -> u64 {
+        self.writer.dropped()
+    }
+
     /// Whether the server drains, so that the tunnel should end soon.
     #[must_use]
     pub fn is_draining(&self) -> bool {
@@ -147,15 +153,17 @@ impl CapsuleReader {
     /// # Errors
     /// As [`CapsuleTunnel::recv`].
     pub fn poll_recv(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Capsule>, ChannelError>> {
-        let was_polled = std::mem::take(&mut self.takes_capsule);
-        if was_polled && let Poll::Ready(received) = self.half.poll_recv(cx) {
-            return Poll::Ready(received);
+        let takes_capsule = std::mem::take(&mut self.takes_capsule);
+        let of_stream = if takes_capsule { self.half.poll_recv(cx) } else { Poll::Pending };
+        // The end of the stream comes behind the datagrams that wait.
+        if matches!(of_stream, Poll::Ready(Ok(Some(_)) | Err(_))) {
+            return of_stream;
         }
         if let Poll::Ready(Some(datagram)) = self.poll_datagram(cx) {
             self.takes_capsule = true;
             return Poll::Ready(Ok(Some(Capsule::Datagram(datagram))));
         }
-        if was_polled { Poll::Pending } else { self.half.poll_recv(cx) }
+        if takes_capsule { of_stream } else { self.half.poll_recv(cx) }
     }
 
     fn poll_datagram(&self, cx: &Context<'_>) -> Poll<Option<Bytes>> {

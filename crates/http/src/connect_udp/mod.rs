@@ -23,7 +23,7 @@ pub use self::counts::UdpProxyCounts;
 use self::counts::{TunnelCounters, TunnelPlace, count};
 use self::relay::{Relay, UDP_BYTES_MAX};
 pub use self::rules::UdpProxyRules;
-use self::target::{TargetHost, UdpTarget};
+use self::target::{TargetHost, UdpTarget, is_own};
 pub use self::tunnel::UdpTunnel;
 use crate::capsules::{CapsuleUpgrade, bad_request};
 use crate::client_address::ClientAddress;
@@ -124,7 +124,7 @@ impl UdpProxy {
     /// `Proxy-Status` (RFC 9209) says why.
     pub async fn accept(&self, request: ConnectUdp) -> Response {
         let ConnectUdp { upgrade, client, target } = request;
-        let (place, socket) = match self.open(client, target).await {
+        let (place, (socket, target)) = match self.open(client, target).await {
             Ok(opened) => opened,
             Err(refusal) => {
                 count(&self.counters.refused);
@@ -134,7 +134,9 @@ impl UdpProxy {
         count(&self.counters.begun);
         let idle_timeout = self.rules.idle_timeout;
         let upgrade = upgrade.capsule_bytes_max(UDP_BYTES_MAX as u32 + CONTEXT_BYTES_MAX);
-        upgrade.tunnel(PROTOCOL, move |tunnel| Relay { tunnel, socket, place, idle_timeout, last: task::now() }.run())
+        upgrade.tunnel(PROTOCOL, move |tunnel| {
+            Relay { tunnel, socket, target, place, idle_timeout, last: task::now() }.run()
+        })
     }
 
     /// The numbers so far.
@@ -147,14 +149,20 @@ impl UdpProxy {
         &self,
         client: ClientAddress,
         target: UdpTarget,
-    ) -> Result<(TunnelPlace, DatagramChannel), TunnelRefusal> {
+    ) -> Result<(TunnelPlace, (DatagramChannel, SocketAddr)), TunnelRefusal> {
         let client = self.rules.client(client).ok_or(TunnelRefusal::Client)?;
         if !self.rules.permits_port(target.port) {
             return Err(TunnelRefusal::Target);
         }
         let place = self.counters.place(client, &self.rules).ok_or(TunnelRefusal::Full)?;
         let addresses = self.addresses(&target).await?;
-        let permitted: Vec<_> = addresses.into_iter().filter(|address| self.rules.permits_ip(address.ip())).collect();
+        // A socket of IPv6 does not reach an IPv4 address in its IPv6 form.
+        let canonical = |address: SocketAddr| match address.ip().to_canonical() {
+            IpAddr::V4(ip) => SocketAddr::new(ip.into(), address.port()),
+            IpAddr::V6(_) => address,
+        };
+        let permitted = addresses.into_iter().map(canonical);
+        let permitted: Vec<_> = permitted.filter(|address| self.rules.permits_ip(address.ip(), &is_own)).collect();
         if permitted.is_empty() {
             return Err(TunnelRefusal::Target);
         }
@@ -164,7 +172,13 @@ impl UdpProxy {
         match opened.await {
             Ok(Ok(socket)) => Ok((place, socket)),
             Ok(Err(error)) => {
-                tracing::warn!(subsystem = "http", %error, "no socket for a UDP tunnel");
+                // A client chooses a target without a route, and could fill the log.
+                use io::ErrorKind::{HostUnreachable, NetworkUnreachable, PermissionDenied};
+                if matches!(error.kind(), HostUnreachable | NetworkUnreachable | PermissionDenied) {
+                    tracing::debug!(subsystem = "http", %error, "no socket for a UDP tunnel");
+                } else {
+                    tracing::warn!(subsystem = "http", %error, "no socket for a UDP tunnel");
+                }
                 Err(TunnelRefusal::Socket)
             }
             Err(_) => Err(TunnelRefusal::Socket),
@@ -186,7 +200,7 @@ impl UdpProxy {
 }
 
 /// A socket to the first of these addresses to which this machine has a way. The kernel drops datagrams of others.
-fn open_socket(addresses: &[SocketAddr], payload_bytes_max: u16) -> io::Result<DatagramChannel> {
+fn open_socket(addresses: &[SocketAddr], payload_bytes_max: u16) -> io::Result<(DatagramChannel, SocketAddr)> {
     let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
     for address in addresses {
         let any = match address {
@@ -199,7 +213,7 @@ fn open_socket(addresses: &[SocketAddr], payload_bytes_max: u16) -> io::Result<D
             ..DatagramOptions::default()
         };
         match DatagramChannel::bind(SocketAddr::new(any, 0), &options, SOCKET_LIMITS) {
-            Ok(socket) => return Ok(socket),
+            Ok(socket) => return Ok((socket, *address)),
             Err(error) => last = error,
         }
     }

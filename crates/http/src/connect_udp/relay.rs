@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::future::{Future, poll_fn};
+use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
@@ -19,6 +20,8 @@ use crate::capsules::CapsuleTunnel;
 pub(super) struct Relay {
     pub(super) tunnel: CapsuleTunnel,
     pub(super) socket: DatagramChannel,
+    /// The address of the target.
+    pub(super) target: SocketAddr,
     pub(super) place: TunnelPlace,
     pub(super) idle_timeout: Duration,
     /// When a datagram has passed.
@@ -77,6 +80,8 @@ impl Relay {
                 Poll::Pending => false,
             };
             match self.socket.poll_recv_from(cx) {
+                // Others may send in the moment before the socket is connected.
+                Poll::Ready(Ok(datagram)) if !is_of(self.target, datagram.source) => count(&self.counters().dropped),
                 Poll::Ready(Ok(datagram)) => self.on_target(&datagram.payload, datagram.truncated),
                 Poll::Ready(Err(_)) => return Poll::Ready(RelayEnd::Unreachable),
                 Poll::Pending if !received => {
@@ -112,7 +117,9 @@ impl Relay {
             segment_size: None,
             ancillary: None,
         };
-        let is_sent = self.socket.send(transmit).is_ok();
+        let dropped = self.socket.dropped();
+        // If too many datagrams wait, this one takes the place of another.
+        let is_sent = self.socket.send(transmit).is_ok() && self.socket.dropped() == dropped;
         count(if is_sent { &self.counters().sent } else { &self.counters().dropped });
         Ok(())
     }
@@ -120,9 +127,16 @@ impl Relay {
     /// Passes a datagram of the target on. One that is too long for the path is dropped, as a router does (RFC 9298 §6.1).
     fn on_target(&mut self, payload: &[u8], is_truncated: bool) {
         self.last = task::now();
-        let is_passed = !is_truncated && send_payload(&mut self.tunnel, payload).is_ok();
+        let dropped = self.tunnel.dropped();
+        let is_sent = !is_truncated && send_payload(&mut self.tunnel, payload).is_ok();
+        let is_passed = is_sent && self.tunnel.dropped() == dropped;
         count(if is_passed { &self.counters().received } else { &self.counters().dropped });
     }
+}
+
+/// Whether a datagram is of the target.
+fn is_of(target: SocketAddr, source: SocketAddr) -> bool {
+    (target.ip(), target.port()) == (source.ip(), source.port())
 }
 
 /// An HTTP datagram that is none of UDP.

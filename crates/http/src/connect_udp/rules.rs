@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tidegate_engine::IpNet;
 
-use super::target::is_special;
+use super::target::{embedded_v4, is_special};
 use crate::client_address::ClientAddress;
 
 /// Which clients have tunnels, to which targets, and bounds. Each default protects.
@@ -16,9 +16,10 @@ pub struct UdpProxyRules {
     /// Networks whose clients have tunnels; those of this machine alone, unless set. An open proxy lets anyone send in its name,
     /// so a proxy that all networks may use needs authentication in front of its route.
     pub clients: Vec<IpNet>,
-    /// Networks of targets that are permitted although they are not public. None, unless set: loopback addresses, private
-    /// networks, link-local and multicast addresses are refused, as targets and as addresses of a name. It stops clients that
-    /// reach services behind the proxy.
+    /// Networks of targets that are permitted although they are not public, or of this machine. None, unless set: loopback
+    /// addresses, private networks, link-local and multicast addresses are refused, and all addresses of this machine, as targets
+    /// and as addresses of a name. It stops clients that reach services behind the proxy, or beside it past its firewall. Of an
+    /// address of NAT64 or 6to4, the IPv4 address inside has to be permitted too.
     pub allow: Vec<IpNet>,
     /// Networks of targets that are refused, also where `allow` has them, such as the public addresses of the proxy's site.
     pub deny: Vec<IpNet>,
@@ -69,9 +70,11 @@ impl UdpProxyRules {
         self.ports.is_empty() || self.ports.iter().any(|range| range.contains(&port))
     }
 
-    pub(super) fn permits_ip(&self, ip: IpAddr) -> bool {
+    pub(super) fn permits_ip(&self, ip: IpAddr, is_own: &dyn Fn(IpAddr) -> bool) -> bool {
         let ip = ip.to_canonical();
-        !has(&self.deny, ip) && (has(&self.allow, ip) || !is_special(ip))
+        // The gateway of such a network sends to the address inside.
+        let reaches_permitted = embedded_v4(ip).is_none_or(|inner| self.permits_ip(inner.into(), is_own));
+        reaches_permitted && !has(&self.deny, ip) && (has(&self.allow, ip) || !is_special(ip) && !is_own(ip))
     }
 }
 
@@ -110,13 +113,42 @@ mod tests {
     #[test]
     fn a_denied_network_stays_denied_within_an_allowed_one() {
         let mut rules = UdpProxyRules::default();
-        assert!(!rules.permits_ip(ip("10.0.0.1")) && rules.permits_ip(ip("1.1.1.1")));
+        let permits = |rules: &UdpProxyRules, text: &str| rules.permits_ip(ip(text), &|_| false);
+        assert!(!permits(&rules, "10.0.0.1") && permits(&rules, "1.1.1.1"));
         rules.allow = vec!["10.0.0.0/8".parse().unwrap()];
         rules.deny = vec!["10.1.0.0/16".parse().unwrap(), "1.1.1.1/32".parse().unwrap()];
-        assert!(rules.permits_ip(ip("10.0.0.1")) && rules.permits_ip(ip("::ffff:10.0.0.1")));
-        assert!(!rules.permits_ip(ip("10.1.0.1")) && !rules.permits_ip(ip("1.1.1.1")));
+        assert!(permits(&rules, "10.0.0.1") && permits(&rules, "::ffff:10.0.0.1"));
+        assert!(!permits(&rules, "10.1.0.1") && !permits(&rules, "1.1.1.1"));
         assert!(rules.permits_port(53));
         rules.ports = vec![443..=443, 8000..=8100];
         assert!(rules.permits_port(8050) && !rules.permits_port(53));
+    }
+
+    #[test]
+    fn an_address_of_this_machine_is_refused_unless_it_is_allowed() {
+        let mut rules = UdpProxyRules::default();
+        let is_own = |address: IpAddr| address == ip("1.1.1.1");
+        assert!(!rules.permits_ip(ip("1.1.1.1"), &is_own) && rules.permits_ip(ip("1.0.0.1"), &is_own));
+        assert!(!rules.permits_ip(ip("::ffff:1.1.1.1"), &is_own));
+        rules.allow = vec!["1.1.1.1/32".parse().unwrap()];
+        assert!(rules.permits_ip(ip("1.1.1.1"), &is_own));
+    }
+
+    #[test]
+    fn a_gateway_reaches_no_ipv4_address_that_is_refused() {
+        let networks = ["64:ff9b::/96", "2002::/16"].map(|network| network.parse().unwrap());
+        let deny = vec!["1.1.1.1/32".parse().unwrap()];
+        let rules = UdpProxyRules { allow: networks.to_vec(), deny, ..UdpProxyRules::default() };
+        for (text, is_permitted) in [
+            ("64:ff9b::1.0.0.1", true),
+            ("64:ff9b::1.1.1.1", false),
+            ("64:ff9b::10.0.0.1", false),
+            ("64:ff9b::169.254.169.254", false),
+            ("2002:100:1::", true),
+            ("2002:101:101::", false),
+            ("2002:7f00:1::5", false),
+        ] {
+            assert_eq!(rules.permits_ip(ip(text), &|_| false), is_permitted, "{text}");
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! The target of a UDP tunnel, and the addresses that are none of the public network.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::io::ErrorKind;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 
 /// The host and the port that a client wants to reach.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,6 +51,40 @@ pub(super) fn is_special(ip: IpAddr) -> bool {
     }
 }
 
+/// Whether this machine has the address: the kernel binds sockets to its own addresses alone. Packets to a public one stay inside,
+/// and reach services that a firewall hides.
+pub(super) fn is_own(ip: IpAddr) -> bool {
+    let (any, elsewhere): (IpAddr, IpAddr) = match ip {
+        IpAddr::V4(_) => (Ipv4Addr::UNSPECIFIED.into(), Ipv4Addr::new(192, 0, 2, 1).into()),
+        IpAddr::V6(_) => (Ipv6Addr::UNSPECIFIED.into(), Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1).into()),
+    };
+    let binds = |ip: IpAddr| match UdpSocket::bind((ip, 0)) {
+        Ok(_) => true,
+        // Without a descriptor, for example, the address counts as an own one.
+        Err(error) => error.kind() != ErrorKind::AddrNotAvailable,
+    };
+    if !binds(ip) {
+        return false;
+    }
+    // With `ip_nonlocal_bind` the kernel binds to any address; the way to an own one begins at itself.
+    let begins_there = || {
+        let socket = UdpSocket::bind((any, 0))?;
+        socket.connect((ip, DISCARD_PORT))?;
+        Ok::<_, std::io::Error>(socket.local_addr()?.ip() == ip)
+    };
+    !binds(elsewhere) || begins_there().unwrap_or(false)
+}
+
+/// The IPv4 address that a gateway sends to: of NAT64 (RFC 6052), or of 6to4 (RFC 3056).
+pub(super) fn embedded_v4(ip: IpAddr) -> Option<Ipv4Addr> {
+    let IpAddr::V6(ip) = ip else { return None };
+    match ip.segments() {
+        [0x64, 0xff9b, 0, 0, 0, 0, ..] => Some(Ipv4Addr::from(ip.to_bits() as u32)),
+        [0x2002, ..] => Some(Ipv4Addr::from((ip.to_bits() >> 80) as u32)),
+        _ => None,
+    }
+}
+
 fn is_within(ip: Ipv4Addr, network: [u8; 4], bits: u32) -> bool {
     (ip.to_bits() ^ Ipv4Addr::from(network).to_bits()) >> (32 - bits) == 0
 }
@@ -84,9 +119,19 @@ const SPECIAL_V4: [([u8; 4], u32); 15] = [
     ([240, 0, 0, 0], 4),
 ];
 
+/// No datagram is sent to it.
+const DISCARD_PORT: u16 = 9;
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn addresses_of_this_machine_are_its_own() {
+        for (ip, expected) in [("127.0.0.1", true), ("127.9.9.9", true), ("192.0.2.1", false), ("1.1.1.1", false)] {
+            assert_eq!(is_own(ip.parse().unwrap()), expected, "{ip}");
+        }
+    }
 
     #[test]
     fn a_target_is_an_address_or_a_name_and_a_port() {

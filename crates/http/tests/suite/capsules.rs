@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use tidegate::engine::{SessionLimits, SessionStreams, Streams};
 use tidegate::framing::Raw;
 use tidegate::http::{CapsuleClient, CapsuleTunnel, CapsuleUpgrade, Config, ExtendedConnectError, Response, Router};
@@ -199,6 +200,43 @@ fn a_flood_of_datagrams_that_no_task_reads_keeps_the_newest() {
         stage.run_until(|| seen.borrow().last() == Some(&999));
         assert!(seen.borrow().len() <= 10, "{:?}", seen.borrow());
         drop((channel, peer));
+    });
+}
+
+#[test]
+fn the_end_of_the_stream_comes_behind_the_datagrams_that_wait() {
+    Stage::each(|stage| {
+        let (seen, may_read) = (Rc::<RefCell<Vec<Bytes>>>::default(), Rc::<Cell<bool>>::default());
+        let (function, reads) = (seen.clone(), may_read.clone());
+        let router = Router::new().get("/gauge", move |upgrade: CapsuleUpgrade| {
+            let (seen, may_read) = (function.clone(), reads.clone());
+            upgrade.tunnel("tide-gauge", async move |mut tunnel| {
+                while !may_read.get() {
+                    task::sleep(Duration::from_millis(1)).await;
+                }
+                while let Some(Capsule::Datagram(payload)) = tunnel.recv().await? {
+                    seen.borrow_mut().push(payload);
+                }
+                tunnel.send_datagram(b"the end")?;
+                Ok::<_, Any>(())
+            })
+        });
+        let server = serve(stage, router);
+        let peer = connected(stage, server);
+        let sender = peer.clone();
+        let channel = stage.task(async move {
+            let mut channel = sender.open(&connect("/gauge")).await;
+            assert!(matches!(channel.recv().await, Ok(Some(_))), "a response");
+            ["ebb", "slack", "flow"].iter().for_each(|wave| send_datagram(&sender, 0, wave.as_bytes()));
+            channel.shutdown_write();
+            // The server has all of it once it has answered a request that follows.
+            assert_eq!(sender.get("/nowhere").await.status, "404");
+            channel
+        });
+        may_read.set(true);
+        stage.task(async move { assert_eq!(recv_datagram(&peer).await, (0, b"the end".to_vec())) });
+        assert_eq!(*seen.borrow(), ["ebb", "slack", "flow"]);
+        drop(channel);
     });
 }
 

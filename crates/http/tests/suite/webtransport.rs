@@ -550,20 +550,24 @@ fn a_capsule_of_any_length_keeps_no_memory() {
 }
 
 #[test]
-fn datagrams_of_no_session_are_dropped_and_a_malformed_one_ends_the_connection() {
+fn datagrams_of_no_session_are_dropped_early_ones_wait_and_a_malformed_one_ends_the_connection() {
     Stage::each(|stage| {
         let server = serve(stage, router(&Seen::default()));
         let (peer, _) = connect(stage, server);
         let sender = peer.clone();
         stage.task(async move {
-            for session in [0, 4, 400_000] {
+            for session in [4, 400_000] {
                 send_datagram(&sender, session, b"lost");
             }
+            // The network may bring a datagram before the request of its session.
+            send_datagram(&sender, 0, b"neap");
             let session = open(&sender, "/echo").await;
             send_datagram(&sender, 4, b"lost");
             send_datagram(&sender, 0, b"ebb");
-            let received = sender.connection.recv_datagram().await.expect("a datagram");
-            assert_eq!(datagram::read(&received), Ok((0, &b"ebb"[..])));
+            for expected in [&b"neap"[..], b"ebb"] {
+                let received = sender.connection.recv_datagram().await.expect("a datagram");
+                assert_eq!(datagram::read(&received), Ok((0, expected)));
+            }
             drop(session);
             sender.connection.send_datagram(Vec::new()).expect("a datagram");
         });

@@ -371,3 +371,18 @@ fn a_connect_has_no_body() {
     let seen = seen(b"CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\nContent-Length: 0\r\n\r\n");
     assert_eq!(seen.error, None);
 }
+
+#[test]
+fn bytes_behind_a_refused_udp_tunnel_are_no_request() {
+    for upgrade in ["connect-udp", "tide, Connect-UDP"] {
+        let wire = format!(
+            "GET /udp HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: {upgrade}\r\n\r\nGET /payload HTTP/1.1\r\nHost: a\r\n\r\n"
+        );
+        let seen = seen(wire.as_bytes());
+        assert_eq!((seen.requests.len(), seen.finished), (1, true), "{upgrade}: {seen:?}");
+        assert!(seen.sent.contains("\r\nConnection: close\r\n"), "{upgrade}: {}", seen.sent);
+    }
+    let other =
+        "GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: tide\r\n\r\nGET /b HTTP/1.1\r\nHost: a\r\n\r\n";
+    assert_eq!(seen(other.as_bytes()).requests.len(), 2);
+}

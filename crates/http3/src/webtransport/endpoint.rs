@@ -22,7 +22,8 @@ impl<E: StreamEndpoint> Endpoint<E> {
     /// The code with which the request is to be reset: the connection has as many sessions as it may, its configuration has no
     /// [WebTransport](crate::Config::webtransport), or the request is over.
     pub fn begin_session(&mut self, session: StreamNumber) -> Result<(), ErrorCode> {
-        let sessions_max = self.limits_of_webtransport().map_or(0, |limits| limits.sessions_max);
+        let limits = self.limits_of_webtransport().map(|limits| (limits.sessions_max, limits.datagram_bytes_max));
+        let (sessions_max, datagram_bytes_max) = limits.unwrap_or_default();
         let connection = self.sessions.get_mut(&session.session).ok_or(ErrorCode::REQUEST_CANCELLED)?;
         if !connection.requests.contains_key(&session.stream) {
             return Err(ErrorCode::REQUEST_CANCELLED);
@@ -32,6 +33,11 @@ impl<E: StreamEndpoint> Endpoint<E> {
             return Err(ErrorCode::REQUEST_REJECTED);
         }
         webtransport.begin(session.stream);
+        if let Some(datagrams) = &mut connection.datagrams {
+            let early = datagrams.take_early(session.stream);
+            let add = |payload: Bytes| webtransport.add_datagram(session.stream, &payload, datagram_bytes_max);
+            self.datagrams_dropped += early.map(add).sum::<u64>();
+        }
         Ok(())
     }
 
