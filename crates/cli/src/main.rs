@@ -123,8 +123,8 @@ fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) if error.use_stderr() => {
-            let subcommand = std::env::args().nth(1).unwrap_or_default();
-            complain(format_args!("{}", usage_error(&error.to_string(), &subcommand)));
+            let subcommand = std::env::args_os().nth(1).unwrap_or_default();
+            complain(format_args!("{}", usage_error(&error.to_string(), &subcommand.to_string_lossy())));
             return ExitCode::from(USAGE);
         }
         // The user requested help or the version. A closed standard output is no error.

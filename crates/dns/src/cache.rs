@@ -185,7 +185,7 @@ impl Cache {
         let is_stale = age >= entry.lifetime;
         if is_stale && (entry.is_failure() || age >= entry.lifetime.saturating_add(stale_for)) {
             // A failure stays, so that the next one is remembered for longer.
-            if !entry.is_failure() || age >= entry.lifetime * 2 + stale_for {
+            if !entry.is_failure() || age >= (entry.lifetime * 2).saturating_add(stale_for) {
                 self.remove(place);
             }
             return None;
@@ -274,7 +274,7 @@ impl Cache {
             return false;
         }
         entry.is_refreshing = false;
-        entry.retry_after = (entry.age(now) + retry_after).as_millis().try_into().unwrap_or(u32::MAX);
+        entry.retry_after = entry.age(now).saturating_add(retry_after).as_millis().try_into().unwrap_or(u32::MAX);
         true
     }
 

@@ -56,7 +56,7 @@ impl DescriptorStreams {
     pub(crate) fn receive(&mut self, token: Token, socket: &OwnedFd, space: &mut [u8]) -> Option<Result<usize, Errno>> {
         let DescriptorStream { descriptors_max, passed } = self.0.get_mut(&token)?;
         let room = descriptors_max.saturating_sub(passed.descriptors.len());
-        let mut control_space = vec![MaybeUninit::uninit(); control_bytes(room)];
+        let mut control_space = vec![MaybeUninit::uninit(); CREDENTIALS_BYTES + control_bytes(room)];
         // Dropping the buffer closes the descriptors that are left in it.
         let mut control = RecvAncillaryBuffer::new(&mut control_space);
         let received = loop {
@@ -75,7 +75,7 @@ impl DescriptorStreams {
                 came.extend(descriptors);
             }
         }
-        // Words have room for one more than was asked for.
+        // Without credentials there is room for more than was asked for.
         passed.is_truncated |= received.flags.contains(ReturnFlags::CTRUNC) || came.len() > room;
         came.truncate(room);
         passed.descriptors.append(&mut came);
@@ -92,7 +92,8 @@ pub(crate) fn send(socket: BorrowedFd<'_>, bytes: &[u8], descriptors: &[Borrowed
     if bytes.is_empty() || descriptors.is_empty() || descriptors.len() > PER_MESSAGE_MAX {
         return Err(io::ErrorKind::InvalidInput.into());
     }
-    let mut control_space = vec![MaybeUninit::uninit(); control_bytes(descriptors.len())];
+    // The buffer begins at a word.
+    let mut control_space = vec![MaybeUninit::uninit(); size_of::<usize>() + control_bytes(descriptors.len())];
     let mut control = SendAncillaryBuffer::new(&mut control_space);
     if !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
         return Err(io::ErrorKind::InvalidInput.into());
@@ -116,6 +117,10 @@ pub(crate) fn check_family(socket: BorrowedFd<'_>) -> io::Result<()> {
 fn control_bytes(descriptors: usize) -> usize {
     if descriptors == 0 { 0 } else { size_of::<libc::cmsghdr>() + (4 * descriptors).next_multiple_of(8) }
 }
+
+/// The control message of the sender's credentials, which comes first. A socket has it with SO_PASSCRED, as those of a listener
+/// that systemd has opened with `PassCredentials=yes`.
+const CREDENTIALS_BYTES: usize = size_of::<libc::cmsghdr>() + size_of::<libc::ucred>().next_multiple_of(8);
 
 /// `SCM_MAX_FD`.
 const PER_MESSAGE_MAX: usize = 253;

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 
 use crate::admin::{admin_address, get};
 use crate::chat::Guest;
-use crate::support::program::{Program, run};
+use crate::support::program::{Program, run, until};
 
 /// A redis-server on the loopback address. It ends when it is dropped.
 struct RedisProcess {
@@ -26,8 +26,8 @@ impl RedisProcess {
     fn start_cluster(name: &str) -> Option<Self> {
         let bus = free_port().to_string();
         let redis = Self::start_with(name, free_port(), &["--cluster-enabled", "yes", "--cluster-port", &bus])?;
-        while redis.command("CLUSTER ADDSLOTSRANGE 0 16383") != "+OK" {}
-        while redis.command("GET tides") != "$-1" {}
+        until("the slots of the cluster", || redis.command("CLUSTER ADDSLOTSRANGE 0 16383") == "+OK");
+        until("the cluster", || redis.command("GET tides") == "$-1");
         Some(redis)
     }
 

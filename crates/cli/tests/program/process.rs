@@ -1,6 +1,9 @@
 //! The program as a process: start, output, signals and exit.
 
+use std::ffi::OsStr;
 use std::io::ErrorKind;
+use std::os::unix::ffi::OsStrExt as _;
+use std::process::Stdio;
 
 use rustix::process::Signal;
 
@@ -144,6 +147,17 @@ fn usage_errors_are_one_line_and_exit_code_2() {
         let (code, output, errors) = run(arguments);
         assert_eq!((code, output.len(), errors.len()), (Some(2), 0, 1), "{arguments:?}: {output:?} {errors:?}");
         assert!(errors[0].starts_with("tidegate: ") && errors[0].contains(named), "{arguments:?}: {errors:?}");
+    }
+}
+
+#[test]
+fn an_argument_that_is_no_text_is_a_usage_error() {
+    for arguments in [&[&b"\xff"[..]][..], &[b"serve", b"--listen", b"\xff"]] {
+        let mut command = tidegate(&[]);
+        command.args(arguments.iter().map(|argument| OsStr::from_bytes(argument))).stdin(Stdio::null());
+        let output = command.output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((output.status.code(), errors.lines().count()), (Some(2), 1), "{errors}");
     }
 }
 

@@ -98,12 +98,14 @@ impl<P: ResponsePipeline> Handler<P> for ServerConnection {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
     use std::sync::Arc;
     use std::time::Duration;
 
     use tidegate_engine::{Client, Limits};
     use tidegate_testkit::network::Network;
 
+    use super::super::name_server::{StreamConnector, StreamTransport};
     use super::*;
     use crate::server::StreamHandler;
     use crate::{CacheConfig, NameServer, RecordType, ResolverConfig, ServerCodec, SharedCache, StubResolver, Zone};
@@ -132,5 +134,54 @@ mod tests {
         });
         // The second lookup has one query, which the first connection does not take along.
         assert_eq!(network.run_task(Duration::from_secs(60), task), (true, 1, 1, true, 2));
+    }
+
+    /// Closes each connection as it opens.
+    struct Closing(Rc<Cell<u32>>);
+
+    impl Handler<ServerCodec> for Closing {
+        type Post = EncodedMessage;
+
+        fn open(&mut self, _: &mut Context<'_, ServerCodec, EncodedMessage>) -> Outcome<ServerCodec> {
+            self.0.set(self.0.get() + 1);
+            Outcome::Close
+        }
+
+        fn message(&mut self, _: Message, _: &mut Context<'_, ServerCodec, EncodedMessage>) -> Outcome<ServerCodec> {
+            Outcome::Close
+        }
+    }
+
+    #[test]
+    fn a_server_that_closes_each_connection_at_once_gets_one_for_each_attempt() {
+        let network = Network::new(1);
+        let (server, client) = (network.host("10.0.0.1").node(), network.host("10.0.0.9").node());
+        let opened = Rc::<Cell<u32>>::default();
+        let count = opened.clone();
+        let serve = move |_: &_| (ServerCodec::default(), Closing(count.clone()));
+        let address = server.listen(53, Limits::default(), serve).unwrap();
+        let task = client.spawn(async move {
+            let (config, cache) = (ResolverConfig::default(), SharedCache::new(CacheConfig::default()));
+            let mut server = NameServer::over_streams(Client::at(address.clone()));
+            // The connection may be closed already when the task of the lookup has it.
+            server.transport = StreamTransport::Connection(StreamConnector::of(move |handler| {
+                let client = Client::at(address.clone());
+                Box::pin(async move {
+                    let remote = client.connect_with(crate::ClientCodec::default(), handler).await.ok()?;
+                    while !remote.is_closed() {
+                        task::sleep(Duration::from_millis(1)).await;
+                    }
+                    Some(remote)
+                })
+            }));
+            let open = |_| Err(std::io::ErrorKind::Unsupported.into());
+            let resolver = StubResolver::simulated(vec![server], config, cache, 1, open);
+            let looked_up = resolver.lookup(&"www.tides.example".parse().unwrap(), RecordType::A).await;
+            task::sleep(Duration::from_secs(60)).await;
+            (looked_up.is_err(), resolver.counts().stream_queries)
+        });
+        let (has_failed, queries) = network.run_task(Duration::from_secs(300), task);
+        assert!(has_failed);
+        assert_eq!(u64::from(opened.get()), queries);
     }
 }

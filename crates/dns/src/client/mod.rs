@@ -324,12 +324,7 @@ impl Shared {
         let Some(this) = this.upgrade() else { return };
         match response {
             Ok(message) => {
-                let mut resolver = this.resolver.borrow_mut();
-                resolver.handle_stream_message(server, &message, task::now());
-                // It was no response to this query, and no other one comes.
-                if MessageView::header_of(&message).is_none_or(|header| header.id != id) {
-                    resolver.handle_exchange_failed(server, id, task::now());
-                }
+                this.resolver.borrow_mut().handle_exchange_response(server, id, &message, task::now());
             }
             Err(error) => {
                 tracing::debug!(subsystem = "dns", %error, "a request to a DNS server fails");
@@ -346,7 +341,8 @@ impl Shared {
         let handler = ServerConnection::new(&this, server, sent.clone());
         let connected = connector.connect(handler).await;
         state.is_connecting.set(false);
-        match connected {
+        // If it has closed already, its queries are lost: the next attempts connect again.
+        match connected.filter(|remote| !remote.is_closed()) {
             Some(remote) => {
                 *state.connection.borrow_mut() = Some(OpenConnection { remote, sent });
                 Self::flush(&this, server);

@@ -67,17 +67,21 @@ impl<P: Pipeline<In = Message, Out = EncodedMessage>> ResponsePipeline for P {}
 pub(super) struct StreamConnector(Arc<dyn Fn(ServerConnection) -> Connecting + Send + Sync>);
 
 /// `None` if there is no connection.
-type Connecting = Pin<Box<dyn Future<Output = Option<Remote<EncodedMessage>>>>>;
+pub(super) type Connecting = Pin<Box<dyn Future<Output = Option<Remote<EncodedMessage>>>>>;
 
 impl StreamConnector {
     fn new<P: ResponsePipeline>(
         client: Client,
         make: impl Fn() -> Result<P, Box<dyn Error>> + Send + Sync + 'static,
     ) -> Self {
-        Self(Arc::new(move |handler| {
+        Self::of(move |handler| {
             let (client, pipeline) = (client.clone(), make());
             Box::pin(async move { client.connect_with(pipeline.ok()?, handler).await.ok() })
-        }))
+        })
+    }
+
+    pub(super) fn of(connect: impl Fn(ServerConnection) -> Connecting + Send + Sync + 'static) -> Self {
+        Self(Arc::new(connect))
     }
 
     pub(super) fn connect(&self, handler: ServerConnection) -> Connecting {

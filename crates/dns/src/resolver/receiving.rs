@@ -41,6 +41,17 @@ impl Resolver {
         }
     }
 
+    /// The response to the query with an ID, which went in a request of its own. If it answers another query or none, no other
+    /// response comes, and the lookup goes on.
+    pub(crate) fn handle_exchange_response(&mut self, server: usize, id: u16, message: &[u8], now: Instant) {
+        let responses = self.counts.responses;
+        self.handle_stream_message(server, message, now);
+        let has_id = MessageView::header_of(message).is_some_and(|header| header.id == id);
+        if !has_id || self.counts.responses == responses {
+            self.handle_exchange_failed(server, id, now);
+        }
+    }
+
     /// A query of a server that is asked by requests has no response: the lookup that sent it tries another server, and no other
     /// lookup does. `id` is the ID of the query. Queries that were sent before the server's last failure count with that.
     pub fn handle_exchange_failed(&mut self, server: usize, id: u16, now: Instant) {

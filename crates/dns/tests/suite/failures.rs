@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use tidegate_dns::{
-    Edns, Header, Lookup, LookupError, MessageView, MessageWriter, Rdata, RecordType, Resolver, ResolverConfig,
-    ResolverServer, ResponseCode, Section, SharedCache, Transmit, Transport,
+    Cache, CacheConfig, Edns, Header, Lookup, LookupError, MessageView, MessageWriter, Rdata, RecordType, Resolver,
+    ResolverConfig, ResolverServer, ResponseCode, Section, SharedCache, Transmit, Transport,
 };
 
 use crate::simulation::{Behaviour, World};
@@ -40,6 +40,18 @@ fn servers_that_fail_are_asked_for_a_stale_name_twice_a_minute() {
         assert!(world.lookup(host).expect("an answer").is_stale, "{host}");
         assert!(world.queries.len() > queries, "{host}");
     }
+}
+
+#[test]
+fn servers_that_fail_are_not_asked_again_for_the_longest_time_that_there_is() {
+    let mut cache =
+        Cache::new(CacheConfig { stale_retry: Duration::MAX, stale_for: Duration::MAX, ..CacheConfig::default() });
+    let now = Instant::now();
+    cache.insert(&name("a.example"), RecordType::A, &[a(1)], 300, now);
+    let later = now + Duration::from_secs(301);
+    cache.insert_failure(&name("a.example"), RecordType::A, later);
+    let entry = cache.get(&name("a.example"), RecordType::A, later + Duration::from_secs(86_400)).expect("an entry");
+    assert!(entry.is_stale && entry.has_failed);
 }
 
 #[test]

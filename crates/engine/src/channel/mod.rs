@@ -521,7 +521,8 @@ impl<C: Pipeline> Channel<C> {
     /// one; the caller sends the others.
     ///
     /// # Errors
-    /// `WouldBlock` if messages wait to be sent ([`flushed`](Self::flushed) waits for them), or if the kernel has no room;
+    /// `WouldBlock` if messages wait to be sent ([`flushed`](Self::flushed) waits for them), or if the kernel has no room, of
+    /// which nothing wakes the caller: it waits for a reply of the peer, or for a while ([`sleep`](crate::task::sleep));
     /// `InvalidInput` without bytes or without descriptors, and for more than 253; `Unsupported` for another socket, and in a
     /// simulated network; `NotConnected` once the connection closes;
     /// [`ResourceBusy`](std::io::ErrorKind::ResourceBusy) from within a handler.

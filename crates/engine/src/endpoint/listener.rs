@@ -108,7 +108,7 @@ impl EndpointListener {
         parsed.map(Self::at).ok_or_else(|| StartError::Address(address.into()))
     }
 
-    /// The same with an address; the server does not start with one of vsock.
+    /// The same with an address; the server does not start with one of vsock, nor with sessions at one of a Unix socket.
     pub fn at(address: Address) -> Self {
         let (options, limits) = (DatagramOptions::default(), EndpointLimits::default());
         Self { address, options, limits, label: String::new(), generation: None }
@@ -284,6 +284,15 @@ impl EndpointListener {
             sockets.push(socket);
         }
         Ok(sockets)
+    }
+
+    /// # Errors
+    /// The address is not of IP: sessions know their peers by such addresses.
+    pub(crate) fn check_sessions(&self) -> Result<(), StartError> {
+        match &self.address {
+            Address::Ip(_) => Ok(()),
+            other => Err(StartError::Listen(other.clone(), io::ErrorKind::Unsupported.into())),
+        }
     }
 
     /// One socket, since the kernel has no groups of them.

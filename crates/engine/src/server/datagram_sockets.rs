@@ -59,6 +59,7 @@ pub(super) fn open(
 ) -> Result<OpenedSockets, StartError> {
     let listener = &served.listener;
     if served.has_sessions {
+        listener.check_sessions()?;
         let bound = sessions.iter().map(|group| Address::Ip(group.address));
         let at = taken_address(served, all, bound);
         if let Some(opened) =

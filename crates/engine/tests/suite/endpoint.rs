@@ -49,6 +49,8 @@ unix_scenarios! {
     a_full_unix_socket_loses_the_datagrams_to_it_alone,
     a_stream_passes_descriptors_with_its_bytes,
     a_stream_keeps_as_many_descriptors_as_it_asks_for,
+    a_stream_with_credentials_keeps_its_descriptors,
+    bytes_behind_descriptors_come_once_a_stream_keeps_some,
     descriptors_do_not_overtake_messages,
     a_handler_gets_and_passes_descriptors,
 }

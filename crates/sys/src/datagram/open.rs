@@ -114,6 +114,8 @@ impl Socket {
         }
         let is_v6 = local.is_ipv6();
         report_facts(descriptor.as_fd(), is_v6, options)?;
+        // A server of another version may have left that.
+        groups::only_joined_groups(descriptor.as_fd(), is_v6);
         if !options.joins_runs {
             // A kernel without it joins none.
             let _ = set_option(descriptor.as_fd(), libc::SOL_UDP, libc::UDP_GRO, 0);

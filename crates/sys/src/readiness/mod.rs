@@ -396,8 +396,9 @@ impl Driver for Readiness {
     fn keep_descriptors(&mut self, token: Token, descriptors_max: u8) -> io::Result<()> {
         let socket = self.sockets.get_mut(token).ok_or(io::ErrorKind::NotConnected)?;
         self.receive_space.keep_descriptors(token, &socket.descriptor, descriptors_max)?;
-        // A receive stops before the next bytes that have descriptors.
-        socket.flags.set(Flags::HUNG_UP, true);
+        // A receive stops before the next bytes that have descriptors, as the last one may have done.
+        socket.flags.set(Flags::HUNG_UP.union(Flags::READABLE), true);
+        enqueue(&mut self.ready, socket, token);
         Ok(())
     }
 

@@ -213,6 +213,42 @@ pub(crate) fn a_stream_keeps_as_many_descriptors_as_it_asks_for(stage: &mut Stag
     });
 }
 
+pub(crate) fn bytes_behind_descriptors_come_once_a_stream_keeps_some(stage: &mut Stage) {
+    let [mut ours, mut theirs] = stream_channels(stage);
+    stage.task(async move {
+        let null = std::fs::File::open("/dev/null").unwrap();
+        for byte in b"ab" {
+            theirs.send_descriptors(&[*byte], &[null.as_fd()]).unwrap();
+        }
+        // A receive ends behind the first descriptor.
+        assert_eq!(receive(&mut ours, 1).await, b"a");
+        ours.keep_descriptors(1).unwrap();
+        assert_eq!(receive(&mut ours, 1).await, b"b");
+    });
+}
+
+pub(crate) fn a_stream_with_credentials_keeps_its_descriptors(stage: &mut Stage) {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    // As the sockets of a listener that systemd has opened with `PassCredentials=yes`.
+    rustix::net::sockopt::set_socket_passcred(&ours, true).unwrap();
+    let unnamed = Address::Unix(PathBuf::new());
+    let [mut ours, mut theirs] = [ours, theirs].map(|stream| {
+        let socket = Socket::from_stream(stream).unwrap();
+        stage.with(1, |event_loop| event_loop.open(socket, &unnamed, Limits::default(), Raw)).unwrap()
+    });
+    stage.task(async move {
+        let null = std::fs::File::open("/dev/null").unwrap();
+        ours.keep_descriptors(2).unwrap();
+        theirs.send_descriptors(b"a", &[null.as_fd(); 2]).unwrap();
+        assert_eq!(receive(&mut ours, 1).await, b"a");
+        let sent = theirs.send(b"b".into()).unwrap();
+        theirs.flushed(sent).await.unwrap();
+        assert_eq!(receive(&mut ours, 1).await, b"b");
+        let passed = ours.take_descriptors();
+        assert_eq!((passed.descriptors.len(), passed.is_truncated), (2, false));
+    });
+}
+
 pub(crate) fn descriptors_do_not_overtake_messages(stage: &mut Stage) {
     let [mut ours, mut theirs] = stream_channels(stage);
     let tcp = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

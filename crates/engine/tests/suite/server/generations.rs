@@ -12,7 +12,9 @@ use tidegate_codec::{
     Direction, Endpoint, EndpointGeneration, EndpointPlace, ReadEnd, SessionEvent, SessionNumber, StreamEndpoint,
     StreamNumber, WriteRefused,
 };
-use tidegate_engine::{Backend, EndpointListener, EventLoop, Server, ServerHandle, SessionLimits, SessionStreams};
+use tidegate_engine::{
+    Backend, EndpointListener, EventLoop, Server, ServerHandle, SessionLimits, SessionStreams, StartError,
+};
 use tidegate_sys::{DatagramOptions, Steering};
 
 use crate::server::support::{PATIENCE, sum};
@@ -127,6 +129,17 @@ fn start(loops: usize, backend: Backend, old: Option<&Running>) -> Running {
         None => server,
     };
     Running { server: server.run().unwrap(), tide }
+}
+
+#[test]
+fn sessions_are_not_served_at_a_unix_socket() {
+    let address = format!("unix:@tidegate-sessions-{}", std::process::id());
+    let make = |place| Echo { own: [place as u8, 0], responses: Vec::new() };
+    let listener = EndpointListener::bind(&address).unwrap();
+    let endpoint = listener.serve_sessions(SessionLimits::default(), make, |_| SessionStreams::default());
+    let refused =
+        Server::new().loops(1).endpoint(endpoint).run().expect_err("sessions know their peers by addresses of IP");
+    assert!(matches!(&refused, StartError::Listen(at, _) if at.to_string() == address), "{refused}");
 }
 
 fn address_of(server: &ServerHandle) -> SocketAddr {

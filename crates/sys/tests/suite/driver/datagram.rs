@@ -700,12 +700,17 @@ pub(crate) fn a_group_that_another_socket_has_joined_brings_nothing(driver: Whic
     if let Err(error) = other.join_multicast_v4(&group, &Ipv4Addr::LOCALHOST) {
         return println!("skipped: no multicast over loopback here: {error}");
     }
-    let mut endpoint = Endpoint::at(driver, "0.0.0.0:0", &DatagramOptions::default());
+    let options = DatagramOptions::default();
+    let taken = UdpSocket::bind("0.0.0.0:0").unwrap();
+    let mut taken = Endpoint::on(driver, Socket::from_datagrams(taken, &options).unwrap(), &options);
+    let mut endpoint = Endpoint::at(driver, "0.0.0.0:0", &options);
     let peer = peer();
     SockRef::from(&peer).set_multicast_if_v4(&Ipv4Addr::LOCALHOST).unwrap();
-    peer.send_to(b"to the others", (group, endpoint.address.port())).unwrap();
-    endpoint.fence();
-    assert!(endpoint.datagrams.is_empty(), "{:?}", endpoint.payloads());
+    for endpoint in [&mut taken, &mut endpoint] {
+        peer.send_to(b"to the others", (group, endpoint.address.port())).unwrap();
+        endpoint.fence();
+        assert!(endpoint.datagrams.is_empty(), "{:?}", endpoint.payloads());
+    }
     let membership = Membership::join(group.into()).on_interface(1);
     endpoint.driver.set_membership(endpoint.token, &membership).unwrap();
     peer.send_to(b"to all", (group, endpoint.address.port())).unwrap();
