@@ -156,7 +156,7 @@ impl UdpProxy {
         }
         let place = self.counters.place(client, &self.rules).ok_or(TunnelRefusal::Full)?;
         let addresses = self.addresses(&target).await?;
-        // A socket of IPv6 does not reach an IPv4 address in its IPv6 form.
+        // A machine without IPv6 reaches an IPv4 address in its IPv6 form too.
         let canonical = |address: SocketAddr| match address.ip().to_canonical() {
             IpAddr::V4(ip) => SocketAddr::new(ip.into(), address.port()),
             IpAddr::V6(_) => address,
