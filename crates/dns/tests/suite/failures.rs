@@ -104,7 +104,7 @@ fn response(query: &Transmit, response_code: ResponseCode) -> Vec<u8> {
 
 #[test]
 fn a_server_that_wants_its_cookie_first_is_asked_again_over_a_stream() {
-    let (now, cache) = (Instant::now(), SharedCache::new(tidegate_dns::CacheConfig::default()));
+    let (now, cache) = (Instant::now(), SharedCache::new(CacheConfig::default()));
     let mut resolver = Resolver::seeded(ResolverConfig::default(), vec![ResolverServer::default()], cache, 3);
     let mut ask = |host: &str, codes: &[ResponseCode]| {
         assert!(matches!(resolver.lookup(&name(host), RecordType::A, now), Lookup::Pending(_)));
@@ -130,7 +130,7 @@ fn a_server_that_wants_its_cookie_first_is_asked_again_over_a_stream() {
 fn queries_over_streams_have_padding_for_servers_that_get_it_and_datagrams_have_none() {
     for (use_streams, pads_queries) in [(true, true), (true, false), (false, true)] {
         let server = ResolverServer { use_streams, pads_queries, ..ResolverServer::default() };
-        let cache = SharedCache::new(tidegate_dns::CacheConfig::default());
+        let cache = SharedCache::new(CacheConfig::default());
         let mut resolver = Resolver::seeded(ResolverConfig::default(), vec![server], cache, 3);
         for labels in 1..=4 {
             let host = name(&format!("{}example", format!("{}.", "x".repeat(50)).repeat(labels)));
