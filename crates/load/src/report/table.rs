@@ -56,19 +56,7 @@ fn below(text: &mut String, figures: &LoadResults) -> fmt::Result {
     if let Some(message) = no_responses(figures) {
         writeln!(text, "{message}")?;
     }
-    match figures.parameters.protocol {
-        Protocol::Redis => match tallies::deliveries(figures) {
-            Some(deliveries) => {
-                writeln!(text, "Requests are deliveries ({}): {deliveries}", tallies::version(figures))?;
-            }
-            None => writeln!(text, "Requests are commands of Redis ({})", tallies::version(figures))?,
-        },
-        Protocol::WebSocket if figures.parameters.broadcast => {
-            writeln!(text, "Requests are deliveries of messages to the connections; each was sent once")?;
-        }
-        Protocol::WebSocket => writeln!(text, "Requests are messages of a WebSocket that came back")?,
-        Protocol::Http => {}
-    }
+    unit_of_requests(text, figures)?;
     tallies::write(text, figures)?;
     let [.., length, invalid, closed, reset, _] = errors_by_kind(&figures.errors).map(|(_, count)| count);
     if length + invalid + closed > 0 {
@@ -113,6 +101,24 @@ fn below(text: &mut String, figures: &LoadResults) -> fmt::Result {
         writeln!(text, "The load was the bottleneck: it used {used:.2} of {cores}; the server may be faster")?;
     }
     comparison::write(text, figures)
+}
+
+/// The unit of the requests of other protocols than HTTP.
+fn unit_of_requests(text: &mut String, figures: &LoadResults) -> fmt::Result {
+    match figures.parameters.protocol {
+        Protocol::Redis => match tallies::deliveries(figures) {
+            Some(deliveries) => {
+                writeln!(text, "Requests are deliveries ({}): {deliveries}", tallies::version(figures))?;
+            }
+            None => writeln!(text, "Requests are commands of Redis ({})", tallies::version(figures))?,
+        },
+        Protocol::WebSocket if figures.parameters.broadcast => {
+            writeln!(text, "Requests are deliveries of messages to the connections; each was sent once")?;
+        }
+        Protocol::WebSocket => writeln!(text, "Requests are messages of a WebSocket that came back")?,
+        Protocol::Http => {}
+    }
+    Ok(())
 }
 
 /// One of the two lines below `Thread Stats`.
