@@ -4,7 +4,7 @@
 //! is created; one that is there keeps its configuration, as far as the server does.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher as _, RandomState};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -26,10 +26,18 @@ pub(super) struct Streams {
     api: JetStream,
     names: Rc<Names>,
     /// The epochs of the streams that are known to be there, by the number of messages.
-    epochs: RefCell<HashMap<usize, u64>>,
+    epochs: RefCell<HashMap<usize, StreamEpoch>>,
     has_leases: RefCell<bool>,
     has_kicks: RefCell<bool>,
     clock: RefCell<BrokerClock>,
+}
+
+/// The epoch of a stream.
+#[derive(Clone, Copy)]
+struct StreamEpoch {
+    epoch: u64,
+    /// It has stored a message of this connection.
+    has_answered: bool,
 }
 
 impl Streams {
@@ -61,51 +69,94 @@ impl Streams {
         messages: Vec<OutgoingMessage>,
     ) -> Option<()> {
         let token = token_of(room);
-        let mut stored: Vec<ReplyFuture> = Vec::new();
+        let mut kept = VecDeque::new();
         let mut is_sent = true;
         for message in messages {
-            if let Some(lasts) = message.remembered_for
-                && self.has_stream(&self.has_kicks, (self.names.kick_stream(), self.names.kick("*")), lasts).await
-            {
+            if let Some(lasts) = message.remembered_for {
                 // It is there before the message arrives anywhere: a node that misses the message finds it.
-                let kick = NatsMessage::new(self.names.kick(&token), message.bytes.clone());
-                let reply = self.client.request_with(kick, PUBLISH_TIMEOUT).await;
-                is_sent &= reply.is_ok_and(|reply| is_acknowledged(&reply.payload));
+                is_sent &= self.remember_kick(&token, &message.bytes, lasts).await;
             }
-            if let Some(bounds) = history.filter(|_| message.is_kept) {
-                let epoch = self.epoch(bounds.messages_max).await?;
-                let subject = self.names.store(bounds.messages_max, epoch, &token);
-                let message = NatsMessage::new(subject, message.bytes);
-                stored.push(self.client.request_with(message, PUBLISH_TIMEOUT));
+            if history.is_some() && message.is_kept {
+                kept.push_back(message.bytes);
             } else {
                 // The messages before it come first.
-                is_sent &= self.are_stored(&mut stored, history).await;
+                is_sent &= self.store(&token, history, &mut kept).await?;
                 is_sent &= self.client.publish(self.names.room(&token), message.bytes).is_ok();
             }
         }
-        is_sent &= self.are_stored(&mut stored, history).await;
+        is_sent &= self.store(&token, history, &mut kept).await?;
         if history.is_none() {
             is_sent &= self.client.flush().await.is_ok();
         }
         is_sent.then_some(())
     }
 
-    /// Waits until the messages are stored. Returns whether all of them are.
-    async fn are_stored(&self, stored: &mut Vec<ReplyFuture>, history: Option<HistoryBounds>) -> bool {
+    /// Stores messages in order. Returns whether all of them are stored; `None` if there is no stream.
+    ///
+    /// A server reports a stream that another node creates before the stream has its subjects, and until then nothing answers a
+    /// message. So the first message to a stream goes alone, and is sent again: no later message overtakes it. A stream that
+    /// was deleted answers none of the messages that follow: they go to a new one.
+    async fn store(&self, token: &str, history: Option<HistoryBounds>, messages: &mut VecDeque<Bytes>) -> Option<bool> {
+        let messages_max = history.map_or(0, |history| history.messages_max);
+        let give_up_at = task::now() + PUBLISH_TIMEOUT;
         let mut are_stored = true;
-        for reply in stored.drain(..) {
-            match reply.await {
-                Ok(reply) => are_stored &= is_acknowledged(&reply.payload),
-                Err(error) => {
-                    are_stored = false;
-                    if let (ClientError::NoResponders, Some(bounds)) = (error, history) {
-                        // The stream was deleted: the next message creates it, or finds the new one.
-                        self.epochs.borrow_mut().remove(&bounds.messages_max);
-                    }
+        while !messages.is_empty() {
+            let StreamEpoch { epoch, has_answered } = self.epoch(messages_max).await?;
+            let subject = Bytes::from(self.names.store(messages_max, epoch, token));
+            let count = if has_answered || !are_stored { messages.len() } else { 1 };
+            let send = |bytes: &Bytes| {
+                self.client.request_with(NatsMessage::new(subject.clone(), bytes.clone()), PUBLISH_TIMEOUT)
+            };
+            let replies: Vec<ReplyFuture> = messages.iter().take(count).map(send).collect();
+            let mut unanswered = 0;
+            for reply in replies {
+                let reply = reply.await;
+                if let Err(ClientError::NoResponders) = reply {
+                    unanswered += 1;
+                    continue;
                 }
+                // One before it that nothing has answered would come too late.
+                are_stored &= unanswered == 0 && reply.is_ok_and(|reply| is_acknowledged(&reply.payload));
+                unanswered = 0;
+            }
+            messages.drain(..count - unanswered);
+            if unanswered == 0 {
+                if are_stored {
+                    self.has_answered(messages_max, epoch);
+                }
+                continue;
+            }
+            self.epochs.borrow_mut().remove(&messages_max);
+            if task::now() >= give_up_at {
+                return Some(false);
+            }
+            task::sleep(STORE_AGAIN_AFTER).await;
+        }
+        Some(are_stored)
+    }
+
+    fn has_answered(&self, messages_max: usize, epoch: u64) {
+        let mut epochs = self.epochs.borrow_mut();
+        if let Some(known) = epochs.get_mut(&messages_max).filter(|known| known.epoch == epoch) {
+            known.has_answered = true;
+        }
+    }
+
+    /// Stores the last kick of a room. Returns `false` if there is a stream that has not stored it.
+    async fn remember_kick(&self, token: &str, kick: &Bytes, lasts: Duration) -> bool {
+        let give_up_at = task::now() + PUBLISH_TIMEOUT;
+        while self.has_stream(&self.has_kicks, (self.names.kick_stream(), self.names.kick("*")), lasts).await {
+            let kick = NatsMessage::new(self.names.kick(token), kick.clone());
+            match self.client.request_with(kick, PUBLISH_TIMEOUT).await {
+                // As in `store`.
+                Err(ClientError::NoResponders) if task::now() < give_up_at => {
+                    self.has_kicks.replace(false);
+                    task::sleep(STORE_AGAIN_AFTER).await;
+                }
+                reply => return reply.is_ok_and(|reply| is_acknowledged(&reply.payload)),
             }
         }
-        are_stored
+        true
     }
 
     /// The history of a room from a position on.
@@ -133,7 +184,12 @@ impl Streams {
             }
             info => info.ok()?,
         };
-        self.epochs.borrow_mut().insert(messages_max, epoch_of(&info)?);
+        let epoch = epoch_of(&info)?;
+        let mut epochs = self.epochs.borrow_mut();
+        let known = epochs.entry(messages_max).or_insert(StreamEpoch { epoch, has_answered: false });
+        if known.epoch != epoch {
+            *known = StreamEpoch { epoch, has_answered: false };
+        }
         Some(info)
     }
 
@@ -160,11 +216,12 @@ impl Streams {
         }
     }
 
-    async fn epoch(&self, messages_max: usize) -> Option<u64> {
+    /// The epoch of the stream of histories.
+    async fn epoch(&self, messages_max: usize) -> Option<StreamEpoch> {
         let known = self.epochs.borrow().get(&messages_max).copied();
         match known {
-            Some(epoch) => Some(epoch),
-            None => epoch_of(&self.stream(messages_max).await?),
+            Some(known) => Some(known),
+            None => Some(StreamEpoch { epoch: epoch_of(&self.stream(messages_max).await?)?, has_answered: false }),
         }
     }
 
@@ -291,7 +348,7 @@ pub(super) struct RememberedKick {
 struct BoundedEntries {
     bounds: HistoryBounds,
     first: u64,
-    entries: std::collections::VecDeque<HistoryEntry>,
+    entries: VecDeque<HistoryEntry>,
     bytes: usize,
     /// The offset of the newest message that was left out.
     left_out: u64,
@@ -299,7 +356,7 @@ struct BoundedEntries {
 
 impl BoundedEntries {
     fn new(bounds: HistoryBounds, first: u64) -> Self {
-        Self { bounds, first, entries: std::collections::VecDeque::new(), bytes: 0, left_out: 0 }
+        Self { bounds, first, entries: VecDeque::new(), bytes: 0, left_out: 0 }
     }
 
     fn push(&mut self, message: StoredMessage) {
@@ -375,6 +432,8 @@ fn time_from(text: &str) -> Option<Duration> {
 const READS_MAX: usize = 8;
 /// How long a stream may take to store a message.
 const PUBLISH_TIMEOUT: Duration = Duration::from_secs(5);
+/// The pause before a message that nothing has answered is sent again.
+const STORE_AGAIN_AFTER: Duration = Duration::from_millis(50);
 /// A message lasts so long in a stream: a week.
 const UNUSED: Duration = Duration::from_secs(7 * 24 * 3600);
 

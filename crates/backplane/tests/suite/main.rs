@@ -6,6 +6,7 @@ mod bad_input;
 mod brokers;
 mod disturbances;
 mod kicks;
+mod late_streams;
 mod members;
 mod processes;
 mod simulation;
