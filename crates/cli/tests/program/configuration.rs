@@ -479,10 +479,14 @@ fn a_file_without_listeners_does_not_run() {
     program.signal(Signal::TERM);
 }
 
-/// The listeners in the output, in order.
-pub(crate) fn listeners(program: &Program) -> Vec<String> {
+/// The listeners in the output, in order, once there are so many: the line of a reload in the log may come before them.
+pub(crate) fn listeners(program: &Program, count: usize) -> Vec<String> {
     let address = |line: &String| Some(line.split("http://").nth(1)?.split(' ').next()?.to_owned());
-    program.output().iter().filter(|line| line.contains("listening on")).filter_map(address).collect()
+    let found = || -> Vec<_> {
+        program.output().iter().filter(|line| line.contains("listening on")).filter_map(address).collect()
+    };
+    until(&format!("{count} listeners in the output"), || found().len() >= count);
+    found()
 }
 
 /// The address of the administrative server.
@@ -536,13 +540,13 @@ fn a_changed_listener_is_opened_before_the_old_server_drains() {
     };
     files.write("gateway.toml", &text("one", ""));
     let mut program = files.start("gateway.toml", &["--admin", "127.0.0.1:0", "--admin-reload"]);
-    let first = listeners(&program);
+    let first = listeners(&program, 1);
     assert_eq!(ask(&program, "a", "/", "").text(), "one");
     // A limit of the listener changes, and there is another one.
     files.write("gateway.toml", &text("two", "limits = { headers = 3 }\n[[listen]]\naddress = \"127.0.0.1:0\"\n"));
     program.signal(Signal::HUP);
     program.until_logged("configuration reloaded", 1);
-    let now = listeners(&program);
+    let now = listeners(&program, first.len() + 2);
     assert_eq!(now.len(), first.len() + 2, "{now:?}");
     assert_eq!(now[first.len()], first[0], "the address stays");
     program.until_logged("the replaced server has ended", 1);

@@ -100,7 +100,7 @@ fn requests_for_no_host_redirects_and_bytes_that_are_not_utf_8_are_logged() {
                 [[route]]\nhosts = \"sea.example\"\nrespond = { body = \"sea\" }\n";
     files.write("gateway.toml", text);
     let program = files.start("gateway.toml", &[]);
-    let addresses = listeners(&program);
+    let addresses = listeners(&program, 2);
     let at = |number: usize| addresses[number].parse::<std::net::SocketAddr>().unwrap();
     let ask_at = |number: usize, host: &str, target: &[u8]| -> Reply {
         let head =
