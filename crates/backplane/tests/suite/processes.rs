@@ -26,20 +26,25 @@ pub(crate) enum Kind {
 impl BrokerProcess {
     /// `None`, with a line, if the program is not installed.
     pub(crate) fn start(kind: Kind, arguments: &[&str]) -> Option<Self> {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let folder = std::env::temp_dir().join(format!("tidegate-plane-{}-{number}", std::process::id()));
-        std::fs::create_dir_all(&folder).expect("a folder");
         let arguments: Vec<_> = arguments.iter().map(ToString::to_string).collect();
-        let port = free_port();
-        match spawn(kind, &folder, port, &arguments) {
-            Ok(child) => Some(Self { kind, child, folder, port, arguments }.ready()),
-            Err(error) => {
-                assert!(std::env::var_os("TIDEGATE_TOOLS_REQUIRED").is_none(), "{kind:?} is missing: {error}");
-                println!("skipped: {kind:?} is not installed: {error}");
-                None
+        // Another program may take the port before the server does.
+        for _ in 0..PORTS_MAX {
+            let (folder, port) = (new_folder(), free_port());
+            match spawn(kind, &folder, port, &arguments) {
+                Ok(child) => {
+                    let mut process = Self { kind, child, folder, port, arguments: arguments.clone() };
+                    if process.gets_ready() {
+                        return Some(process);
+                    }
+                }
+                Err(error) => {
+                    assert!(std::env::var_os("TIDEGATE_TOOLS_REQUIRED").is_none(), "{kind:?} is missing: {error}");
+                    println!("skipped: {kind:?} is not installed: {error}");
+                    return None;
+                }
             }
         }
+        panic!("{kind:?} has ended {PORTS_MAX} times");
     }
 
     /// Three masters of a Redis cluster, which have all slots.
@@ -124,12 +129,12 @@ impl BrokerProcess {
         assert!(lines.any(|line| line == "PONG"));
     }
 
-    fn ready(mut self) -> Self {
-        self.wait_until_ready();
-        self
+    fn wait_until_ready(&mut self) {
+        assert!(self.gets_ready(), "{:?} has ended", self.kind);
     }
 
-    fn wait_until_ready(&mut self) {
+    /// Waits until the server takes connections. Returns `false` if it has ended.
+    fn gets_ready(&mut self) -> bool {
         loop {
             if let Ok(mut stream) = TcpStream::connect(("127.0.0.1", self.port)) {
                 let is_ready = match self.kind {
@@ -146,10 +151,12 @@ impl BrokerProcess {
                     }
                 };
                 if is_ready {
-                    return;
+                    return true;
                 }
             }
-            assert!(self.child.try_wait().expect("it is ours").is_none(), "{:?} has ended", self.kind);
+            if self.child.try_wait().expect("it is ours").is_some() {
+                return false;
+            }
             std::thread::sleep(std::time::Duration::from_millis(10));
         }
     }
@@ -180,8 +187,19 @@ fn spawn(kind: Kind, folder: &PathBuf, port: u16, arguments: &[String]) -> std::
     command.args(arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn()
 }
 
+fn new_folder() -> PathBuf {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let folder = std::env::temp_dir().join(format!("tidegate-plane-{}-{number}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    folder
+}
+
 /// A port that nothing listens on.
 fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     listener.local_addr().expect("an address").port()
 }
+
+/// Ports that a server tries.
+const PORTS_MAX: usize = 5;
