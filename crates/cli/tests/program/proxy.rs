@@ -109,7 +109,7 @@ fn the_figures_of_upstreams_are_in_the_metrics_on_the_page_and_in_top() {
     let flags = ["--loops", "1", "--tls-self-signed", "--upstream", &server, "--access-log", "json", "--admin", &admin];
     let proxy = Program::proxy(&flags);
     let target = format!("https://{}/plaintext", proxy.ip());
-    let (code, _, errors) = run(&["load", "--insecure", "-c", "1", "-d", "1", "--rate", "20", &target]);
+    let (code, _, errors) = run(&["load", "--insecure", "-c", "1", "-n", "10", &target]);
     assert_eq!(code, Some(0), "{errors:?}");
     let lines = proxy.until_logged("\"target\":\"/plaintext\"", 10);
     let line: serde_json::Value = serde_json::from_str(&lines[0]).expect(&lines[0]);
