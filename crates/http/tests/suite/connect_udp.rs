@@ -509,6 +509,8 @@ fn a_client_has_the_same_tunnels_over_all_versions() {
         EventLoop::on(Backend::Auto).expect("a loop").block_on(exchange).expect("it runs");
         let counts = proxy.counts();
         assert_eq!((counts.begun, counts.refused, counts.sent, counts.received), (2, 2, 7, 6), "{version:?}");
+        assert_eq!((counts.refused_targets, counts.refused_names), (1, 1), "{version:?}");
+        assert_eq!((counts.sent_bytes, counts.received_bytes), (2 * 1_003 + 4, 2 * 1_003), "{version:?}");
     }
 }
 
