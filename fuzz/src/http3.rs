@@ -60,7 +60,7 @@ fn client(config: &Arc<Config>, pieces: &[&[u8]]) -> StreamEnd {
 
 /// Whether the capsules of a tunnel are refused.
 fn capsules(pieces: &[&[u8]]) -> bool {
-    let mut stream: CodecHarness<CapsuleCodec> = CodecHarness::new(CapsuleCodec::new(100));
+    let mut stream: CodecHarness<CapsuleCodec> = CodecHarness::new(CapsuleCodec::new(100).for_session());
     read(&mut stream, pieces)
 }
 

@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use tidegate::http::proxy::{Balance, UpstreamUrl};
 
 use crate::access_log::AccessLogFormat;
-use crate::config::{Action, Check, Config, Located, Route, SlashRule, Upstream, UpstreamServer};
+use crate::config::{Action, Check, Config, Located, ProxyRules, Route, SlashRule, Upstream, UpstreamServer};
 use crate::gateway::{self, Source};
 use crate::server::ServerOptions;
 
@@ -40,6 +40,10 @@ pub(crate) struct ProxyOptions {
     /// them on as they came, refuse answers with 400
     #[arg(long, value_name = "RULE", value_enum, default_value = "merge", conflicts_with = "config")]
     slashes: SlashRule,
+    /// With --upstream: protocol that requests may switch to, may be repeated: websocket, connect-udp and connect-ip over all HTTP
+    /// versions, others over HTTP/1.1 alone [default: websocket]
+    #[arg(long, value_name = "PROTOCOL", conflicts_with = "config")]
+    upgrade: Vec<String>,
     /// Run FILE, as `tidegate run` does: a file without [[listen]] gets the listener of the flags
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -91,11 +95,13 @@ impl ProxyOptions {
             health_check: self.health_path.clone().map(|path| Check { path: Some(path), ..Check::default() }),
             ..Upstream::default()
         };
+        let upgrades = (!self.upgrade.is_empty()).then(|| self.upgrade.clone());
+        let proxying = ProxyRules { upgrades, ..ProxyRules::default() };
         Ok(Config {
             access_log: self.access_log.clone(),
             slashes: self.slashes,
             upstreams: vec![upstream],
-            routes: vec![Route { action: Some(Action::Upstream(name)), ..Route::default() }],
+            routes: vec![Route { action: Some(Action::Upstream(name)), proxying, ..Route::default() }],
             ..Config::default()
         })
     }

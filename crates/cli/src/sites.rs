@@ -2,25 +2,43 @@
 
 use std::collections::HashSet;
 use std::error::Error;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use clap::Args;
+use clap::{ArgGroup, Args};
+use tidegate::IpNet;
 use tidegate::http::Response;
 
 use crate::access_log::AccessLogFormat;
+use crate::admission::parse_network;
 use crate::config::{
     Action, BasicAuthRule, Config, ErrorPage, FileRules, Listen, Located, PathRule, Redirect, Route, SlashRule,
-    refuse_variable,
+    UdpProxyRule, refuse_variable,
 };
 use crate::gateway::Source;
 use crate::server::ServerOptions;
 
 /// A directory, or a file with a configuration.
 #[derive(Debug, Clone, Args)]
+#[command(group(ArgGroup::new("site").args(["root", "connect_udp"]).multiple(true)))]
 pub(crate) struct SitesOptions {
     /// Serve the files of DIR, with index.html for directories
     #[arg(long, value_name = "DIR", conflicts_with_all = ["config", "pcap", "log_bytes"])]
     root: Option<PathBuf>,
+    /// Pass UDP on for clients (CONNECT-UDP, RFC 9298), at /.well-known/masque/udp/HOST/PORT/, over all HTTP versions; with --root, beside its files.
+    /// Unless the next flags permit more, clients are those of this machine, and targets are public addresses of other machines
+    #[arg(long, conflicts_with_all = ["config", "pcap", "log_bytes"])]
+    connect_udp: bool,
+    /// With --connect-udp: network whose clients have tunnels, may be repeated [default: 127.0.0.0/8 and ::1]. For those of
+    /// other machines, ask for a password by --auth
+    #[arg(long, value_name = "NETWORK", requires = "connect_udp", value_parser = parse_network)]
+    connect_udp_clients: Vec<IpNet>,
+    /// With --connect-udp: network of targets that are permitted although they are private, or of this machine; may be
+    /// repeated
+    #[arg(long, value_name = "NETWORK", requires = "connect_udp", value_parser = parse_network)]
+    connect_udp_allow: Vec<IpNet>,
+    /// With --connect-udp: network of targets that are refused, also where --connect-udp-allow has them; may be repeated
+    #[arg(long, value_name = "NETWORK", requires = "connect_udp", value_parser = parse_network)]
+    connect_udp_deny: Vec<IpNet>,
     /// Run FILE, as `tidegate run` does: a file without [[listen]] gets the listener of the flags
     #[arg(long, value_name = "FILE", conflicts_with_all = ["pcap", "log_bytes"])]
     config: Option<PathBuf>,
@@ -45,19 +63,19 @@ pub(crate) struct SitesOptions {
     /// With --root: page for responses with STATUS, 400 to 599; may be repeated
     #[arg(long, value_name = "STATUS=FILE", requires = "root")]
     error_page: Vec<String>,
-    /// With --root: ask for a name and a password; may be repeated
-    #[arg(long, value_name = "NAME:PASSWORD", requires = "root")]
+    /// With --root or --connect-udp: ask for a name and a password; may be repeated
+    #[arg(long, value_name = "NAME:PASSWORD", requires = "site")]
     auth: Vec<String>,
-    /// With --root: log a line for each request: off, common, combined, json, opentelemetry, or a text with fields such as
+    /// With --root or --connect-udp: log a line for each request: off, common, combined, json, opentelemetry, or a text with fields such as
     /// '{client.ip} {response.status}'
-    #[arg(long, value_name = "FORMAT", default_value = "off", requires = "root")]
+    #[arg(long, value_name = "FORMAT", default_value = "off", requires = "site")]
     access_log: AccessLogFormat,
 }
 
 impl SitesOptions {
-    /// `None` without `--root` and `--config`.
+    /// `None` without `--root`, `--connect-udp` and `--config`.
     pub(crate) fn source(&self, server: &ServerOptions) -> Result<Option<Source>, Box<dyn Error>> {
-        if self.root.is_none() && self.config.is_none() {
+        if self.root.is_none() && !self.connect_udp && self.config.is_none() {
             return Ok(None);
         }
         let listen = server.as_listen()?;
@@ -69,10 +87,6 @@ impl SitesOptions {
     }
 
     fn flags_as_config(&self, listen: &Listen) -> Result<Config, String> {
-        let root = self.root.as_deref().unwrap_or(Path::new("."));
-        if !root.is_dir() {
-            return Err(format!("`{}` is not a directory", root.display()));
-        }
         let mut files = FileRules::default();
         (files.listing, files.precompressed, files.symlinks) = (self.listing, self.precompressed, self.symlinks);
         files.compression = !self.no_compression;
@@ -83,8 +97,19 @@ impl SitesOptions {
             files.cache_control = Some(literal(value)?);
         }
         let shared = Route { error_pages: self.error_pages()?, basic_auth: self.users()?, files, ..Route::default() };
-        let folder = Action::Folder(Located::of_flag(root.to_owned()));
-        let mut routes = vec![Route { action: Some(folder), ..shared.clone() }];
+        let mut routes = Vec::new();
+        if let Some(root) = &self.root {
+            if !root.is_dir() {
+                return Err(format!("`{}` is not a directory", root.display()));
+            }
+            routes.push(Route { action: Some(Action::Folder(Located::of_flag(root.clone()))), ..shared.clone() });
+        }
+        if self.connect_udp {
+            let (clients, allow) = (&self.connect_udp_clients, &self.connect_udp_allow);
+            let rule = UdpProxyRule::of_flags(clients, allow, &self.connect_udp_deny);
+            let path = Located::of_flag(PathRule::of_udp_targets());
+            routes.push(Route { action: Some(Action::ConnectUdp(rule)), path, ..shared.clone() });
+        }
         let mut from = HashSet::new();
         for redirect in &self.redirect {
             let (path, to) = split(redirect, '=', "FROM=TO")?;

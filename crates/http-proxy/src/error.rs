@@ -202,7 +202,7 @@ impl Failure {
 }
 
 const NO_EXTENDED_CONNECT: &str = "the upstream speaks HTTP/2 or HTTP/3, and does not announce \
-    SETTINGS_ENABLE_CONNECT_PROTOCOL, so there are no WebSockets";
+    SETTINGS_ENABLE_CONNECT_PROTOCOL, so there are no WebSockets and no other tunnels";
 
 fn is_timeout(fault: &(dyn std::error::Error + 'static)) -> bool {
     matches!(http_error(fault), Some(Error::Limit(Exceeded::HeadTime | Exceeded::BodyTime)))

@@ -366,7 +366,8 @@ impl LoopUpstreams {
         let may_translate = has_streams && plan.is_websocket_of_http1();
         let handshake_answer = may_translate.then(|| answer_to(request.head())).flatten();
         let mut outgoing = plan.outgoing(request, lease.addressee(), options, has_streams).map_err(Stop::Client)?;
-        let is_extended = has_streams && (plan.handshake.is_some() || handshake_answer.is_some());
+        let is_asked = plan.handshake.is_some() || plan.is_capsules_of_http1(request.head());
+        let is_extended = has_streams && (is_asked || handshake_answer.is_some());
         let need = ConnectionNeed::of(plan, is_extended);
         let (mut connection, is_pooled) = match pooled {
             Some(connection) => (connection, true),

@@ -44,9 +44,7 @@ impl ForwardPlan {
         }
         let mut handshake = None;
         if let Some(protocol) = head.protocol() {
-            // How other protocols are asked for in HTTP/1.1 is not known here (RFC 9220 §3).
-            let is_passed_on = protocol == Handshake::PROTOCOL && options.passes_on(protocol);
-            handshake = Handshake::new().filter(|_| is_passed_on);
+            handshake = Handshake::of(protocol).filter(|_| options.passes_on(protocol));
             if handshake.is_none() {
                 return Err(Response::of_error(Status::NOT_IMPLEMENTED));
             }
@@ -69,7 +67,7 @@ impl ForwardPlan {
             max_forwards = Some(left.checked_sub(1).ok_or_else(|| Response::with(Status::NO_CONTENT))?);
         }
         let asked = match &handshake {
-            Some(_) => Some(Handshake::PROTOCOL),
+            Some(handshake) => Some(handshake.protocol()),
             None if present.upgrade => asked_protocol(head),
             None => None,
         };
@@ -84,7 +82,14 @@ impl ForwardPlan {
     /// Whether an HTTP/1.1 client asks for a WebSocket, which is an extended CONNECT for an HTTP/2 upstream.
     pub(super) fn is_websocket_of_http1(&self) -> bool {
         self.handshake.is_none()
-            && self.upgrade.as_ref().is_some_and(|protocol| protocol.eq_ignore_ascii_case(Handshake::PROTOCOL))
+            && self.upgrade.as_ref().is_some_and(|protocol| protocol.eq_ignore_ascii_case(Handshake::WEBSOCKET))
+    }
+
+    /// Whether an HTTP/1.1 client asks for a tunnel of capsules, which is an extended CONNECT for an HTTP/2 upstream.
+    pub(super) fn is_capsules_of_http1(&self, head: &RequestHead) -> bool {
+        self.handshake.is_none()
+            && head.method() == Method::Get
+            && self.upgrade.as_deref().is_some_and(Handshake::has_capsules)
     }
 
     /// Whether a request asks for a tunnel to the host that is its target.
@@ -218,8 +223,8 @@ impl ForwardPlan {
             outgoing = outgoing.host(host)?;
         }
         match &self.upgrade {
-            // The value of `:protocol` is compared as it is by some servers.
-            Some(protocol) => outgoing.upgrade_to(if is_http2 { Handshake::PROTOCOL } else { protocol }),
+            Some(protocol) if is_http2 => outgoing.upgrade_to(Handshake::name_on_streams(protocol)),
+            Some(protocol) => outgoing.upgrade_to(protocol),
             None => Ok(outgoing),
         }
     }

@@ -1,5 +1,8 @@
-//! `Handshake`: a WebSocket that an HTTP/2 client opens by an extended CONNECT (RFC 8441), for an HTTP/1.1 upstream;
-//! and [`answer_to`], for the opposite.
+//! `Handshake`: a WebSocket or a tunnel of capsules that an HTTP/2 client opens by an extended CONNECT (RFC 8441), for an HTTP/1.1
+//! upstream; and [`answer_to`], for the opposite.
+//!
+//! The bytes of a tunnel of capsules (RFC 9297), such as one of UDP (RFC 9298), are the same over all versions, and its handshake
+//! has no fields of one version alone. The proxy announces no HTTP datagrams, so both ends send capsules.
 //!
 //! In HTTP/1.1 a GET asks for the same by `Upgrade`, with a key that the response has to answer (RFC 6455 §4.1). The proxy
 //! chooses the key and checks the answer, or answers that of the client; the rest of the handshake, such as subprotocols and
@@ -14,33 +17,56 @@ use tidegate_websocket::handshake::{Request, accept_value};
 
 use super::fields;
 
-/// The part of the handshake that HTTP/1.1 alone has.
+/// The handshake of a protocol that both extended CONNECT and `Upgrade` ask for.
 #[derive(Debug)]
 pub(super) struct Handshake {
+    protocol: &'static str,
+    /// The part that the WebSocket handshake of HTTP/1.1 alone has.
+    key: Option<HandshakeKey>,
+}
+
+/// A key, and the answer that accepts it.
+#[derive(Debug)]
+struct HandshakeKey {
     key: String,
     accept: String,
 }
 
 impl Handshake {
     /// The protocol that the value of `:protocol` names, and of `Upgrade` (RFC 8441 §5).
-    pub(super) const PROTOCOL: &str = "websocket";
+    pub(super) const WEBSOCKET: &str = "websocket";
 
-    /// A handshake with a key of its own; `None` in a build without WebSocket.
-    #[cfg(feature = "websocket")]
-    pub(super) fn new() -> Option<Self> {
-        let request = Request::new(Arc::default());
-        let (_, key) = request.fields().find(|(name, _)| name.eq_ignore_ascii_case(KEY))?;
-        Some(Self { key: key.to_owned(), accept: accept_value(key.as_bytes()) })
+    /// The handshake of a protocol, with a key of its own; `None` if the proxy does not know how HTTP/1.1 asks for the protocol
+    /// (RFC 9220 §3), and for a WebSocket in a build without it.
+    pub(super) fn of(protocol: &str) -> Option<Self> {
+        if protocol == Self::WEBSOCKET {
+            return Some(Self { protocol: Self::WEBSOCKET, key: Some(HandshakeKey::new()?) });
+        }
+        let protocol = CAPSULE_PROTOCOLS.into_iter().find(|known| *known == protocol)?;
+        Some(Self { protocol, key: None })
     }
 
-    #[cfg(not(feature = "websocket"))]
-    pub(super) fn new() -> Option<Self> {
-        None
+    /// The protocol.
+    pub(super) fn protocol(&self) -> &'static str {
+        self.protocol
+    }
+
+    /// The name of a protocol on a stream: the value of `:protocol` is compared as it is by some servers.
+    pub(super) fn name_on_streams(protocol: &str) -> &str {
+        let mut known = CAPSULE_PROTOCOLS.into_iter().chain([Self::WEBSOCKET]);
+        known.find(|known| known.eq_ignore_ascii_case(protocol)).unwrap_or(protocol)
+    }
+
+    /// Whether a request of HTTP/1.1 for this protocol is an extended CONNECT on a stream without more.
+    pub(super) fn has_capsules(protocol: &str) -> bool {
+        CAPSULE_PROTOCOLS.iter().any(|known| known.eq_ignore_ascii_case(protocol))
     }
 
     /// Adds the key to the fields of a request.
     pub(super) fn add(&self, fields: &mut Fields) {
-        fields::push(fields, KEY.as_bytes(), self.key.as_bytes());
+        if let Some(HandshakeKey { key, .. }) = &self.key {
+            fields::push(fields, KEY.as_bytes(), key.as_bytes());
+        }
     }
 
     /// Adds the answer to the key of a client to the fields of a response.
@@ -48,16 +74,31 @@ impl Handshake {
         fields::push(fields, ACCEPT.as_bytes(), answer.as_bytes());
     }
 
-    /// Whether a response has the answer to the key, once.
+    /// Whether a response has the answer to the key, once, if there is a key.
     pub(super) fn is_accepted_by(&self, head: &ResponseHead) -> bool {
+        let Some(HandshakeKey { accept, .. }) = &self.key else { return true };
         let mut answers = head.headers().filter(|(name, _)| Self::has(name));
-        answers.next().is_some_and(|(_, value)| value.trim_ascii() == self.accept.as_bytes())
+        answers.next().is_some_and(|(_, value)| value.trim_ascii() == accept.as_bytes())
             && answers.next().is_none()
     }
 
     /// Whether a field belongs to the HTTP/1.1 handshake alone, so that HTTP/2 does not have it.
     pub(super) fn has(name: &[u8]) -> bool {
         [KEY, ACCEPT].iter().any(|known| fields::is_same(known.as_bytes(), name))
+    }
+}
+
+impl HandshakeKey {
+    #[cfg(feature = "websocket")]
+    fn new() -> Option<Self> {
+        let request = Request::new(Arc::default());
+        let (_, key) = request.fields().find(|(name, _)| name.eq_ignore_ascii_case(KEY))?;
+        Some(Self { key: key.to_owned(), accept: accept_value(key.as_bytes()) })
+    }
+
+    #[cfg(not(feature = "websocket"))]
+    fn new() -> Option<Self> {
+        None
     }
 }
 
@@ -82,5 +123,7 @@ fn accept(_: &[u8]) -> Option<String> {
     None
 }
 
+/// Protocols of capsules that HTTP/1.1 asks for by a GET with `Upgrade` (RFC 9298 §3.2, RFC 9484 §4.3).
+const CAPSULE_PROTOCOLS: [&str; 2] = ["connect-udp", "connect-ip"];
 const KEY: &str = "Sec-WebSocket-Key";
 const ACCEPT: &str = "Sec-WebSocket-Accept";

@@ -107,6 +107,8 @@ mod edit;
 mod endpoint;
 mod event_stream;
 mod exchange_note;
+#[cfg(any(feature = "connect-udp", feature = "webtransport"))]
+mod extended_client;
 mod extract;
 mod field_names;
 #[cfg(feature = "files")]

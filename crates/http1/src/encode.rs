@@ -256,7 +256,9 @@ impl Server {
             Ending::Closing => self.ahead().count() > 0,
             _ => self.flags & HAS_MORE_INPUT != 0,
         };
-        let stays = may_stay && self.flags & KEEPS_ALIVE != 0 && !parts.close;
+        // A client may have sent bytes of the tunnel behind its CONNECT, and they must not be read as requests (RFC 9931 §6).
+        let is_refused_tunnel = self.flags & CONNECT != 0 && !(200..300).contains(&parts.status.code());
+        let stays = may_stay && self.flags & KEEPS_ALIVE != 0 && !parts.close && !is_refused_tunnel;
         let may_skip = || if whole { self.can_skip() } else { self.flags & EXPECTS == 0 };
         if !stays || (self.inbound != Inbound::Await && !may_skip()) {
             self.flags &= !KEEPS_ALIVE;

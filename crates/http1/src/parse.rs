@@ -501,11 +501,12 @@ impl Facts {
         }
     }
 
-    /// A client may send UDP payloads behind such a request without waiting (RFC 9298), and applications that the client
-    /// does not trust may have chosen them. If the request is refused, they must not be read as requests (RFC 9931).
+    /// A client may send bytes of such a tunnel behind its request without waiting (RFC 9298, RFC 9484), and applications that
+    /// the client does not trust may have chosen them. If the request is refused, they must not be read as requests (RFC 9931).
     #[cold]
     fn upgrade(&mut self, value: &[u8]) {
-        if value.split(|&byte| byte == b',').any(|token| trim(token).eq_ignore_ascii_case(CONNECT_UDP)) {
+        let is_tunnel = |token: &[u8]| token.get(..CONNECT.len()).is_some_and(|first| first.eq_ignore_ascii_case(CONNECT));
+        if value.split(|&byte| byte == b',').any(|token| is_tunnel(trim(token))) {
             self.seen |= CLOSE;
         }
     }
@@ -689,7 +690,7 @@ const CASE: u64 = u64::from_le_bytes([0x20; 8]);
 
 const TIMEOUT: &[u8] = b"timeout=";
 
-const CONNECT_UDP: &[u8] = b"connect-udp";
+const CONNECT: &[u8] = b"connect-";
 
 /// In place of the seconds for which a peer keeps an idle connection.
 pub(crate) const NOT_ANNOUNCED: u16 = u16::MAX;

@@ -1,8 +1,8 @@
 //! `CapsuleCodec`: the capsule protocol (RFC 9297 §3) on the bytes of a tunnel: a type, a length, a value.
 //!
-//! Capsules of unknown types are discarded as they come, and keep no memory, unless the application wants them. A value that is
-//! read waits in the input until it is whole, so its length has a bound; longer ones end the stream, of unknown types too: no
-//! peer has a use for them.
+//! Capsules of unknown types are discarded as they come, and keep no memory, whatever their length (RFC 9297 §3.2), unless the
+//! application wants them. A value that is read waits in the input until it is whole, so its length has a bound; a longer one
+//! ends the stream. The types of WebTransport are known to a session's stream alone.
 
 use std::fmt;
 
@@ -41,6 +41,8 @@ pub struct CapsuleCodec {
     /// Bytes of a discarded value that are to come.
     skip_left: u64,
     is_closed: bool,
+    /// The stream is that of a WebTransport session.
+    is_session: bool,
     /// The application gets capsules of other types too.
     reads_others: bool,
 }
@@ -51,14 +53,15 @@ pub struct CapsuleCodec {
 pub enum Capsule {
     /// DATAGRAM (RFC 9297 §3.5): the payload of an HTTP datagram.
     Datagram(Bytes),
-    /// CLOSE_WEBTRANSPORT_SESSION: the peer ends the session.
+    /// CLOSE_WEBTRANSPORT_SESSION: the peer ends the session. A codec [of a session](CapsuleCodec::for_session) reads it.
     CloseSession {
         /// The code of the application.
         code: u32,
         /// The reason, in UTF-8 of at most 1,024 bytes.
         reason: Box<str>,
     },
-    /// DRAIN_WEBTRANSPORT_SESSION: the peer wants the session to end soon.
+    /// DRAIN_WEBTRANSPORT_SESSION: the peer wants the session to end soon. A codec [of a session](CapsuleCodec::for_session)
+    /// reads it.
     DrainSession,
     /// A capsule of another type. A codec [reads](CapsuleCodec::read_others) them only for an application that wants them.
     Other {
@@ -85,16 +88,26 @@ pub enum CapsuleError {
 }
 
 impl CapsuleCodec {
-    /// A codec for values of at most `value_bytes_max` bytes, of known types and unknown ones.
+    /// A codec that reads values of at most `value_bytes_max` bytes. Of all types it knows DATAGRAM alone.
     #[must_use]
     pub fn new(value_bytes_max: u32) -> Self {
-        Self { value_bytes_max, skip_left: 0, is_closed: false, reads_others: false }
+        Self { value_bytes_max, skip_left: 0, is_closed: false, is_session: false, reads_others: false }
+    }
+
+    /// The codec of a WebTransport session's stream: it reads the capsules that close and drain the session.
+    #[must_use]
+    pub fn for_session(self) -> Self {
+        Self { is_session: true, ..self }
     }
 
     /// Whether capsules of other types are read, as [`Capsule::Other`]. They are discarded, unless set.
     #[must_use]
     pub fn read_others(self, reads_others: bool) -> Self {
         Self { reads_others, ..self }
+    }
+
+    fn reads(&self, kind: u64) -> bool {
+        kind == DATAGRAM || self.reads_others || self.is_session && matches!(kind, CLOSE_SESSION | DRAIN_SESSION)
     }
 
     /// Discards the rest of a value that no one reads.
@@ -121,15 +134,16 @@ impl Codec for CapsuleCodec {
             }
             let Some((kind, head)) = varint::read(input.bytes()) else { return Ok(Step::NeedMore) };
             let Some((length, more)) = varint::read(&input.bytes()[head..]) else { return Ok(Step::NeedMore) };
-            if length > self.value_bytes_max.into() {
-                return Err(CapsuleError::TooLong);
-            }
-            let (head, value) = (head + more, length as usize);
-            if !self.reads_others && !matches!(kind, DATAGRAM | CLOSE_SESSION | DRAIN_SESSION) {
+            let head = head + more;
+            if !self.reads(kind) {
                 input.consume(head);
                 self.skip_left = length;
                 continue;
             }
+            if length > self.value_bytes_max.into() {
+                return Err(CapsuleError::TooLong);
+            }
+            let value = length as usize;
             if input.len() < head + value {
                 return Ok(Step::NeedMore);
             }
@@ -137,12 +151,12 @@ impl Codec for CapsuleCodec {
             let value = input.take(value);
             return match kind {
                 DATAGRAM => Ok(Step::Message(Capsule::Datagram(value.to_bytes()))),
-                CLOSE_SESSION => {
+                CLOSE_SESSION if self.is_session => {
                     self.is_closed = true;
                     read_close(&value).map(Step::Message)
                 }
-                DRAIN_SESSION if value.is_empty() => Ok(Step::Message(Capsule::DrainSession)),
-                DRAIN_SESSION => Err(CapsuleError::Malformed),
+                DRAIN_SESSION if self.is_session && value.is_empty() => Ok(Step::Message(Capsule::DrainSession)),
+                DRAIN_SESSION if self.is_session => Err(CapsuleError::Malformed),
                 kind => Ok(Step::Message(Capsule::Other { kind, value: value.to_bytes() })),
             };
         }
@@ -241,7 +255,7 @@ mod tests {
 
     /// Decodes bytes that come in pieces of this length. Returns the capsules, and the error.
     fn decode(wire: &[u8], piece: usize, ends: bool) -> (Vec<Capsule>, Option<CapsuleError>) {
-        decode_by(CapsuleCodec::new(2_000), wire, piece, ends)
+        decode_by(CapsuleCodec::new(2_000).for_session(), wire, piece, ends)
     }
 
     fn decode_by(
@@ -303,7 +317,7 @@ mod tests {
         let written = [Capsule::Other { kind: 0x21, value: Bytes::from_static(b"neap") }, Capsule::DrainSession];
         let wire = encode(&written);
         for piece in 1..wire.len() {
-            let read = decode_by(CapsuleCodec::new(2_000).read_others(true), &wire, piece, true);
+            let read = decode_by(CapsuleCodec::new(2_000).for_session().read_others(true), &wire, piece, true);
             assert_eq!(read, (written.to_vec(), None), "pieces of {piece}");
         }
         let (pool, time) = (Pool::new(), Time::new(Instant::now(), SystemTime::UNIX_EPOCH));
@@ -314,12 +328,40 @@ mod tests {
     }
 
     #[test]
-    fn a_capsule_of_any_type_has_a_bound() {
-        for kind in [DATAGRAM, CLOSE_SESSION, 0x21] {
+    fn a_capsule_that_is_read_has_a_bound() {
+        for (kind, codec) in [
+            (DATAGRAM, CapsuleCodec::new(2_000)),
+            (CLOSE_SESSION, CapsuleCodec::new(2_000).for_session()),
+            (0x21, CapsuleCodec::new(2_000).read_others(true)),
+        ] {
             let mut wire = Vec::new();
             varint::write(kind, &mut wire);
             varint::write(varint::MAX, &mut wire);
-            assert_eq!(decode(&wire, 1, false), (vec![], Some(CapsuleError::TooLong)), "{kind:#x}");
+            assert_eq!(decode_by(codec, &wire, 1, false), (vec![], Some(CapsuleError::TooLong)), "{kind:#x}");
+        }
+    }
+
+    #[test]
+    fn a_capsule_of_an_unknown_type_is_skipped_whatever_its_length() {
+        let wire = [&[0x21, 0x80, 0, 0x0b, 0xb8][..], &[1; 3_000], b"\0\x03ebb"].concat();
+        let ebb = Capsule::Datagram(Bytes::from_static(b"ebb"));
+        assert_eq!(decode(&wire, 100, true), (vec![ebb], None));
+    }
+
+    #[test]
+    fn the_types_of_webtransport_are_unknown_to_other_protocols() {
+        // A close without a code, and a drain with a value.
+        let wire = [&b"\x68\x43\x03abc\x80\0\x78\xae\x01a"[..], b"\0\x03ebb"].concat();
+        let ebb = Capsule::Datagram(Bytes::from_static(b"ebb"));
+        for piece in 1..wire.len() {
+            let read = decode_by(CapsuleCodec::new(2_000), &wire, piece, true);
+            assert_eq!(read, (vec![ebb.clone()], None), "pieces of {piece}");
+            let (read, end) = decode_by(CapsuleCodec::new(2_000).read_others(true), &wire, piece, true);
+            let kinds = read.iter().map(|capsule| match capsule {
+                Capsule::Other { kind, .. } => *kind,
+                _ => DATAGRAM,
+            });
+            assert_eq!((kinds.collect::<Vec<_>>(), end), (vec![CLOSE_SESSION, DRAIN_SESSION, DATAGRAM], None));
         }
     }
 

@@ -281,7 +281,16 @@ impl<E: StreamEndpoint> Endpoint<E> {
         match self.drain {
             Drain::None => {}
             Drain::Announced(_) => connection.drain(),
-            Drain::Named(_) | Drain::Ending => connection.end_drain(),
+            // The connection stays until its peer has the GOAWAY, by which the peer knows that its requests were not processed.
+            // A drain lets no further handshake begin, so that this has an end.
+            Drain::Named(_) | Drain::Ending => {
+                connection.end_drain();
+                let until = now + self.grace_of(session);
+                self.drain = match self.drain {
+                    Drain::Named(at) => Drain::Named(at.max(until)),
+                    _ => Drain::Named(until),
+                };
+            }
         }
         let (unsent, requests, datagrams, wakers) = Default::default();
         let lifetime = Lifetime::new(session, self.config.limits(), now);
@@ -542,7 +551,12 @@ impl<E: StreamEndpoint> Endpoint<E> {
 
     /// The time between two steps of a drain: two round trips.
     fn grace(&self) -> Duration {
-        let round_trip = self.sessions.keys().filter_map(|session| self.quic.round_trip(*session)).max();
+        self.sessions.keys().map(|session| self.grace_of(*session)).max().unwrap_or(GRACE_MIN)
+    }
+
+    /// Two round trips of a connection.
+    fn grace_of(&self, session: SessionNumber) -> Duration {
+        let round_trip = self.quic.round_trip(session);
         round_trip.map_or(GRACE_MIN, |time| (time * 2).clamp(GRACE_MIN, GRACE_MAX))
     }
 

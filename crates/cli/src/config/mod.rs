@@ -3,8 +3,8 @@
 //! `source.rs` reads the files and their includes, `value.rs` and `environment.rs` make values of them. `keys.rs` says
 //! how a table describes its keys; `reader.rs` reads by these descriptions, and `schema.rs` and `reference.rs` write the
 //! JSON schema and the table for readers from them. The tables: `listen.rs`, `upstream.rs`, `route.rs` with
-//! `proxying.rs`, `mirror.rs`, `rewriting.rs`, `guards.rs`, `rate.rs`, `cors.rs`, `caching.rs`, `sticky.rs`, `auth.rs` and
-//! `files.rs`, with `forwarding.rs` for listeners below HTTP, and here the file itself with `request_ids.rs` and `telemetry.rs`; `model.rs` and `path_rule.rs` have the types of a route.
+//! `proxying.rs`, `mirror.rs`, `rewriting.rs`, `guards.rs`, `rate.rs`, `cors.rs`, `caching.rs`, `sticky.rs`, `auth.rs`,
+//! `connect_udp.rs` and `files.rs`, with `forwarding.rs` for listeners below HTTP, and here the file itself with `request_ids.rs` and `telemetry.rs`; `model.rs` and `path_rule.rs` have the types of a route.
 //! `check.rs` has the rules between tables, `reach.rs` warnings about parts that nothing reaches. `mistakes.rs` collects all
 //! mistakes. `gateway/` runs a configuration.
 //!
@@ -14,6 +14,7 @@ mod acme;
 mod auth;
 mod caching;
 mod check;
+mod connect_udp;
 mod cors;
 mod environment;
 mod files;
@@ -54,12 +55,13 @@ use crate::telemetry::TelemetrySettings;
 pub(crate) use self::auth::JwtRule;
 pub(crate) use self::caching::CacheRule;
 pub(crate) use self::check::{PathPlan, host_plan};
+pub(crate) use self::connect_udp::UdpProxyRule;
 use self::keys::{Key, Keys, Kind, info};
 pub(crate) use self::listen::{CertificateFiles, Forwards, HeaderMode, Listen, ListenLimits, RedirectHttps};
 pub(crate) use self::literal::{host_key, refuse_variable};
 pub(crate) use self::mistakes::{Located, Mistakes, Place};
 pub(crate) use self::model::{
-    Action, BasicAuthRule, Conditions, ErrorPage, ErrorStatuses, FileRules, FixedResponse, HostRule, Redirect, Route,
+    Action, BasicAuthRule, Conditions, ErrorPage, ErrorStatuses, FileRules, FixedResponse, HostRule, ProxyRules, Redirect, Route,
     Wanted,
 };
 pub(crate) use self::path_rule::PathRule;

@@ -10,6 +10,7 @@ use tidegate::{ConnectionRate, IpNet};
 
 use super::auth::{ForwardAuthRule, JwtRule};
 use super::caching::CacheRule;
+use super::connect_udp::UdpProxyRule;
 use super::cors::CorsRule;
 use super::mirror::MirrorRule;
 use super::mistakes::{Located, Place};
@@ -54,6 +55,7 @@ pub(crate) enum Action {
     Folder(Located<PathBuf>),
     Redirect(Redirect),
     Respond(FixedResponse),
+    ConnectUdp(UdpProxyRule),
 }
 
 /// Conditions of a request beyond its host and path.
@@ -88,6 +90,18 @@ impl Conditions {
 }
 
 impl Route {
+    /// Whether requests for UDP tunnels become datagrams here.
+    pub(crate) fn has_udp_proxy(&self) -> bool {
+        matches!(self.action, Some(Action::ConnectUdp(_)))
+    }
+
+    /// Whether an upstream gets requests for UDP tunnels.
+    pub(crate) fn passes_udp_on(&self) -> bool {
+        let protocols = self.proxying.upgrades.iter().flatten();
+        let is_upstream = matches!(self.action, Some(Action::Upstream(_)));
+        is_upstream && protocols.into_iter().any(|protocol| protocol.to_ascii_lowercase().starts_with("connect-"))
+    }
+
     /// Its hosts and its path, for people: `sea.example /api/*`.
     pub(crate) fn name(&self) -> String {
         let hosts: Vec<_> = self.hosts.iter().map(|host| host.value.as_str()).collect();

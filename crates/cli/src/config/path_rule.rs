@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use tidegate::http::normal_path;
+use tidegate::http::{UdpProxy, normal_path};
 
 /// The paths of a route.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -36,6 +36,17 @@ impl PathRule {
         }
         check_parameters(text)?;
         Ok(Self::Exact(normal_path(text)))
+    }
+
+    /// The path of UDP targets that clients use unless they know another one (RFC 9298 §3.4).
+    pub(crate) fn of_udp_targets() -> Self {
+        Self::Exact(UdpProxy::PATH.into())
+    }
+
+    /// Whether a pattern has these parameters.
+    pub(crate) fn has_parameters(&self, names: &[&str]) -> bool {
+        let Self::Exact(path) = self else { return false };
+        names.iter().all(|name| path.contains(&format!("{{{name}}}")))
     }
 
     /// The patterns that a router has for it; that of a fallback is empty.

@@ -179,7 +179,7 @@ proxy_key!(
     "upgrades",
     Kind::List(&Kind::Text),
     "[\"websocket\"]",
-    "Protocols that requests may switch to.",
+    "Protocols that requests may switch to: `websocket`, `connect-udp` and `connect-ip` over all HTTP versions, others over HTTP/1.1 alone.",
     &[],
     |to, value, reader| {
         to.upgrades = Some(reader.texts(value).into_iter().map(|text| text.value).collect());

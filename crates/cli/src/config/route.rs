@@ -3,6 +3,7 @@
 use tidegate::http::{self, Response, StatusCode};
 
 use super::auth::{ForwardAuthRule, JwtRule};
+use super::connect_udp::UdpProxyRule;
 use super::cors::CorsRule;
 use super::files::error_pages;
 use super::keys::{Key, Keys, Kind, info};
@@ -16,7 +17,7 @@ use super::value::{Data, Value};
 impl Keys for Route {
     const TITLE: &'static str = "[[route]]";
     const TEXT: &'static str =
-        "Which requests, and what they get: exactly one of `upstream`, `folder`, `redirect` and `respond`.";
+        "Which requests, and what they get: exactly one of `upstream`, `folder`, `redirect`, `respond` and `connect-udp`.";
     const KEYS: &'static [Key<Self>] = &[
         Key::<Self>::new("hosts", Kind::OneOrMore(&Kind::Text), "Names of hosts, `*.example.org` for all below one; without any, for requests that name no host of another route.", |to, value, reader| {
             to.hosts = hosts(value, reader);
@@ -74,6 +75,11 @@ impl Keys for Route {
             to.act(Action::Respond(response), value.place, reader.mistakes);
         })
         .known_as(&["return"]),
+        Key::<Self>::new("connect-udp", Kind::Table(info::<UdpProxyRule>), "Pass UDP on for clients, to the targets that they name. The path has `{target_host}` and `{target_port}`; it is `/.well-known/masque/udp/{target_host}/{target_port}/`, unless set.", |to, value, reader| {
+            let rule = reader.table(value);
+            to.act(Action::ConnectUdp(rule), value.place, reader.mistakes);
+        })
+        .known_as(&["masque", "udp-proxy"]),
         Key::<Self>::new("error-pages", Kind::Map(&Kind::Path), "Files with the bodies of errors, by status or class: `{ 404 = \"404.html\", 5xx = \"sorry.html\" }`. They replace errors of the server itself, such as 502 to 504; `intercept-errors` has those of upstreams replaced too. A name that ends with `.json` is JSON, any other HTML.", |to, value, reader| {
             to.error_pages = error_pages(value, reader);
         }),
@@ -131,8 +137,15 @@ impl Keys for Route {
 
     fn check(&mut self, mistakes: &mut Mistakes) {
         let Some(action) = &self.action else {
-            return mistakes.add(self.place, "the route has no `upstream`, `folder`, `redirect` or `respond`");
+            return mistakes.add(self.place, "the route has no `upstream`, `folder`, `redirect`, `respond` or `connect-udp`");
         };
+        if self.has_udp_proxy() {
+            if self.path.value == PathRule::ALL {
+                self.path.value = PathRule::of_udp_targets();
+            } else if !self.path.value.has_parameters(&["target_host", "target_port"]) {
+                mistakes.add(self.path.place, "the path of `connect-udp` has `{target_host}` and `{target_port}`");
+            }
+        }
         for (name, place, owner) in &self.used {
             let is_right = match owner {
                 Owner::Upstream => matches!(action, Action::Upstream(_)),
@@ -180,7 +193,7 @@ impl Route {
 
     fn act(&mut self, action: Action, place: Place, mistakes: &mut Mistakes) {
         if self.action.replace(action).is_some() {
-            mistakes.add(place, "a route has one of `upstream`, `folder`, `redirect` and `respond`");
+            mistakes.add(place, "a route has one of `upstream`, `folder`, `redirect`, `respond` and `connect-udp`");
         }
     }
 }

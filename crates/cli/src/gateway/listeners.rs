@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use tidegate::engine::{RunningListener, ServedListener};
 use tidegate::http::{self, Request};
+use tidegate::http3::HttpDatagramLimits;
 use tidegate::metrics::HttpMetrics;
 use tidegate::{Address, Admission, EndpointListener, ListenOptions, Listener, Server, ServerHandle, quic};
 
 use super::forwarding::{Forwarder, Forwarding};
 use super::routes::RouteTable;
 use crate::acme;
-use crate::config::{Config, Forwards, HeaderMode, Listen, ListenLimits, RESPONSE_TIMEOUT_MAX, RedirectHttps};
+use crate::config::{Config, Forwards, HeaderMode, Listen, ListenLimits, RESPONSE_TIMEOUT_MAX, RedirectHttps, Route};
 use crate::server::ProcessOptions;
 use crate::tls::Tls;
 use crate::to_https::to_https;
@@ -23,6 +24,8 @@ pub(super) struct ListenPlan {
     pub(super) listens: Vec<Listen>,
     /// Responses of upstreams have the `Server` field of those.
     is_proxy: bool,
+    /// HTTP/3 accepts HTTP datagrams, for UDP tunnels of a route. A gateway passes none on, so not beside tunnels of upstreams.
+    accepts_datagrams: bool,
 }
 
 /// Shared parts of a server's listeners.
@@ -36,7 +39,9 @@ pub(super) struct ServerParts<'a> {
 impl ListenPlan {
     pub(super) fn new(config: &Config) -> Self {
         let listens = config.listen.iter().map(Listen::without_upstreams).collect();
-        Self { listens, is_proxy: !config.upstreams.is_empty() }
+        let accepts_datagrams =
+            config.routes.iter().any(Route::has_udp_proxy) && !config.routes.iter().any(Route::passes_udp_on);
+        Self { listens, is_proxy: !config.upstreams.is_empty(), accepts_datagrams }
     }
 
     /// The https configuration of each listener; `None` for http.
@@ -169,7 +174,12 @@ impl ListenPlan {
         if let Some(tls) = tls {
             config = config.tls(tls.config.clone());
             if tls.http3 {
-                let quic = quic::TransportLimits { early_data: tls.early_data, ..quic_limits };
+                let mut quic = quic::TransportLimits { early_data: tls.early_data, ..quic_limits };
+                if self.accepts_datagrams {
+                    let limits = HttpDatagramLimits::default();
+                    config = config.http_datagrams(limits)?;
+                    quic.datagram_receive_bytes = Some(limits.request_bytes_max);
+                }
                 config = config.http3_with(quic)?;
                 #[cfg(feature = "qlog")]
                 if let Some(folder) = &tls.qlog {

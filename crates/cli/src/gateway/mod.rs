@@ -21,6 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use clap::Args;
 use signal_hook::consts::SIGHUP;
 use tidegate::admin::{Admin, ReloadError};
+use tidegate::http::UdpProxyCounts;
 use tidegate::http::cache::CacheCounts;
 use tidegate::metrics::{HttpMetrics, MetricsText};
 use tidegate::{Server, StartError};
@@ -175,7 +176,7 @@ impl Gateway {
         let table = move || gateway.upgrade().map(|gateway| gateway.table());
         let gateway = Arc::downgrade(self);
         let forwarders = move || gateway.upgrade().map_or_else(Vec::new, |gateway| gateway.forwarders());
-        let (of_caches, of_metrics) = (table.clone(), table.clone());
+        let (of_caches, of_metrics, of_udp) = (table.clone(), table.clone(), table.clone());
         let caches = move || of_caches().map_or_else(Vec::new, |table| table.caches());
         let servers = self.servers.clone();
         let admin = Admin::following(move || servers.get());
@@ -184,6 +185,7 @@ impl Gateway {
                 .upstreams(move || table().map_or_else(Vec::new, |table| table.snapshot()))
                 .metrics(move |text| {
                     write_caches(of_metrics().as_deref(), text);
+                    write_udp_proxies(of_udp().as_deref(), text);
                     write_forwarders(&forwarders(), text);
                 })
                 .caches(move || caches().into_iter().map(|(_, cache)| cache).collect());
@@ -280,6 +282,15 @@ fn write_caches(table: Option<&RouteTable>, text: &mut MetricsText) {
     if !caches.is_empty() {
         let named: Vec<_> = caches.iter().map(|(name, cache)| (name.as_str(), cache)).collect();
         CacheCounts::write_metrics(&named, text);
+    }
+}
+
+/// Writes the figures of the UDP proxies in use.
+fn write_udp_proxies(table: Option<&RouteTable>, text: &mut MetricsText) {
+    let proxies = table.map_or_else(Vec::new, RouteTable::udp_proxies);
+    if !proxies.is_empty() {
+        let named: Vec<_> = proxies.iter().map(|(name, counts)| (name.as_str(), *counts)).collect();
+        UdpProxyCounts::write_metrics(&named, text);
     }
 }
 

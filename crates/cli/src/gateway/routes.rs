@@ -14,7 +14,7 @@ use tidegate::http::proxy::{Edit, Forwarding, Maintenance, Mirror, Proxy, RateLi
 use tidegate::http::{
     self, Condition, ContentType, ErrorPage, ErrorPages, Files, IntoResponse, InvalidField, LineLog, Reload, Request,
     RequestFunction, Response, ResponseCompression, Router, Slashes, StatusCode, Template, TlsInfos, TrustedProxies,
-    Wrapper, with_middleware,
+    UdpProxy, UdpProxyCounts, Wrapper, with_middleware,
 };
 use tidegate::metrics::UpstreamGroup;
 
@@ -24,7 +24,7 @@ use super::{conditions, upstreams};
 use crate::access_log::AccessLogFormat;
 use crate::config::{
     Action, Conditions, Config, ErrorStatuses, FixedResponse, HostRule, PathPlan, Redirect, RequestIdRule, Route,
-    StickyRule, Upstream, host_plan,
+    StickyRule, UdpProxyRule, Upstream, host_plan,
 };
 use crate::telemetry::Telemetry;
 
@@ -69,6 +69,7 @@ struct OpenRoute {
     mirror: Option<Mirror>,
     guards: Guards,
     files: Option<Files>,
+    udp: Option<UdpProxy>,
     error_pages: Vec<(ErrorStatuses, ErrorPage)>,
 }
 
@@ -117,6 +118,21 @@ impl RouteTable {
             caches.push((if number > 1 { format!("{name} #{number}") } else { name }, cache.clone()));
         }
         caches
+    }
+
+    /// The figures of the UDP proxies in use, each with the hosts and the path of its route.
+    pub(crate) fn udp_proxies(&self) -> Vec<(String, UdpProxyCounts)> {
+        let routes = self.lock().clone();
+        let of_route = |open: &OpenRoute| Some((open.route.name(), open.udp.as_ref()?.counts()));
+        let mut named: Vec<(String, UdpProxyCounts)> = routes.routes.iter().filter_map(of_route).collect();
+        for number in 1..named.len() {
+            let (before, rest) = named.split_at_mut(number);
+            let same = before.iter().filter(|(name, _)| name.split(" #").next() == Some(&*rest[0].0)).count();
+            if same > 0 {
+                rest[0].0.push_str(&format!(" #{}", same + 1));
+            }
+        }
+        named
     }
 
     /// The router of a listener that has one function for all requests.
@@ -303,6 +319,14 @@ fn identity(route: &Route) -> String {
     format!("{hosts:?} {:?} {:?}", route.path.value, route.conditions)
 }
 
+/// The rules of a route that is a UDP proxy.
+fn udp_rule(route: &Route) -> Option<&UdpProxyRule> {
+    match &route.action {
+        Some(Action::ConnectUdp(rule)) => Some(rule),
+        _ => None,
+    }
+}
+
 /// Whether a value of the route has parameters of TLS connections.
 fn reads_tls(route: &Route) -> bool {
     let edits = route.proxying.request_edits.iter().chain(&route.proxying.response_edits);
@@ -329,6 +353,11 @@ impl OpenRoute {
             }
             _ => None,
         };
+        let kept_udp = before.filter(|before| udp_rule(&before.route) == udp_rule(route));
+        let udp = kept_udp.map_or_else(
+            || udp_rule(route).map(|rule| UdpProxy::new(rule.rules.clone())),
+            |before| before.udp.clone(),
+        );
         let mut error_pages = Vec::new();
         for page in &route.error_pages {
             let path = &page.path.value;
@@ -346,7 +375,7 @@ impl OpenRoute {
             (None, rule) => rule.as_ref().map(StickyRule::cookie).transpose()?,
         };
         let guards = Guards::new(route, before.map(|before| (&before.route, &before.guards)), stores)?;
-        Ok(Self { number, route: route.clone(), rate, sticky, mirror: None, guards, files, error_pages })
+        Ok(Self { number, route: route.clone(), rate, sticky, mirror: None, guards, files, udp, error_pages })
     }
 
     /// The mirror is one for all paths and hosts of the route, so that a loop bounds the copies of all of them.
@@ -390,6 +419,10 @@ impl OpenRoute {
                 let response = response.clone();
                 self.add(router, path, of_loop, move || fixed(&response))
             }
+            (Some(Action::ConnectUdp(_)), _) => match &self.udp {
+                Some(udp) => self.add(router, path, of_loop, udp.function()),
+                None => self.add(router, path, of_loop, || StatusCode::NOT_FOUND),
+            },
             (_, Some(files)) => self.add(router, path, of_loop, files.clone()),
             _ => self.add(router, path, of_loop, || StatusCode::NOT_FOUND),
         }

@@ -16,6 +16,7 @@ mod byte_logs;
 mod chat;
 mod clients;
 mod configuration;
+mod connect_udp;
 mod connections;
 mod crowds;
 mod dns_takeover;

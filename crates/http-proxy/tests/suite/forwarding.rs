@@ -361,6 +361,19 @@ fn requests_with_two_meanings_reach_no_upstream() {
     assert_eq!(nothing.kind(), ErrorKind::WouldBlock);
 }
 
+/// Behind a CONNECT, bytes of the tunnel may follow: they are no requests.
+#[test]
+fn a_connect_that_is_refused_closes_the_connection() {
+    let upstream = Upstream::new();
+    let proxy = proxy_of(&upstream);
+    let connect = "CONNECT a:80 HTTP/1.1\r\nHost: a:80\r\n\r\n";
+    let answer = proxy.exchange(&[connect, "GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n"].concat());
+    assert!(answer.starts_with("HTTP/1.1 405 ") && answer.contains("\r\nConnection: close\r\n"), "{answer}");
+    assert_eq!(answer.matches("HTTP/1.1 ").count(), 1, "{answer}");
+    upstream.0.set_nonblocking(true).unwrap();
+    assert!(upstream.0.accept().is_err());
+}
+
 #[test]
 fn the_host_of_the_target_is_that_of_the_request() {
     let upstream = Upstream::new();

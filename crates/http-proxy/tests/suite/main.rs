@@ -4,6 +4,7 @@
 
 mod cancellations;
 mod connect_http2;
+mod connect_udp;
 mod dns;
 mod early_data;
 mod failures;

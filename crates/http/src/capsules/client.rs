@@ -1,4 +1,4 @@
-//! `CapsuleClient`: opens tunnels of capsules over HTTP/3.
+//! `CapsuleClient`: opens tunnels of capsules over HTTP/3, HTTP/2 and HTTP/1.1.
 
 use std::error::Error;
 use std::fmt;
@@ -6,22 +6,25 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Duration;
 
-use tidegate_codec::{Direction, DynOver, Filters};
-use tidegate_engine::{Channel, ChannelError, SessionEndpoint, SessionError, SessionLimits, SessionStreams};
-use tidegate_http1::client::{Incoming, Request};
+use tidegate_codec::{DynOver, Filters, Over};
+use tidegate_engine::{Channel, ChannelError, Client, ConnectError, Session, SessionError, task};
+use tidegate_http1::client::Request;
+use tidegate_http1::{self as http1, Version};
+use tidegate_http2 as http2;
 use tidegate_http3::{self as http3, CapsuleCodec, HttpDatagramLimits};
 use tidegate_quic as quic;
-use tidegate_sys::DatagramOptions;
 use tidegate_tls as tls;
 
 use super::CAPSULE_BYTES_MAX;
-use super::tunnel::{CapsuleTunnel, Http3};
+use super::tunnel::CapsuleTunnel;
+use crate::extended_client::{Http3Connection, Http3Connector, RequestFailure, authority, await_success};
 
-/// A client that opens tunnels of capsules over HTTP/3, for tasks of one loop. Its sockets close behind the last tunnel.
+/// A client that opens tunnels of capsules, for tasks of one loop. Its sockets close behind the last tunnel.
 ///
-/// Over HTTP/1.1, `Client` of the feature `http-client` sends the request: `upgrade(protocol)`, then
-/// [`CapsuleTunnel::new`] with the channel of the response.
+/// [`connect`](Self::connect) speaks HTTP/3. Where UDP is blocked, [`connect_over`](Self::connect_over) speaks HTTP/2 or
+/// HTTP/1.1, and the tunnels are the same: their datagrams are capsules then.
 ///
 /// ```
 /// use std::net::SocketAddr;
@@ -39,24 +42,45 @@ use super::tunnel::{CapsuleTunnel, Http3};
 /// # drop(ask);
 /// ```
 pub struct CapsuleClient {
-    connector: quic::Connector<Http3>,
-    config: Arc<http3::Config>,
+    http3: Http3Connector,
+    tls: tls::ClientConfig,
 }
 
 /// A connection of a [`CapsuleClient`]. It closes behind its last tunnel, once it is dropped.
 pub struct CapsuleConnection {
-    connection: quic::Connection<Http3>,
-    config: Arc<http3::Config>,
+    version: TunnelVersion,
     authority: String,
 }
+
+/// The way to the server.
+enum TunnelVersion {
+    /// Each tunnel has a connection of its own.
+    Http1(TcpServer),
+    Http2(Session<DynOver<http2::Connection>>),
+    Http3(Http3Connection),
+}
+
+/// A server that is reached by TCP and TLS.
+struct TcpServer {
+    address: SocketAddr,
+    name: String,
+    tls: tls::ClientConfig,
+}
+
+/// A connection over TLS before its version is in use.
+type TlsChannel = Channel<Over<tls::Tls, http1::Client>>;
 
 /// Why a client has no tunnel.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ExtendedConnectError {
-    /// There is no connection.
+    /// There is no QUIC connection.
     Connection(quic::ConnectionError),
-    /// The server does not permit extended CONNECT.
+    /// There is no TCP connection.
+    Tcp(ConnectError),
+    /// The TLS handshake, or SETTINGS of an HTTP/2 server, took longer than 10 seconds.
+    Timeout,
+    /// The server does not permit extended CONNECT, or does not speak the version.
     Unsupported,
     /// The server has responded with another status than one of success.
     Refused(u16),
@@ -69,7 +93,7 @@ pub enum ExtendedConnectError {
 }
 
 impl CapsuleClient {
-    /// Opens a socket at `address`, most often port 0, on the loop that runs on this thread. `tls` has the trust in servers;
+    /// Opens a UDP socket at `address`, most often port 0, on the loop that runs on this thread. `tls` has the trust in servers;
     /// `limits` bound the datagrams of servers.
     ///
     /// # Errors
@@ -83,38 +107,66 @@ impl CapsuleClient {
             bidirectional_max: 0,
             ..quic::TransportLimits::default()
         };
-        let tls = tls.clone().with_alpn(["h3"]).map_err(invalid)?;
-        let quic = quic::ClientConfig::new(&tls, transport).map_err(invalid)?.codes(quic::Codes::HTTP3);
-        let config = Arc::new(http3::Config::default().datagram_limits(limits));
-        let endpoint = http3::Endpoint::client(config.clone(), quic.endpoint());
-        let (options, limits) = (DatagramOptions::default(), SessionLimits::default());
-        let endpoint = SessionEndpoint::bind(address, &options, limits, endpoint, |_| SessionStreams::default())?;
-        Ok(Self { connector: quic::Connector::new(endpoint, &quic), config })
+        let http3 = Http3Connector::bind(address, tls, transport, http3::Config::default().datagram_limits(limits))?;
+        Ok(Self { http3, tls: tls.clone() })
     }
 
-    /// Connects to a server whose certificate has this name, and waits for its SETTINGS.
+    /// Connects over HTTP/3 to a server whose certificate has this name, and waits for its SETTINGS.
     ///
     /// # Errors
     /// [`ExtendedConnectError`].
     pub async fn connect(&self, server: SocketAddr, name: &str) -> Result<CapsuleConnection, ExtendedConnectError> {
-        let connection = self.connector.connect(server, name).await.map_err(ExtendedConnectError::Connection)?;
-        let permits = std::future::poll_fn(|cx| {
-            let settings = connection.with(|endpoint, _| {
-                endpoint.wake_on_change(connection.number(), cx.waker());
-                let is_open = endpoint.may_request(connection.number());
-                (endpoint.peer_settings(connection.number()).copied(), is_open)
-            });
-            match settings {
-                Ok((None, true)) => Poll::Pending,
-                Ok((settings, _)) => Poll::Ready(settings.is_some_and(|settings| settings.extended_connect)),
-                Err(_) => Poll::Ready(false),
-            }
-        });
-        if !permits.await {
-            return Err(ExtendedConnectError::Unsupported);
-        }
-        let authority = if server.port() == 443 { name.to_owned() } else { format!("{name}:{}", server.port()) };
-        Ok(CapsuleConnection { connection, config: self.config.clone(), authority })
+        let connection = self.http3.connect(server, name, |settings| settings.extended_connect).await?;
+        Ok(CapsuleConnection { version: TunnelVersion::Http3(connection), authority: authority(server, name) })
+    }
+
+    /// The same over this version: HTTP/2 and HTTP/1.1 by TCP and TLS. Over HTTP/1.1 each tunnel has a connection of its own,
+    /// which [`open`](CapsuleConnection::open) makes.
+    ///
+    /// ```
+    /// use std::net::SocketAddr;
+    ///
+    /// use tidegate::http::{CapsuleClient, CapsuleConnection, ExtendedConnectError};
+    /// use tidegate::http1::Version;
+    ///
+    /// /// Connects by QUIC, or by TCP where UDP is blocked.
+    /// async fn connect(
+    ///     client: &CapsuleClient,
+    ///     server: SocketAddr,
+    /// ) -> Result<CapsuleConnection, ExtendedConnectError> {
+    ///     match client.connect(server, "proxy.example").await {
+    ///         Err(ExtendedConnectError::Connection(_)) => {
+    ///             client.connect_over(Version::Http2, server, "proxy.example").await
+    ///         }
+    ///         connected => connected,
+    ///     }
+    /// }
+    /// # drop(connect);
+    /// ```
+    ///
+    /// # Errors
+    /// [`ExtendedConnectError`]; [`Unsupported`](ExtendedConnectError::Unsupported) for HTTP/1.0, which has no tunnels.
+    pub async fn connect_over(
+        &self,
+        version: Version,
+        server: SocketAddr,
+        name: &str,
+    ) -> Result<CapsuleConnection, ExtendedConnectError> {
+        let alpn = match version {
+            Version::Http3 => return self.connect(server, name).await,
+            Version::Http2 => "h2",
+            Version::Http11 => "http/1.1",
+            _ => return Err(ExtendedConnectError::Unsupported),
+        };
+        let tls = self.tls.clone().with_alpn([alpn]).map_err(|_| ExtendedConnectError::Request)?;
+        let server_by_tcp = TcpServer { address: server, name: name.to_owned(), tls };
+        let version = if version == Version::Http2 {
+            let connecting = connect_http2(&server_by_tcp);
+            TunnelVersion::Http2(task::timeout(CONNECT_TIMEOUT, connecting).await.unwrap_or(Err(TIMED_OUT))?)
+        } else {
+            TunnelVersion::Http1(server_by_tcp)
+        };
+        Ok(CapsuleConnection { version, authority: authority(server, name) })
     }
 }
 
@@ -122,7 +174,7 @@ impl CapsuleConnection {
     /// Opens a tunnel of a protocol at a path.
     ///
     /// # Errors
-    /// [`ExtendedConnectError`].
+    /// [`ExtendedConnectError`]. Over HTTP/2, [`SessionError::Open`] while the server permits no further stream.
     pub async fn open(&self, protocol: &str, path: &str) -> Result<CapsuleTunnel, ExtendedConnectError> {
         self.open_within(protocol, path, CAPSULE_BYTES_MAX).await
     }
@@ -137,37 +189,118 @@ impl CapsuleConnection {
         path: &str,
         capsule_bytes_max: u32,
     ) -> Result<CapsuleTunnel, ExtendedConnectError> {
+        self.open_with(protocol, path, CapsuleCodec::new(capsule_bytes_max).read_others(true)).await
+    }
+
+    pub(crate) async fn open_with(
+        &self,
+        protocol: &str,
+        path: &str,
+        capsules: CapsuleCodec,
+    ) -> Result<CapsuleTunnel, ExtendedConnectError> {
         let request = Request::get(path).and_then(|request| request.host(&self.authority)?.upgrade_to(protocol));
         let request = request.map_err(|_| ExtendedConnectError::Request)?;
         let request = request.field("Capsule-Protocol", "?1").map_err(|_| ExtendedConnectError::Request)?;
-        let codec = http3::client_stream(&self.config, Arc::default(), true);
-        let opening = self.connection.open_when_allowed(Direction::Bidirectional, codec);
-        let mut channel = opening.await.map_err(ExtendedConnectError::Session)?;
-        channel.send(request.into()).map_err(|_| ExtendedConnectError::Request)?;
-        await_success(&mut channel).await?;
-        let to = move |codec: http3::ClientStream| {
-            let filters = codec.into_filters(|stream| Filters::default().with(stream.into_tunnel()));
-            filters.stack(CapsuleCodec::new(capsule_bytes_max).read_others(true))
+        let channel = match &self.version {
+            TunnelVersion::Http1(server) => open_http1(server, request, capsules).await?,
+            TunnelVersion::Http2(session) => open_http2(session, request, capsules).await?,
+            TunnelVersion::Http3(connection) => connection.open(request, capsules).await?,
         };
-        let channel: Channel<DynOver<CapsuleCodec>> = channel.switch(to).map_err(ExtendedConnectError::Closed)?;
         Ok(CapsuleTunnel::new(channel))
     }
 }
 
-async fn await_success(channel: &mut Channel<http3::ClientStream>) -> Result<(), ExtendedConnectError> {
-    loop {
-        match channel.recv().await.map_err(ExtendedConnectError::Closed)? {
-            Some(Incoming::Head(head)) if (200..300).contains(&head.status().code()) => return Ok(()),
-            Some(Incoming::Head(head)) => return Err(ExtendedConnectError::Refused(head.status().code())),
-            Some(_) => {}
-            None => return Err(ExtendedConnectError::Unsupported),
+/// Connects by TCP and TLS, and waits for the handshake.
+async fn connect_tls(server: &TcpServer) -> Result<TlsChannel, ExtendedConnectError> {
+    let filter = server.tls.connect(&server.name).map_err(|_| ExtendedConnectError::Request)?;
+    let client = Client::at(server.address).connect_timeout(CONNECT_TIMEOUT);
+    let connecting = client.connect(Over::new(filter, http1::Client::new(Arc::default())));
+    let mut channel = connecting.await.map_err(ExtendedConnectError::Tcp)?;
+    let established = std::future::poll_fn(|cx| channel.poll_established(cx)).await;
+    established.map_err(ExtendedConnectError::Closed)?;
+    Ok(channel)
+}
+
+/// An HTTP/2 connection whose server permits extended CONNECT (RFC 8441).
+async fn connect_http2(server: &TcpServer) -> Result<Session<DynOver<http2::Connection>>, ExtendedConnectError> {
+    let mut channel = connect_tls(server).await?;
+    let is_http2 = channel.with_codec(|codec| codec.filter().alpn() == Some(b"h2"));
+    if !is_http2.map_err(ExtendedConnectError::Closed)? {
+        return Err(ExtendedConnectError::Unsupported);
+    }
+    let connection = http2::Connection::client(Arc::default());
+    let to = |codec: Over<tls::Tls, http1::Client>| codec.into_filters(|_| Filters::default()).stack(connection);
+    let session = channel.into_session(to).map_err(ExtendedConnectError::Closed)?;
+    let permits = std::future::poll_fn(|cx| {
+        let permits = session.with_mux(|connection| {
+            connection.wake_on_change(cx.waker());
+            let has_settings = connection.peer_streams_max().is_some() || connection.is_ending();
+            has_settings.then(|| connection.peer_extends_connect())
+        });
+        match permits {
+            Ok(None) => Poll::Pending,
+            Ok(Some(permits)) => Poll::Ready(permits),
+            Err(SessionError::Busy) => {
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            }
+            Err(_) => Poll::Ready(false),
+        }
+    });
+    if permits.await { Ok(session) } else { Err(ExtendedConnectError::Unsupported) }
+}
+
+async fn open_http2(
+    session: &Session<DynOver<http2::Connection>>,
+    request: Request,
+    capsules: CapsuleCodec,
+) -> Result<Channel<DynOver<CapsuleCodec>>, ExtendedConnectError> {
+    let opened = std::future::poll_fn(|cx| {
+        match session.open(http2::ClientStream::new(Arc::default(), "https").extended_connect()) {
+            Err(SessionError::Busy) => {
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            }
+            opened => Poll::Ready(opened),
+        }
+    });
+    let mut channel = opened.await.map_err(ExtendedConnectError::Session)?;
+    channel.send(request.into()).map_err(|_| ExtendedConnectError::Request)?;
+    await_success(&mut channel, 200..300).await?;
+    let to = |codec: http2::ClientStream| Filters::default().with(codec.into_tunnel()).stack(capsules);
+    channel.switch(to).map_err(ExtendedConnectError::Closed)
+}
+
+/// A tunnel on a connection of its own.
+async fn open_http1(
+    server: &TcpServer,
+    request: Request,
+    capsules: CapsuleCodec,
+) -> Result<Channel<DynOver<CapsuleCodec>>, ExtendedConnectError> {
+    let connecting = connect_tls(server);
+    let mut channel = task::timeout(CONNECT_TIMEOUT, connecting).await.unwrap_or(Err(TIMED_OUT))?;
+    channel.send(request.into()).map_err(|_| ExtendedConnectError::Request)?;
+    await_success(&mut channel, 101..102).await?;
+    let to = |codec: Over<tls::Tls, http1::Client>| codec.into_filters(|_| Filters::default()).stack(capsules);
+    channel.switch(to).map_err(ExtendedConnectError::Closed)
+}
+
+impl From<RequestFailure> for ExtendedConnectError {
+    fn from(failure: RequestFailure) -> Self {
+        match failure {
+            RequestFailure::Connection(error) => Self::Connection(error),
+            RequestFailure::Unsupported => Self::Unsupported,
+            RequestFailure::Refused(status) => Self::Refused(status),
+            RequestFailure::Request => Self::Request,
+            RequestFailure::Closed(error) => Self::Closed(error),
+            RequestFailure::Session(error) => Self::Session(error),
         }
     }
 }
 
-fn invalid(error: impl Into<Box<dyn Error + Send + Sync>>) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidInput, error)
-}
+/// Of TCP, the TLS handshake and SETTINGS.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+const TIMED_OUT: ExtendedConnectError = ExtendedConnectError::Timeout;
 
 impl fmt::Debug for CapsuleClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -185,6 +318,8 @@ impl fmt::Display for ExtendedConnectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Connection(error) => error.fmt(f),
+            Self::Tcp(error) => error.fmt(f),
+            Self::Timeout => f.write_str("the server took longer than 10 seconds"),
             Self::Unsupported => f.write_str("the server does not permit extended CONNECT"),
             Self::Refused(status) => write!(f, "the server has refused the tunnel with {status}"),
             Self::Request => {

@@ -131,7 +131,8 @@ impl CapsuleUpgrade {
         if self.is_extended_connect {
             return Some(StatusCode::NOT_IMPLEMENTED.into_response());
         }
-        let response = Response::status(StatusCode::UPGRADE_REQUIRED);
+        // Bytes behind the request may be capsules that the client sends without waiting: they are no requests (RFC 9931).
+        let response = Response::status(StatusCode::UPGRADE_REQUIRED).close();
         Some(response.header("Upgrade", protocol).into_response())
     }
 }

@@ -9,15 +9,14 @@ use tidegate_codec::{DatagramRefused, DynOver, StreamNumber};
 use tidegate_engine::{Channel, ChannelError, EndpointSession, ReadHalf, SessionError, WriteHalf};
 use tidegate_http3::{Capsule, CapsuleCodec};
 
-/// HTTP/3 on QUIC.
-pub(crate) type Http3 = tidegate_http3::Endpoint<tidegate_quic::Endpoint>;
+use crate::extended_client::Http3;
 
 /// A tunnel of capsules and HTTP datagrams (RFC 9297), over any HTTP version.
 ///
 /// Over HTTP/3 datagrams are those of QUIC if both sides accept them: they may be lost, and may come in another order. Otherwise
 /// they are capsules on the stream.
 ///
-/// An own client has one [by](Self::new) the channel of its upgraded response, or by a `CapsuleClient` over HTTP/3.
+/// An own client has one [by](Self::new) the channel of its upgraded response, or by a [`CapsuleClient`](crate::CapsuleClient).
 #[derive(Debug)]
 pub struct CapsuleTunnel {
     reader: CapsuleReader,

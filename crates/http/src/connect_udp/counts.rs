@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::TunnelRefusal;
 use super::rules::UdpProxyRules;
 
 /// Numbers since the start of a UDP proxy.
@@ -15,8 +16,18 @@ pub struct UdpProxyCounts {
     pub tunnels: u64,
     /// Tunnels that were opened.
     pub begun: u64,
-    /// Requests that were refused: by the rules, by a bound, or since the target has no address.
+    /// Requests that were refused, for any reason.
     pub refused: u64,
+    /// Of them, those of clients that the rules do not permit.
+    pub refused_clients: u64,
+    /// Those for targets that the rules do not permit.
+    pub refused_targets: u64,
+    /// Those beyond the bounds of tunnels.
+    pub refused_full: u64,
+    /// Those for names without an address.
+    pub refused_names: u64,
+    /// Those for targets without a way, or for which the system has no socket.
+    pub refused_sockets: u64,
     /// Tunnels that ended because they were idle.
     pub expired: u64,
     /// Tunnels that ended because the network reported that the target cannot be reached.
@@ -25,6 +36,10 @@ pub struct UdpProxyCounts {
     pub sent: u64,
     /// Datagrams of targets that were passed on.
     pub received: u64,
+    /// Bytes of UDP payloads of clients that were passed on.
+    pub sent_bytes: u64,
+    /// Bytes of UDP payloads of targets that were passed on.
+    pub received_bytes: u64,
     /// Datagrams that were dropped: of an unknown context, or too long for the way on.
     pub dropped: u64,
 }
@@ -32,11 +47,17 @@ pub struct UdpProxyCounts {
 #[derive(Debug, Default)]
 pub(super) struct TunnelCounters {
     pub(super) begun: AtomicU64,
-    pub(super) refused: AtomicU64,
+    pub(super) refused_clients: AtomicU64,
+    pub(super) refused_targets: AtomicU64,
+    pub(super) refused_full: AtomicU64,
+    pub(super) refused_names: AtomicU64,
+    pub(super) refused_sockets: AtomicU64,
     pub(super) expired: AtomicU64,
     pub(super) unreachable: AtomicU64,
     pub(super) sent: AtomicU64,
     pub(super) received: AtomicU64,
+    pub(super) sent_bytes: AtomicU64,
+    pub(super) received_bytes: AtomicU64,
     pub(super) dropped: AtomicU64,
     open: Mutex<OpenTunnels>,
 }
@@ -57,7 +78,11 @@ pub(super) struct TunnelPlace {
 }
 
 pub(super) fn count(counter: &AtomicU64) {
-    counter.fetch_add(1, Relaxed);
+    add(counter, 1);
+}
+
+pub(super) fn add(counter: &AtomicU64, number: usize) {
+    counter.fetch_add(number as u64, Relaxed);
 }
 
 impl TunnelCounters {
@@ -73,16 +98,41 @@ impl TunnelCounters {
         Some(TunnelPlace { counters: self.clone(), client })
     }
 
+    pub(super) fn count_refusal(&self, refusal: TunnelRefusal) {
+        count(match refusal {
+            TunnelRefusal::Client => &self.refused_clients,
+            TunnelRefusal::Target => &self.refused_targets,
+            TunnelRefusal::Full => &self.refused_full,
+            TunnelRefusal::DnsTimeout | TunnelRefusal::Dns => &self.refused_names,
+            TunnelRefusal::Socket => &self.refused_sockets,
+        });
+    }
+
     pub(super) fn counts(&self) -> UdpProxyCounts {
         let tunnels = self.open.lock().unwrap_or_else(PoisonError::into_inner).all as u64;
+        let [refused_clients, refused_targets, refused_full, refused_names, refused_sockets] = [
+            &self.refused_clients,
+            &self.refused_targets,
+            &self.refused_full,
+            &self.refused_names,
+            &self.refused_sockets,
+        ]
+        .map(|counter| counter.load(Relaxed));
         UdpProxyCounts {
             tunnels,
             begun: self.begun.load(Relaxed),
-            refused: self.refused.load(Relaxed),
+            refused: refused_clients + refused_targets + refused_full + refused_names + refused_sockets,
+            refused_clients,
+            refused_targets,
+            refused_full,
+            refused_names,
+            refused_sockets,
             expired: self.expired.load(Relaxed),
             unreachable: self.unreachable.load(Relaxed),
             sent: self.sent.load(Relaxed),
             received: self.received.load(Relaxed),
+            sent_bytes: self.sent_bytes.load(Relaxed),
+            received_bytes: self.received_bytes.load(Relaxed),
             dropped: self.dropped.load(Relaxed),
         }
     }

@@ -5,6 +5,7 @@
 //! by rules whose defaults refuse most (`rules.rs`, `target.rs`).
 
 mod counts;
+mod metrics;
 mod relay;
 mod rules;
 mod target;
@@ -127,7 +128,7 @@ impl UdpProxy {
         let (place, (socket, target)) = match self.open(client, target).await {
             Ok(opened) => opened,
             Err(refusal) => {
-                count(&self.counters.refused);
+                self.counters.count_refusal(refusal);
                 return refusal.into_response();
             }
         };

@@ -13,7 +13,7 @@ use tidegate_engine::task::{self, Sleep};
 use tidegate_engine::{DatagramChannel, SessionError};
 use tidegate_http3::{Capsule, ErrorCode, varint};
 
-use super::counts::{TunnelCounters, TunnelPlace, count};
+use super::counts::{TunnelCounters, TunnelPlace, add, count};
 use crate::capsules::CapsuleTunnel;
 
 /// A tunnel whose target has a socket.
@@ -109,6 +109,7 @@ impl Relay {
             return Ok(());
         };
         self.last = task::now();
+        let bytes = payload.len();
         let transmit = Transmit {
             payload: payload.into(),
             destination: None,
@@ -120,7 +121,12 @@ impl Relay {
         let dropped = self.socket.dropped();
         // If too many datagrams wait, this one takes the place of another.
         let is_sent = self.socket.send(transmit).is_ok() && self.socket.dropped() == dropped;
-        count(if is_sent { &self.counters().sent } else { &self.counters().dropped });
+        if !is_sent {
+            count(&self.counters().dropped);
+            return Ok(());
+        }
+        count(&self.counters().sent);
+        add(&self.counters().sent_bytes, bytes);
         Ok(())
     }
 
@@ -130,7 +136,12 @@ impl Relay {
         let dropped = self.tunnel.dropped();
         let is_sent = !is_truncated && send_payload(&mut self.tunnel, payload).is_ok();
         let is_passed = is_sent && self.tunnel.dropped() == dropped;
-        count(if is_passed { &self.counters().received } else { &self.counters().dropped });
+        if is_passed {
+            count(&self.counters().received);
+            add(&self.counters().received_bytes, payload.len());
+        } else {
+            count(&self.counters().dropped);
+        }
     }
 }
 

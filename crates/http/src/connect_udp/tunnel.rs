@@ -7,9 +7,9 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use tidegate_engine::{ChannelError, SessionError};
-use tidegate_http3::Capsule;
+use tidegate_http3::{Capsule, CapsuleCodec};
 
-use super::PROTOCOL;
+use super::{CONTEXT_BYTES_MAX, PROTOCOL};
 use super::relay::{UDP_BYTES_MAX, read_payload, send_payload};
 use crate::capsules::{CapsuleConnection, CapsuleTunnel, ExtendedConnectError};
 
@@ -39,7 +39,9 @@ impl UdpTunnel {
     /// # Errors
     /// [`ExtendedConnectError`]; a proxy that refuses the target has the status 403, and one that finds no address 502 or 504.
     pub async fn open(connection: &CapsuleConnection, host: &str, port: u16) -> Result<Self, ExtendedConnectError> {
-        let tunnel = connection.open_within(PROTOCOL, &Self::path(host, port), UDP_BYTES_MAX as u32 + 8).await?;
+        // Capsules of other types are skipped, whatever their length (RFC 9297 §3.2).
+        let capsules = CapsuleCodec::new(UDP_BYTES_MAX as u32 + CONTEXT_BYTES_MAX);
+        let tunnel = connection.open_with(PROTOCOL, &Self::path(host, port), capsules).await?;
         Ok(Self(tunnel))
     }
 

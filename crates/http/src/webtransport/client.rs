@@ -4,22 +4,19 @@ use std::error::Error;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
-use std::task::Poll;
 
-use tidegate_codec::{Direction, DynOver, Filters};
-use tidegate_engine::{Channel, ChannelError, SessionEndpoint, SessionError, SessionLimits, SessionStreams, task};
-use tidegate_http1::client::{Incoming, Request};
+use tidegate_engine::{ChannelError, SessionError, task};
+use tidegate_http1::client::Request;
 use tidegate_http3 as http3;
 use tidegate_http3::CapsuleCodec;
 use tidegate_http3::webtransport::WebTransportLimits;
 use tidegate_quic as quic;
-use tidegate_sys::DatagramOptions;
 use tidegate_tls as tls;
 
 use super::CAPSULE_BYTES_MAX;
 use super::serve::{begin, drive};
-use super::session::{Http3, WebTransportSession};
+use super::session::WebTransportSession;
+use crate::extended_client::{Http3Connector, RequestFailure, authority};
 
 /// A client of WebTransport, for tasks of one loop. Its sockets close behind the last session.
 ///
@@ -38,10 +35,7 @@ use super::session::{Http3, WebTransportSession};
 /// }
 /// # drop(ask);
 /// ```
-pub struct WebTransportClient {
-    connector: quic::Connector<Http3>,
-    config: Arc<http3::Config>,
-}
+pub struct WebTransportClient(Http3Connector);
 
 /// Why no session was opened.
 #[derive(Debug)]
@@ -76,16 +70,7 @@ impl WebTransportClient {
             datagram_receive_bytes: Some(limits.datagram_bytes_max),
             ..quic::TransportLimits::default()
         };
-        let tls = tls.clone().with_alpn(["h3"]).map_err(invalid)?;
-        let quic = quic::ClientConfig::new(&tls, transport).map_err(invalid)?;
-        let quic = quic.codes(quic::Codes::HTTP3);
-        let config = Arc::new(http3::Config::default().webtransport(limits));
-        let endpoint = http3::Endpoint::client(config.clone(), quic.endpoint());
-        // All streams that a server opens belong to sessions.
-        let services = |_| SessionStreams::default();
-        let (options, limits) = (DatagramOptions::default(), SessionLimits::default());
-        let endpoint = SessionEndpoint::bind(address, &options, limits, endpoint, services)?;
-        Ok(Self { connector: quic::Connector::new(endpoint, &quic), config })
+        Http3Connector::bind(address, tls, transport, http3::Config::default().webtransport(limits)).map(Self)
     }
 
     /// Opens a session for a path of a server whose certificate has this name. It lasts until one of the two sides closes it, so
@@ -99,30 +84,10 @@ impl WebTransportClient {
         name: &str,
         path: &str,
     ) -> Result<WebTransportSession, WebTransportError> {
-        let authority = if server.port() == 443 { name.to_owned() } else { format!("{name}:{}", server.port()) };
-        let request = Request::get(path).and_then(|request| request.host(&authority));
+        let request = Request::get(path).and_then(|request| request.host(&authority(server, name)));
         let request = request.map_err(|_| WebTransportError::Request)?.upgrade("webtransport");
-        let connection = self.connector.connect(server, name).await.map_err(WebTransportError::Connection)?;
-        let permits = std::future::poll_fn(|cx| {
-            let settings = connection.with(|endpoint, _| {
-                endpoint.wake_on_change(connection.number(), cx.waker());
-                let is_open = endpoint.may_request(connection.number());
-                (endpoint.peer_settings(connection.number()).copied(), is_open)
-            });
-            match settings {
-                Ok((None, true)) => Poll::Pending,
-                Ok((settings, _)) => {
-                    Poll::Ready(settings.is_some_and(|settings| settings.webtransport_sessions_max > 0))
-                }
-                Err(_) => Poll::Ready(false),
-            }
-        });
-        if !permits.await {
-            return Err(WebTransportError::Unsupported);
-        }
-        let codec = http3::client_stream(&self.config, Arc::default(), true);
-        let opened = connection.open(Direction::Bidirectional, codec).map_err(WebTransportError::Session)?;
-        let channel = Self::ask(opened, request).await?;
+        let connection = self.0.connect(server, name, |settings| settings.webtransport_sessions_max > 0).await?;
+        let channel = connection.open(request, CapsuleCodec::new(CAPSULE_BYTES_MAX).for_session()).await?;
         let (session, reader) = begin(channel).map_err(WebTransportError::Session)?;
         let driven = session.clone();
         drop(task::spawn(async move {
@@ -132,31 +97,19 @@ impl WebTransportClient {
         }));
         Ok(session)
     }
-
-    /// Sends the request, and makes its stream one of capsules after a response of success.
-    async fn ask(
-        mut channel: Channel<http3::ClientStream>,
-        request: Request,
-    ) -> Result<Channel<DynOver<CapsuleCodec>>, WebTransportError> {
-        channel.send(request.into()).map_err(|_| WebTransportError::Request)?;
-        loop {
-            match channel.recv().await.map_err(WebTransportError::Closed)? {
-                Some(Incoming::Head(head)) if (200..300).contains(&head.status().code()) => break,
-                Some(Incoming::Head(head)) => return Err(WebTransportError::Refused(head.status().code())),
-                Some(_) => {}
-                None => return Err(WebTransportError::Unsupported),
-            }
-        }
-        let to = |codec: http3::ClientStream| {
-            let filters = codec.into_filters(|stream| Filters::default().with(stream.into_tunnel()));
-            filters.stack(CapsuleCodec::new(CAPSULE_BYTES_MAX))
-        };
-        channel.switch(to).map_err(WebTransportError::Closed)
-    }
 }
 
-fn invalid(error: impl Into<Box<dyn Error + Send + Sync>>) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidInput, error)
+impl From<RequestFailure> for WebTransportError {
+    fn from(failure: RequestFailure) -> Self {
+        match failure {
+            RequestFailure::Connection(error) => Self::Connection(error),
+            RequestFailure::Unsupported => Self::Unsupported,
+            RequestFailure::Refused(status) => Self::Refused(status),
+            RequestFailure::Request => Self::Request,
+            RequestFailure::Closed(error) => Self::Closed(error),
+            RequestFailure::Session(error) => Self::Session(error),
+        }
+    }
 }
 
 impl fmt::Debug for WebTransportClient {

@@ -123,7 +123,7 @@ impl WebTransportUpgrade {
         if !self.is_allowed {
             return StatusCode::FORBIDDEN.into_response();
         }
-        let codec = CapsuleCodec::new(self.capsule_bytes_max);
+        let codec = CapsuleCodec::new(self.capsule_bytes_max).for_session();
         let upgrade = Upgrade::channel(codec, move |channel| serve::serve(channel, serve));
         let mut response = Response::upgrade("webtransport", upgrade);
         if self.is_draft2 {

@@ -13,7 +13,7 @@ use tidegate_engine::{Channel, EndpointSession, ReadHalf, SessionError, WriteHal
 use tidegate_http3::{Capsule, CapsuleCodec};
 
 /// HTTP/3 on QUIC.
-pub(super) type Http3 = tidegate_http3::Endpoint<tidegate_quic::Endpoint>;
+pub(super) use crate::extended_client::Http3;
 
 /// The sending half of the stream of a session.
 pub(super) type CapsuleWriter = WriteHalf<DynOver<CapsuleCodec>>;

@@ -54,7 +54,7 @@ fn accept(upgrade: CapsuleUpgrade) -> Response {
 fn router() -> Router {
     Router::new()
         .get("/gauge", accept)
-        .get("/short", |upgrade: CapsuleUpgrade| upgrade.capsule_bytes_max(4).tunnel("tide-gauge", echo))
+        .get("/short", |upgrade: CapsuleUpgrade| upgrade.other_capsules().capsule_bytes_max(4).tunnel("tide-gauge", echo))
 }
 
 fn connect(path: &str) -> Vec<u8> {

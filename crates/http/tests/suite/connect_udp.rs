@@ -10,6 +10,7 @@ use tidegate::http::{
     CapsuleClient, CapsuleConnection, CapsuleTunnel, Client, Config, ExtendedConnectError, Router, Server, UdpProxy,
     UdpProxyRules, UdpTunnel,
 };
+use tidegate::http1::Version;
 use tidegate::http3::{Capsule, CapsuleCodec, HttpDatagramLimits};
 use tidegate::{Backend, EventLoop, quic, task};
 
@@ -446,6 +447,112 @@ fn the_http_client_opens_a_tunnel_over_http1() {
     };
     EventLoop::on(Backend::Auto).expect("a loop").block_on(exchange).expect("it runs");
     assert_eq!((proxy.counts().sent, proxy.counts().received), (2, 2));
+}
+
+const VERSIONS: [Version; 3] = [Version::Http11, Version::Http2, Version::Http3];
+
+/// A proxy over all versions, on a loop of its own, and a client that trusts it.
+fn start_over_tls(rules: UdpProxyRules) -> (UdpProxy, Running, tidegate::tls::ClientConfig) {
+    let (server_tls, client_tls) = tls();
+    // The protocols are those of the server and not those of HTTP/3 alone.
+    let server_tls = server_tls.with_alpn(["h2", "http/1.1"]);
+    let server = Server::bind("127.0.0.1:0").expect("an address").loops(1).tls(server_tls);
+    let server = server.http_datagrams(HttpDatagramLimits::default()).expect("limits");
+    let proxy = proxy(rules);
+    let of_loops = proxy.clone();
+    let running = Running(server.start(move || router(&of_loops)).expect("a server"));
+    (proxy, running, client_tls)
+}
+
+async fn connect_over(
+    version: Version,
+    (running, tls): (SocketAddr, &tidegate::tls::ClientConfig),
+) -> CapsuleConnection {
+    let client = CapsuleClient::bind((Ipv4Addr::LOCALHOST, 0).into(), tls, HttpDatagramLimits::default());
+    let connecting = client.expect("a socket");
+    connecting.connect_over(version, running, NAME).await.expect("a connection")
+}
+
+#[test]
+fn a_client_has_the_same_tunnels_over_all_versions() {
+    for version in VERSIONS {
+        let (proxy, running, tls) = start_over_tls(rules());
+        let address = running.0.address().ip().expect("an address");
+        let (target, port) = target();
+        let exchange = async move {
+            let connection = connect_over(version, (address, &tls)).await;
+            let mut tunnels = Vec::new();
+            for _ in 0..2 {
+                tunnels.push(UdpTunnel::open(&connection, "127.0.0.1", port).await.expect("a tunnel"));
+            }
+            for tunnel in &mut tunnels {
+                assert_eq!(tunnel.datagram_bytes_max().is_some(), version == Version::Http3);
+                for payload in [&b"ebb"[..], b"", &[7; 1_000]] {
+                    tunnel.send(payload).expect("a datagram");
+                    let (received, source) = at_target(&target).await;
+                    assert_eq!(received, payload, "{version:?}");
+                    target.send_to(payload, source).expect("a datagram");
+                    let answer = tunnel.recv().await.expect("a datagram");
+                    assert_eq!(answer.as_deref(), Some(payload), "{version:?}");
+                }
+            }
+            for (host, expected) in [("10.0.0.1", 403), ("unknown.example", 502), ("127.1", 400)] {
+                assert_eq!(refusal(&connection, host, port).await, expected, "{version:?} {host}");
+            }
+            let refused = connection.open("websocket", &UdpTunnel::path("127.0.0.1", port)).await;
+            let expected = if version == Version::Http11 { 426 } else { 501 };
+            assert!(matches!(refused, Err(ExtendedConnectError::Refused(status)) if status == expected), "{refused:?}");
+            // A tunnel that was open before goes on.
+            tunnels[0].send(b"flow").expect("a datagram");
+            assert_eq!(at_target(&target).await.0, b"flow");
+        };
+        EventLoop::on(Backend::Auto).expect("a loop").block_on(exchange).expect("it runs");
+        let counts = proxy.counts();
+        assert_eq!((counts.begun, counts.refused, counts.sent, counts.received), (2, 2, 7, 6), "{version:?}");
+        assert_eq!((counts.refused_targets, counts.refused_names), (1, 1), "{version:?}");
+        assert_eq!((counts.sent_bytes, counts.received_bytes), (2 * 1_003 + 4, 2 * 1_003), "{version:?}");
+    }
+}
+
+/// RFC 9297 §3.2: capsules of unknown types are skipped, those of WebTransport and long ones too.
+#[test]
+fn capsules_of_other_protocols_do_not_end_a_tunnel() {
+    for version in VERSIONS {
+        let (_proxy, running, tls) = start_over_tls(rules());
+        let address = running.0.address().ip().expect("an address");
+        let (target, port) = target();
+        let exchange = async move {
+            let connection = connect_over(version, (address, &tls)).await;
+            let mut tunnel = connection.open("connect-udp", &UdpTunnel::path("127.0.0.1", port)).await.expect("a tunnel");
+            // CLOSE and DRAIN of WebTransport, whose values would be malformed, and a type that nothing uses.
+            for (kind, bytes) in [(0x2843, 3), (0x78ae, 1), (0x21, 100_000)] {
+                tunnel.send(Capsule::Other { kind, value: vec![7; bytes].into() }).expect("room");
+            }
+            tunnel.send(Capsule::Datagram(b"\0ebb".to_vec().into())).expect("room");
+            let (received, source) = at_target(&target).await;
+            assert_eq!(received, b"ebb", "{version:?}");
+            target.send_to(b"flow", source).expect("a datagram");
+            let answer = tunnel.recv().await.expect("a datagram");
+            assert_eq!(answer, Some(Capsule::Datagram(b"\0flow".to_vec().into())), "{version:?}");
+        };
+        EventLoop::on(Backend::Auto).expect("a loop").block_on(exchange).expect("it runs");
+    }
+}
+
+/// A client may send datagrams of another program behind its request: they are no requests (RFC 9931).
+#[test]
+fn bytes_behind_a_refused_upgrade_are_no_requests() {
+    let (_proxy, running) = start_proxy();
+    let fields = "Host: sea\r\nConnection: Upgrade\r\nUpgrade: connect-udp\r\n\r\n";
+    let smuggled = "GET /smuggled HTTP/1.1\r\nHost: sea\r\n\r\n";
+    let connect = "CONNECT sea:443 HTTP/1.1\r\nHost: sea:443\r\n\r\n".to_owned();
+    let refused = format!("GET {} HTTP/1.1\r\n{fields}", UdpTunnel::path("10.0.0.1", 443));
+    let other = format!("GET /nowhere HTTP/1.1\r\n{fields}");
+    for head in [connect, refused, other] {
+        let response = running.exchange(&[&*head, smuggled].concat());
+        assert_eq!(response.matches("HTTP/1.1 ").count(), 1, "{response}");
+        assert!(response.contains("\r\nConnection: close\r\n"), "{response}");
+    }
 }
 
 #[test]

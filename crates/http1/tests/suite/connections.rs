@@ -585,6 +585,27 @@ fn a_tunnel_that_was_granted_is_another_protocol_too() {
     assert!(!talk.harness.codec().is_switched());
 }
 
+/// The bytes of a tunnel that the client does not wait for are no requests, also if they look like some (RFC 9931).
+#[test]
+fn a_request_for_a_tunnel_that_is_refused_closes_the_connection() {
+    let upgrade = |protocol: &str| format!("GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: {protocol}\r\n\r\n");
+    let connect = "CONNECT b.example:443 HTTP/1.1\r\nHost: b.example:443\r\n\r\n".to_owned();
+    for head in [connect, upgrade("connect-udp"), upgrade("websocket, Connect-IP")] {
+        for response in [Outgoing::from(Response::new(Status::FORBIDDEN)), StreamedResponse::new(Status::FORBIDDEN).into()] {
+            let mut talk = Talk::new();
+            let is_streamed = matches!(response, Outgoing::Head(_));
+            let heads = talk.receive(&[head.as_bytes(), b"GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n"].concat());
+            assert_eq!(heads.map(|heads| heads.len()), Ok(1), "{head}");
+            talk.say(response).expect("a response is owed");
+            if is_streamed {
+                talk.say(Outgoing::End).expect("a response is owed");
+            }
+            assert!(talk.sent().contains("\r\nConnection: close\r\n"), "{head}");
+            assert_eq!(talk.decode_more(), Ok(vec!["end of connection".into()]), "{head}");
+        }
+    }
+}
+
 /// Regression: it stayed for ever, even after the peer had closed, since nothing is received meanwhile.
 #[test]
 fn an_idle_tunnel_is_closed_after_the_idle_timeout() {

@@ -107,3 +107,19 @@ fn a_connection_that_is_established_during_a_drain_gets_goaway() {
     let sent = [2, 3, 4].map(|number| goaways(&mut server, SessionNumber(number)));
     assert_eq!(sent, [vec![ALL, 0], vec![0], vec![0]]);
 }
+
+#[test]
+fn a_connection_that_is_established_as_a_drain_ends_stays_until_its_peer_has_goaway() {
+    let mut server = server();
+    let now = server.now;
+    server.http3.drain(now);
+    step(&mut server);
+    step(&mut server);
+    assert!(!server.http3.keeps_idle_sessions(), "the drain has ended");
+    server.push(SessionEvent::Established { session: SessionNumber(2), peer: ([127, 0, 0, 1], 2).into() });
+    assert_eq!(server.poll(), ["Established"]);
+    assert!(server.http3.keeps_idle_sessions(), "GOAWAY is on its way");
+    assert_eq!(goaways(&mut server, SessionNumber(2)), [0]);
+    step(&mut server);
+    assert!(!server.http3.keeps_idle_sessions());
+}

@@ -1,14 +1,17 @@
 //! Handshakes that no honest client begins. Each limit has a twin that stays below it.
 
 use std::net::SocketAddr;
-use std::time::Instant;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
 
 use tidegate::codec::{Datagram, Endpoint as _, Pool, Transmits};
-use tidegate::quic::{Endpoint, TransportLimits};
+use tidegate::quic::{ClientConfig, ConnectionError, Endpoint, ServerConfig, TransportLimits};
+use tidegate::tls::{Certificates, Provider};
 use tidegate_testkit::allocations::Region;
 
 use crate::raw_client::{OWN_ID, RawClient, varint};
-use crate::stage::configs;
+use crate::scenarios::echo;
+use crate::stage::{NAME, Stage, configs, tls};
 
 fn client(parameters: &[u8]) -> RawClient {
     RawClient::new(TransportLimits::default(), parameters)
@@ -196,10 +199,42 @@ fn two_endpoints_do_not_reset_each_other_without_end() {
         // The worst case: the random bytes of each reset are such an id as well.
         bytes[1..3].copy_from_slice(&[7, 7]);
         // Beyond the interval of resets.
-        let later = now + std::time::Duration::from_secs(hops);
+        let later = now + Duration::from_secs(hops);
         next = receive(&mut endpoints[hops as usize % 2], &bytes, later);
         hops += 1;
         assert!(hops < 1_500, "each reset is shorter than its cause");
     }
     assert!(hops > 1, "there was a reset");
+}
+
+/// A server without a certificate for the requested name refuses the handshake by a TLS alert, and keeps nothing of it.
+#[test]
+fn a_refused_server_name_is_an_alert_and_leaves_no_memory() {
+    let provider = Provider::of_features().unwrap();
+    let (_, client_tls) = tls();
+    // No certificate was issued for any name.
+    let server_tls = tidegate::tls::ServerConfig::builder(&provider, Certificates::issued_later(&provider));
+    let server = ServerConfig::new(&server_tls.alpn(["echo"]).build().unwrap(), TransportLimits::default()).unwrap();
+    let config = ClientConfig::new(&client_tls, TransportLimits::default()).unwrap();
+    let mut stage = Stage::network(1);
+    let address = stage.server(&server, |_| echo());
+    let client = Rc::new(stage.client(&config));
+    let mut refuse = |times: usize| {
+        for _ in 0..times {
+            let client = client.clone();
+            let refused = stage.task(async move { client.connect(address, NAME).await.map(drop) });
+            // CRYPTO_ERROR (RFC 9001 §4.8) with the alert that rustls has for it: access_denied.
+            assert!(matches!(refused, Err(ConnectionError::AbortedByPeer { code: 0x131, .. })), "{refused:?}");
+        }
+        // Longer than the closing connections stay.
+        stage.simulated().unwrap().run_for(Duration::from_secs(30));
+    };
+    // The first ones make tables.
+    refuse(20);
+    let region = Region::new();
+    refuse(20);
+    let bytes = region.change().bytes_in_use();
+    assert!(bytes < 8 * 1024, "{bytes} bytes of 20 refused connections");
+    assert_eq!((server.counts().connections, config.counts().connections), (0, 0));
+    assert_eq!(server.counts().handshakes, 0);
 }
