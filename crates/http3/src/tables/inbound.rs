@@ -38,6 +38,9 @@ pub(super) enum InboundStep {
     Pass,
     /// At most so many bytes of QUIC are read, and [`InboundFrames::collect`] follows.
     Collect(usize),
+    /// The frame waits. A byte of QUIC is read, to find out whether the peer has reset the stream, and
+    /// [`InboundFrames::collect`] follows.
+    Wait,
 }
 
 /// What the frames of a connection share.
@@ -75,7 +78,8 @@ impl InboundFrames {
             self.count(shared.waiting);
             match go_on {
                 Advance::Ready => {}
-                Advance::Wait => return Ok(InboundStep::Read(0, ReadEnd::Blocked)),
+                Advance::Wait if self.end.is_some() => return Ok(InboundStep::Read(0, ReadEnd::Blocked)),
+                Advance::Wait => return Ok(InboundStep::Wait),
                 // The stream ends within a frame, which its reader finds out.
                 Advance::More if self.end.is_some() => self.ready.append(&mut self.partial),
                 Advance::More => {

@@ -117,6 +117,13 @@ impl<E: StreamEndpoint> Endpoint<E> {
                         return Ok(passed);
                     }
                 }
+                InboundStep::Wait => {
+                    let (count, end) = self.read_raw(stream, &mut piece[..1]);
+                    inbound.collect(&piece[..count], end);
+                    if !matches!(end, ReadEnd::Reset(_)) {
+                        return Ok((0, ReadEnd::Blocked));
+                    }
+                }
                 InboundStep::Collect(bytes) => {
                     let space = &mut piece[..bytes.min(PIECE_BYTES_MAX)];
                     let (count, end) = self.read_raw(stream, space);

@@ -169,7 +169,7 @@ fn answer(random: &mut Random, client: &mut Side, server: &mut Side, responses: 
 fn heads_are_the_same_in_every_order_of_all_streams() {
     for (table, blocked) in [(0, 0), (256, 0), (256, 100), (4096, 0), (4096, 3), (4096, 100), (4095, 100)] {
         let (mut sent, mut plain) = (0, 0);
-        for seed in 0..12 {
+        for seed in 0..5 {
             let bytes = exchange(seed, table, blocked);
             (sent, plain) = (sent + bytes.0, plain + bytes.1);
         }
