@@ -60,7 +60,8 @@ impl DecoderStream {
             };
             let shifted = u64::from(byte & 0x7f) << (7 * self.number_bytes);
             self.number_bytes += 1;
-            self.value = self.value.checked_add(shifted).filter(|value| *value <= NUMBER_MAX).ok_or(Violation::DecoderStream)?;
+            self.value =
+                self.value.checked_add(shifted).filter(|value| *value <= NUMBER_MAX).ok_or(Violation::DecoderStream)?;
             if byte & 0x80 == 0 {
                 self.first = None;
                 return Ok(Some(instruction(first, self.value)));

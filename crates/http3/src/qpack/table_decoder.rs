@@ -242,7 +242,8 @@ impl TableDecoder {
         }
         let most = self.table.inserted() + entries_max;
         let wrapped = most / range * range + encoded - 1;
-        let required = if wrapped > most { wrapped.checked_sub(range).ok_or(QpackError::InsertCount)? } else { wrapped };
+        let required =
+            if wrapped > most { wrapped.checked_sub(range).ok_or(QpackError::InsertCount)? } else { wrapped };
         if required == 0 { Err(QpackError::InsertCount) } else { Ok(required) }
     }
 
@@ -260,7 +261,8 @@ impl TableDecoder {
     ) -> Result<bool, QpackError> {
         let (required, base) = self.read_prefix(&mut section)?;
         out.extend_from_slice(&[0, 0]);
-        let mut lines = Lines { table: &self.table, base, required, needed: 0, expansion_left: Some(expansion_max), out };
+        let mut lines =
+            Lines { table: &self.table, base, required, needed: 0, expansion_left: Some(expansion_max), out };
         while !section.is_empty() {
             lines.rewrite(&mut section)?;
         }

@@ -225,7 +225,9 @@ impl<E: StreamEndpoint> Endpoint<E> {
             return Ok(());
         }
         let own = &mut session.tables.get_or_insert_default().own;
-        for ((own, polled), kind) in own.iter_mut().zip(polled).zip([stream_type::QPACK_ENCODER, stream_type::QPACK_DECODER]) {
+        for ((own, polled), kind) in
+            own.iter_mut().zip(polled).zip([stream_type::QPACK_ENCODER, stream_type::QPACK_DECODER])
+        {
             own.unsent.extend(polled.into_iter().flatten());
             if own.unsent.is_empty() {
                 continue;

@@ -111,8 +111,7 @@ impl Side {
             true => Endpoint::client(config.into(), quic),
             false => Endpoint::server(config.into(), quic),
         };
-        let mut side =
-            Self { http3, now: Instant::now(), unsent: BTreeMap::new(), read: BTreeMap::new(), ended: None };
+        let mut side = Self { http3, now: Instant::now(), unsent: BTreeMap::new(), read: BTreeMap::new(), ended: None };
         side.work();
         side
     }

@@ -147,7 +147,7 @@ fn answer(random: &mut Random, client: &mut Side, server: &mut Side, responses: 
     let mut plain = 0;
     for (stream, response) in responses {
         server.write(*stream, response);
-        while server.unsent[stream].len() > 0 {
+        while !server.unsent[stream].is_empty() {
             server.widen(*stream, 10);
         }
         server.http3.finish(at(*stream));
@@ -218,7 +218,10 @@ fn streams_that_wait_have_a_bound() {
     }
     assert_eq!(server.ended, None);
     server.arrive(8, &request_with_entry(2), None);
-    assert_eq!(server.ended.as_deref(), Some("a field section cannot be decoded: too many field sections wait for a dynamic table"));
+    assert_eq!(
+        server.ended.as_deref(),
+        Some("a field section cannot be decoded: too many field sections wait for a dynamic table")
+    );
     assert_eq!(server.quic().ended, Some(Some(ResetCause::Code(0x200))));
 }
 
@@ -253,7 +256,14 @@ fn bytes_that_wait_have_a_bound() {
         server.arrive(stream, &wire, None);
     }
     let held = |server: &mut Side| -> usize {
-        20 * wire.len() - server.quic().inbound.range(0..80).filter(|(stream, _)| *stream % 4 == 0).map(|(_, (bytes, _))| bytes.len()).sum::<usize>()
+        20 * wire.len()
+            - server
+                .quic()
+                .inbound
+                .range(0..80)
+                .filter(|(stream, _)| *stream % 4 == 0)
+                .map(|(_, (bytes, _))| bytes.len())
+                .sum::<usize>()
     };
     let bytes = held(&mut server);
     assert!(bytes <= 32 * 1024 + 20 * 4096, "{bytes} bytes were read");

@@ -1,4 +1,4 @@
-//! Test vectors of the field: QPACK as other encoders write it with a table of 0 bytes.
+//! Test vectors of the field: QPACK as other encoders write it, with a table of 0 bytes and with dynamic ones.
 //!
 //! They lie beside the repository, in `../shared/vectors`; without them the tests print a line and pass.
 
@@ -6,6 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use tidegate::http3::qpack::{SectionState, TableDecoder, TableEncoder};
 use tidegate::http3::{Connection, Limits, qpack};
 
 use crate::support;
@@ -104,4 +105,132 @@ fn broken_sections_and_instructions_are_refused() {
         });
         assert!(is_refused, "err{number}");
     }
+}
+
+/// Rewrites a section, and decodes it.
+fn rewritten(table: &mut TableDecoder, stream: u64, section: &[u8]) -> Result<Fields, qpack::QpackError> {
+    let mut plain = Vec::new();
+    table.rewrite(stream, section, u32::MAX, &mut plain)?;
+    decoded(&plain)
+}
+
+#[test]
+fn sections_of_another_encoder_with_a_dynamic_table_are_decoded() {
+    let Some(folder) = folder() else { return };
+    for name in ["fb-req", "fb-resp", "netbsd"] {
+        let expected = sections(&fs::read(folder.join(format!("{name}.qif"))).expect("a file"));
+        for capacity in [256, 4096] {
+            let file = fs::read(folder.join(format!("encoded/nghttp3-{name}.{capacity}.100.1"))).expect("a file");
+            let mut table = TableDecoder::new(capacity, 100);
+            // The encoders set no capacity: it is that of the file.
+            let mut setting = vec![0x3f];
+            let mut rest = capacity - 31;
+            while rest >= 128 {
+                setting.push(rest as u8 | 0x80);
+                rest >>= 7;
+            }
+            setting.push(rest as u8);
+            table.handle_instructions(&setting).expect("the capacity");
+            let (mut waiting, mut seen) = (Vec::new(), std::collections::BTreeMap::new());
+            for (stream, bytes) in chunks(&file) {
+                match stream {
+                    0 => _ = table.handle_instructions(&bytes).expect("instructions"),
+                    _ => match table.check(stream, &bytes).expect("a section") {
+                        SectionState::Blocked => waiting.push((stream, bytes)),
+                        _ => _ = seen.insert(stream, rewritten(&mut table, stream, &bytes).expect("a section")),
+                    },
+                }
+                for stream in table.take_unblocked() {
+                    let place = waiting.iter().position(|(waits, _)| *waits == stream).expect("it waits");
+                    let (_, bytes) = waiting.remove(place);
+                    seen.insert(stream, rewritten(&mut table, stream, &bytes).expect("a section"));
+                }
+            }
+            assert!(waiting.is_empty() && table.poll_instructions().is_some());
+            assert_eq!(seen.into_values().collect::<Vec<_>>(), expected, "{name} {capacity}");
+        }
+    }
+}
+
+/// Our encoder and our decoder, which answers at once or only after so many sections. Returns the bytes of both streams.
+fn encoded_by_us(heads: &[Fields], capacity: u32, blocked: u32, delay: usize) -> usize {
+    let mut encoder = TableEncoder::new(capacity.into(), blocked.into(), capacity);
+    let (mut decoder, mut bytes) = (TableDecoder::new(capacity, blocked), 0);
+    for (number, fields) in heads.iter().enumerate() {
+        let stream = 4 * number as u64;
+        let (mut plain, mut section) = (Vec::new(), Vec::new());
+        qpack::encode_prefix(&mut plain);
+        fields.iter().for_each(|(name, value)| qpack::encode(name, value, false, &mut plain));
+        encoder.encode(stream, &plain, true, &mut section);
+        if let Some(instructions) = encoder.poll_instructions() {
+            bytes += instructions.len();
+            if blocked > 0 {
+                // The section comes before its entries.
+                decoder.check(stream, &section).expect("as many as may wait");
+            }
+            decoder.handle_instructions(&instructions).expect("instructions of ours");
+            decoder.take_unblocked();
+        }
+        assert_ne!(decoder.check(stream, &section), Ok(SectionState::Blocked));
+        assert_eq!(rewritten(&mut decoder, stream, &section).as_ref(), Ok(fields), "{capacity} {blocked} {number}");
+        bytes += section.len();
+        if number % (delay + 1) == delay
+            && let Some(answers) = decoder.poll_instructions()
+        {
+            encoder.handle_instructions(&answers).expect("answers of ours");
+        }
+    }
+    bytes
+}
+
+#[test]
+fn sections_of_ours_with_a_dynamic_table_are_decoded() {
+    let Some(folder) = folder() else { return };
+    for name in ["fb-req", "fb-resp", "netbsd"] {
+        let heads = sections(&fs::read(folder.join(format!("{name}.qif"))).expect("a file"));
+        let without = encoded_by_us(&heads, 0, 0, 0);
+        for (capacity, blocked) in [(256, 0), (256, 100), (512, 0), (512, 100), (4096, 0), (4096, 100)] {
+            let [now, later] = [0, 3].map(|delay| encoded_by_us(&heads, capacity, blocked, delay));
+            println!(
+                "{name} {capacity} {blocked}: {} bytes a section, {} with late answers, {} without a table",
+                now / heads.len(),
+                later / heads.len(),
+                without / heads.len()
+            );
+            assert!(now < without, "{name} {capacity} {blocked}: {now} bytes, {without} without a table");
+        }
+    }
+}
+
+#[test]
+fn broken_sections_and_instructions_are_refused_with_a_table() {
+    let Some(folder) = folder() else { return };
+    for number in 1..=12 {
+        let file = fs::read(folder.join(format!("errors/err{number}"))).expect("a file");
+        let mut table = TableDecoder::new(4096, 100);
+        let is_refused = chunks(&file).iter().any(|(stream, bytes)| match stream {
+            0 => table.handle_instructions(bytes).is_err(),
+            _ => match table.check(*stream, bytes) {
+                Ok(SectionState::Blocked) => false,
+                Ok(SectionState::Incomplete) | Err(_) => true,
+                Ok(_) => rewritten(&mut table, *stream, bytes).is_err(),
+            },
+        });
+        // A section that waits for ever ends by the deadline of its head.
+        let waits = chunks(&file)
+            .iter()
+            .any(|(stream, bytes)| *stream != 0 && table.check(*stream, bytes) == Ok(SectionState::Blocked));
+        println!("err{number}: refused {is_refused}, waits {waits}");
+        assert!(is_refused || waits || is_no_head(&mut table, &file), "err{number}");
+    }
+}
+
+/// Whether a section can be decoded, and is no head.
+fn is_no_head(table: &mut TableDecoder, file: &[u8]) -> bool {
+    chunks(file).iter().filter(|(stream, _)| *stream != 0).any(|(stream, bytes)| {
+        let mut plain = Vec::new();
+        let is_whole = table.rewrite(*stream, bytes, u32::MAX, &mut plain);
+        let mut server = support::server(Limits::default());
+        is_whole.is_err() || server.decode(&support::frame(support::HEADERS, &plain)).is_err()
+    })
 }

@@ -93,7 +93,8 @@ fn every_split_of_the_instructions_gives_the_same_table() {
         assert_eq!(table.partial, b"");
         rewritten(&mut table, b"\x06\x00\x80\x81\x82\x83\x84")
     };
-    let expected = fields(&[(":path", "/tide"), (":path", "new"), (":path", "/tide"), ("tide", "flow and ebb"), ("tide", "ebb")]);
+    let expected =
+        fields(&[(":path", "/tide"), (":path", "new"), (":path", "/tide"), ("tide", "flow and ebb"), ("tide", "ebb")]);
     for split in 0..=wire.len() {
         assert_eq!(read(&[&wire[..split], &wire[split..]]), expected, "{split}");
     }
@@ -165,7 +166,11 @@ fn references_to_entries_that_there_are_not_are_refused() {
     }
     let mut table = filled(136, 10);
     assert_eq!(rewritten(&mut table, b"\x03\x00\x80\x81\x82\x43\x01x").map(|fields| fields.len()), Ok(4));
-    assert_eq!(rewritten(&mut table, b"\x03\x83\x13\x10\x00\x01x").map(|fields| fields.len()), Ok(3), "behind a base of 6");
+    assert_eq!(
+        rewritten(&mut table, b"\x03\x83\x13\x10\x00\x01x").map(|fields| fields.len()),
+        Ok(3),
+        "behind a base of 6"
+    );
 }
 
 /// RFC 9204 §4.5.1.1: a table of 4 entries, and a count from 0 on that wraps at 8.

@@ -47,7 +47,8 @@ fn a_field_is_a_reference_once_the_peer_has_it() {
         let plain = rewritten(&mut decoder, number * 4, &wire);
         let (mut one, mut other) = (Vec::new(), Vec::new());
         qpack::decode(&plain, &mut Vec::new(), |name, value| one.push((name.to_vec(), value.to_vec()))).expect("ours");
-        let _ = qpack::decode(&section(&HEAD), &mut Vec::new(), |name, value| other.push((name.to_vec(), value.to_vec())));
+        let _ =
+            qpack::decode(&section(&HEAD), &mut Vec::new(), |name, value| other.push((name.to_vec(), value.to_vec())));
         assert_eq!(one, other);
         exchange(&mut encoder, &mut decoder);
     }
@@ -72,8 +73,11 @@ fn a_stream_waits_only_if_the_peer_permits_it() {
 #[test]
 fn secrets_are_never_inserted() {
     let mut encoder = TableEncoder::new(4096, 9, 4096);
-    let secrets =
-        [("authorization", "Basic dGlkZTplYmI="), ("cookie", "session=0123"), ("set-cookie", "a-long-cookie-of-a-session=1")];
+    let secrets = [
+        ("authorization", "Basic dGlkZTplYmI="),
+        ("cookie", "session=0123"),
+        ("set-cookie", "a-long-cookie-of-a-session=1"),
+    ];
     for stream in 0..4 {
         assert_eq!(encoded(&mut encoder, stream * 4, &secrets), section(&secrets));
     }
@@ -99,7 +103,7 @@ fn an_entry_in_use_is_not_dropped() {
     assert_eq!(encoder.table.inserted(), 3, "the first one is not");
     encoder.handle_instructions(&[0x44]).expect("the second section is not read");
     assert_eq!(encoder.handle_instructions(&[0x44]), Ok(1), "nothing of that stream is left");
-    assert_eq!(encoder.table.get(1).is_some(), true, "it stays until room is needed, and is not acknowledged");
+    assert!(encoder.table.get(1).is_some(), "it stays until room is needed, and is not acknowledged");
 }
 
 #[test]
