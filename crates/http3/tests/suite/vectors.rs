@@ -3,7 +3,9 @@
 //! They lie beside the repository, in `../shared/vectors`; without them the tests print a line and pass.
 
 use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Instant;
 
 use tidegate::http3::qpack::{SectionState, TableDecoder, TableEncoder};
@@ -233,4 +235,126 @@ fn is_no_head(table: &mut TableDecoder, file: &[u8]) -> bool {
         let mut server = support::server(Limits::default());
         is_whole.is_err() || server.decode(&support::frame(support::HEADERS, &plain)).is_err()
     })
+}
+
+/// ls-qpack, by `interop/qpack_peer.py`. `TIDEGATE_PYLSQPACK` is a Python that has it.
+struct LsQpack {
+    child: Child,
+    answers: BufReader<ChildStdout>,
+}
+
+impl LsQpack {
+    fn start() -> Option<Self> {
+        let Some(python) = std::env::var_os("TIDEGATE_PYLSQPACK") else {
+            println!("skipped: TIDEGATE_PYLSQPACK is not set");
+            return None;
+        };
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../interop/qpack_peer.py");
+        let child = Command::new(python).arg(script).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        let mut child = child.expect("a Python");
+        let answers = BufReader::new(child.stdout.take().expect("a pipe"));
+        Some(Self { child, answers })
+    }
+
+    fn ask(&mut self, command: &str) -> Vec<String> {
+        writeln!(self.child.stdin.as_mut().expect("a pipe"), "{command}").expect("it lives");
+        let mut line = String::new();
+        self.answers.read_line(&mut line).expect("an answer");
+        assert!(!line.is_empty(), "ls-qpack refuses {command:.100}");
+        line.split_whitespace().map(str::to_owned).collect()
+    }
+}
+
+impl Drop for LsQpack {
+    fn drop(&mut self) {
+        let _gone = self.child.kill();
+        let _ended = self.child.wait();
+    }
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    if digits.is_empty() { "-".to_owned() } else { digits }
+}
+
+fn from_hexadecimal(text: &str) -> Vec<u8> {
+    let digits = if text == "-" { "" } else { text };
+    digits
+        .as_bytes()
+        .chunks(2)
+        .map(|pair| u8::from_str_radix(str::from_utf8(pair).expect("digits"), 16).expect("digits"))
+        .collect()
+}
+
+fn in_hexadecimal(fields: &Fields) -> String {
+    let field = |(name, value): &(Vec<u8>, Vec<u8>)| format!("{}={}", hexadecimal(name), hexadecimal(value));
+    fields.iter().map(field).collect::<Vec<_>>().join(",").replace("=-", "=")
+}
+
+#[test]
+fn ls_qpack_reads_and_writes_the_same_heads() {
+    let Some(folder) = folder() else { return };
+    for name in ["fb-req", "fb-resp", "netbsd"] {
+        let heads = sections(&fs::read(folder.join(format!("{name}.qif"))).expect("a file"));
+        for (capacity, blocked) in [(256, 0), (256, 100), (512, 0), (512, 100), (4096, 0), (4096, 100)] {
+            let Some(mut peer) = LsQpack::start() else { return };
+            let ours = read_by_ls_qpack(&mut peer, &heads, capacity, blocked);
+            let theirs = written_by_ls_qpack(&mut peer, &heads, capacity, blocked);
+            println!(
+                "{name} {capacity} {blocked}: {ours} bytes of ours, {theirs} of ls-qpack, of {} sections",
+                heads.len()
+            );
+        }
+    }
+}
+
+/// Our encoder, and the decoder of ls-qpack, which gets a third of the sections before their entries.
+fn read_by_ls_qpack(peer: &mut LsQpack, heads: &[Fields], capacity: u32, blocked: u32) -> usize {
+    peer.ask(&format!("decoder {capacity} {blocked}"));
+    let (mut encoder, mut bytes) = (TableEncoder::new(capacity.into(), blocked.into(), capacity), 0);
+    for (number, fields) in heads.iter().enumerate() {
+        let (stream, mut plain, mut section) = (4 * number as u64, Vec::new(), Vec::new());
+        qpack::encode_prefix(&mut plain);
+        fields.iter().for_each(|(name, value)| qpack::encode(name, value, false, &mut plain));
+        encoder.encode(stream, &plain, true, &mut section);
+        let instructions = encoder.poll_instructions().unwrap_or_default();
+        bytes += instructions.len() + section.len();
+        let send = format!("section {stream} {}", hexadecimal(&section));
+        let mut answer = if number % 3 == 0 && blocked > 0 { peer.ask(&send) } else { Vec::new() };
+        if !instructions.is_empty() {
+            peer.ask(&format!("instructions {}", hexadecimal(&instructions)));
+        }
+        match answer.first().map(String::as_str) {
+            None => answer = peer.ask(&send),
+            Some("blocked") => answer = peer.ask(&format!("resume {stream}")),
+            Some(_) => {}
+        }
+        assert_eq!(answer[1], in_hexadecimal(fields), "{capacity} {blocked} {number}");
+        encoder.handle_instructions(&from_hexadecimal(&answer[0])).expect("answers");
+    }
+    bytes
+}
+
+/// The encoder of ls-qpack, and our decoder.
+fn written_by_ls_qpack(peer: &mut LsQpack, heads: &[Fields], capacity: u32, blocked: u32) -> usize {
+    let begin = from_hexadecimal(&peer.ask(&format!("encoder {capacity} {blocked}"))[0]);
+    let (mut decoder, mut bytes) = (TableDecoder::new(capacity, blocked), begin.len());
+    decoder.handle_instructions(&begin).expect("a capacity");
+    for (number, fields) in heads.iter().enumerate() {
+        let stream = 4 * number as u64;
+        let encoded = peer.ask(&format!("encode {stream} {}", in_hexadecimal(fields)));
+        let (instructions, section) = (from_hexadecimal(&encoded[0]), from_hexadecimal(&encoded[1]));
+        bytes += instructions.len() + section.len();
+        if number % 3 == 0 && blocked > 0 {
+            decoder.check(stream, &section).expect("as many as may wait");
+        }
+        decoder.handle_instructions(&instructions).expect("instructions");
+        decoder.take_unblocked();
+        assert_ne!(decoder.check(stream, &section), Ok(SectionState::Blocked), "{capacity} {blocked} {number}");
+        assert_eq!(rewritten(&mut decoder, stream, &section).as_ref(), Ok(fields), "{capacity} {blocked} {number}");
+        if let Some(answers) = decoder.poll_instructions() {
+            peer.ask(&format!("answers {}", hexadecimal(&answers)));
+        }
+    }
+    bytes
 }
