@@ -237,7 +237,7 @@ fn is_no_head(table: &mut TableDecoder, file: &[u8]) -> bool {
     })
 }
 
-/// ls-qpack, by `interop/qpack_peer.py`. `TIDEGATE_PYLSQPACK` is a Python that has it.
+/// ls-qpack, by `interop/qpack.py`, which sets `TIDEGATE_PYLSQPACK` to a Python that has it.
 struct LsQpack {
     child: Child,
     answers: BufReader<ChildStdout>,
@@ -249,8 +249,8 @@ impl LsQpack {
             println!("skipped: TIDEGATE_PYLSQPACK is not set");
             return None;
         };
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../interop/qpack_peer.py");
-        let child = Command::new(python).arg(script).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../interop/qpack.py");
+        let child = Command::new(python).arg(script).arg("--peer").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
         let mut child = child.expect("a Python");
         let answers = BufReader::new(child.stdout.take().expect("a pipe"));
         Some(Self { child, answers })

@@ -1,6 +1,8 @@
-"""ls-qpack (pylsqpack) as the peer of `vectors::ls_qpack_reads_and_writes_the_same_heads` of `tidegate-http3`.
+"""ls-qpack, by pylsqpack, reads and writes the sections of dynamic QPACK tables that `tidegate-http3` writes and reads. The README
+beside this file says what it needs.
 
-It reads commands, a line each, and answers with a line each; bytes are in hexadecimal digits, and `-` is none:
+It runs the test `vectors::ls_qpack_reads_and_writes_the_same_heads`, of which it is the peer, with `--peer`. It then reads commands, a
+line each, and answers with a line each; bytes are in hexadecimal digits, and `-` is none:
 
     decoder CAPACITY BLOCKED          a decoder begins
     instructions BYTES                of the encoder stream: numbers of the streams that were waiting
@@ -9,13 +11,15 @@ It reads commands, a line each, and answers with a line each; bytes are in hexad
     encoder CAPACITY BLOCKED          an encoder begins: instructions
     encode STREAM FIELDS              instructions and the section
     answers BYTES                     of the decoder stream: nothing
-
-The README beside this file says how to install it.
 """
 
+import os
+import subprocess
 import sys
 
-import pylsqpack
+import program
+
+VENV = program.ROOT / "target/tools/aioquic/bin/python3"
 
 
 def read(text):
@@ -36,6 +40,8 @@ def write_fields(fields):
 
 
 def answer(state, command, arguments):
+    import pylsqpack
+
     if command == "decoder":
         state["decoder"] = pylsqpack.Decoder(int(arguments[0]), int(arguments[1]))
     elif command == "instructions":
@@ -62,11 +68,31 @@ def answer(state, command, arguments):
     return "-"
 
 
-def main():
+def serve():
     state = {}
     for line in sys.stdin:
         command, *arguments = line.split()
         print(answer(state, command, arguments), flush=True)
+
+
+def main():
+    if "--peer" in sys.argv:
+        return serve()
+    try:
+        import pylsqpack  # noqa: F401
+    except ImportError:
+        # aioquic needs it.
+        if VENV.exists() and os.environ.get("TIDEGATE_QPACK_IN_VENV") != "1":
+            os.environ["TIDEGATE_QPACK_IN_VENV"] = "1"
+            os.execv(VENV, [VENV, *sys.argv])
+        if os.environ.get("TIDEGATE_TOOLS_REQUIRED") == "1":
+            sys.exit("not there: pylsqpack")
+        print("skipped: there is no pylsqpack")
+        return None
+    test = "vectors::ls_qpack_reads_and_writes_the_same_heads"
+    command = ["cargo", "test", "--package", "tidegate-http3", "--test", "suite", test, "--", "--nocapture"]
+    environment = {**os.environ, "TIDEGATE_PYLSQPACK": sys.executable}
+    subprocess.run(command, check=True, cwd=program.ROOT, env=environment)
 
 
 if __name__ == "__main__":
