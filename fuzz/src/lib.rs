@@ -7,6 +7,7 @@
 //! | `http1` | a server's configuration, then requests | `http1.rs` |
 //! | `http2` `hpack` | frames to a connection; field blocks | `http2.rs` |
 //! | `http3` `qpack` | the wire of a stream, and its split; field sections | `http3.rs` |
+//! | `qpack_tables` | instructions and sections for a decoder, answers for an encoder, or both against each other | `qpack_tables.rs` |
 //! | `quic` | limits, then datagrams to the endpoint of a server | `quic.rs` |
 //! | `client_hello` | the first bytes of a TLS connection | `client_hello.rs` |
 //! | `responses` | the requests, then responses to a client | `responses.rs` |
@@ -83,6 +84,7 @@ mod memcached;
 mod nats;
 mod outbound;
 mod proxy_protocol;
+mod qpack_tables;
 mod quic;
 mod redis;
 mod requests;
@@ -110,6 +112,7 @@ pub use memcached::memcached;
 pub use nats::nats;
 pub use outbound::outbound;
 pub use proxy_protocol::proxy_protocol;
+pub use qpack_tables::qpack_tables;
 pub use quic::quic;
 pub use redis::redis;
 pub use requests::requests;
@@ -128,7 +131,7 @@ pub use websocket::websocket;
 pub type Target = fn(&[u8]);
 
 /// All targets, by name.
-pub const TARGETS: [(&str, Target); 33] = [
+pub const TARGETS: [(&str, Target); 34] = [
     ("lines", lines),
     ("delimiter", delimiter),
     ("fixed", fixed),
@@ -141,6 +144,7 @@ pub const TARGETS: [(&str, Target); 33] = [
     ("hpack", hpack),
     ("http3", http3),
     ("qpack", qpack),
+    ("qpack_tables", qpack_tables),
     ("quic", quic),
     ("client_hello", client_hello),
     ("scan", scan),

@@ -103,7 +103,7 @@ mod tests {
         let targets = |package| fuzz_targets(&root().join("fuzz/src"), package).expect("there are sources");
         assert_eq!(targets("tidegate-socks"), ["socks"]);
         assert_eq!(targets("tidegate-http2"), ["hpack", "http2"]);
-        assert_eq!(targets("tidegate-http3"), ["http3", "qpack"]);
+        assert_eq!(targets("tidegate-http3"), ["http3", "qpack", "qpack_tables"]);
         assert_eq!(targets("tidegate-admin"), [""; 0]);
         assert_eq!(targets("tidegate-buffer"), ["outbound"]);
         let targets = root().join("fuzz/targets");

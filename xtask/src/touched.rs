@@ -192,6 +192,7 @@ const TABLE: &[Row] = &[
     row("interop/naive.py", Of(&[])).long(&["smuggled"]),
     row("interop/proxies.py", Of(&[HTTP])).long(&["large bodies behind"]),
     row("interop/proxy_protocol.py", Of(&[PROXY_PROTOCOL])),
+    row("interop/qpack.py", Of(&[])).long(&["QPACK tables by ls-qpack"]),
     row("interop/quic.py", Of(&[])).long(&["QUIC by aioquic"]),
     row("interop/webtransport.py", Of(&[])).long(&["WebTransport"]),
     row("interop/connect_udp.py", Of(&[])).long(&["UDP over HTTP"]),

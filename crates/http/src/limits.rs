@@ -62,6 +62,16 @@ pub struct Limits {
     pub field_block_bytes_max: u32,
     /// Bytes of the table for the compression of heads that an HTTP/2 connection sends to us. 4 KiB.
     pub header_table_bytes_max: u32,
+    /// Bytes of the dynamic QPACK table that an HTTP/3 peer may fill; see `http3::Limits::qpack_table_bytes_max`. 0, so there
+    /// is none.
+    pub qpack_table_bytes_max: u32,
+    /// HTTP/3 streams of a connection that may wait for entries of that table, each at most `head_timeout`. 0.
+    pub qpack_blocked_streams_max: u32,
+    /// Bytes of field sections of a connection that wait for such entries, or for their rest. 64 KiB; beyond it streams are not
+    /// read.
+    pub qpack_waiting_bytes_max: u32,
+    /// Bytes of the dynamic QPACK table that this side fills for an HTTP/3 peer that permits one. 0, so there is none.
+    pub qpack_encoder_bytes_max: u32,
     /// The window of an HTTP/2 stream when it opens, in bytes. 64 KiB.
     pub stream_window_bytes: u32,
     /// How large it becomes if the application reads as fast as the peer sends, in bytes. 16 MiB; `memory_max` bounds
@@ -118,6 +128,10 @@ impl Default for Limits {
             abuse_reset_age: http2.abuse_reset_age,
             field_block_bytes_max: http2.field_block_bytes_max,
             header_table_bytes_max: http2.header_table_bytes_max,
+            qpack_table_bytes_max: 0,
+            qpack_blocked_streams_max: 0,
+            qpack_waiting_bytes_max: 64 * 1024,
+            qpack_encoder_bytes_max: 0,
             stream_window_bytes: http2.stream_window_bytes,
             stream_window_bytes_max: http2.stream_window_bytes_max,
             connection_window_bytes: http2.connection_window_bytes,
@@ -191,6 +205,10 @@ impl Limits {
             abuse_reset_age: self.abuse_reset_age,
             age_max: self.deadlines.age_max,
             age_grace: self.deadlines.age_grace,
+            qpack_table_bytes_max: self.qpack_table_bytes_max,
+            qpack_blocked_streams_max: self.qpack_blocked_streams_max,
+            qpack_waiting_bytes_max: self.qpack_waiting_bytes_max,
+            qpack_encoder_bytes_max: self.qpack_encoder_bytes_max,
             ..tidegate_http3::Limits::default()
         }
     }

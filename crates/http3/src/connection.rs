@@ -1,7 +1,8 @@
 //! `Connection`: the state of one HTTP/3 connection beside its request streams, in either role.
 //!
 //! It opens one stream, its control stream, and reads the unidirectional streams of the peer. The QPACK streams are
-//! not opened: with tables of 0 bytes nothing is sent on them (RFC 9204 §4.2). Request streams belong to
+//! not opened: with tables of 0 bytes nothing is sent on them (RFC 9204 §4.2). If its limits permit tables, they are here, and
+//! the [`Endpoint`](crate::Endpoint) opens the streams. Request streams belong to
 //! [`RequestStream`](crate::RequestStream); the connection counts them, for GOAWAY, and keeps their priorities.
 //!
 //! It does no I/O: the caller passes received bytes to `handle_*`, and takes work from `poll_*`. An error ends the
@@ -17,7 +18,7 @@ use crate::control_stream::{ControlFrame, ControlStream};
 use crate::error::{Error, ErrorCode, Exceeded, Violation};
 use crate::frame::{FrameHead, kind, reserved, stream_type};
 use crate::limits::Config;
-use crate::qpack::{DecoderStream, read_encoder_stream};
+use crate::qpack::{DecoderInstruction, DecoderStream, TableDecoder, TableEncoder, read_encoder_stream};
 use crate::settings::Settings;
 use crate::varint;
 
@@ -62,6 +63,10 @@ pub struct Connection {
     /// Priorities of requests that have not come.
     waiting_priorities: VecDeque<(u64, Priority)>,
     abuse: AbuseBucket,
+    /// The table that the peer fills, once it was needed.
+    table_decoder: Option<Box<TableDecoder>>,
+    /// The table that this side fills, once it was needed.
+    table_encoder: Option<Box<TableEncoder>>,
 }
 
 /// The role of this side.
@@ -145,7 +150,11 @@ impl Connection {
             extended_connect: role == ConnectionRole::Server && config.stream().extends_connect(),
             datagrams: config.accepts_datagrams(),
             webtransport_sessions_max: config.webtransport_limits().map_or(0, |limits| limits.sessions_max.into()),
-            ..Settings::default()
+            table_bytes_max: config.limits().qpack_table_bytes_max.into(),
+            blocked_streams_max: match config.limits().qpack_table_bytes_max {
+                0 => 0,
+                _ => config.limits().qpack_blocked_streams_max.into(),
+            },
         };
         settings.write(config.grease_seed(), &mut output);
         if let Some(seed) = config.grease_seed() {
@@ -167,7 +176,41 @@ impl Connection {
             requests_end: varint::MAX,
             waiting_priorities: VecDeque::new(),
             abuse: AbuseBucket::default(),
+            table_decoder: None,
+            table_encoder: None,
         }
+    }
+
+    /// The table that the peer fills, if the limits permit one.
+    pub(crate) fn table_decoder(&mut self) -> Option<&mut TableDecoder> {
+        let limits = self.config.limits();
+        if limits.qpack_table_bytes_max == 0 {
+            return None;
+        }
+        let make = || Box::new(TableDecoder::new(limits.qpack_table_bytes_max, limits.qpack_blocked_streams_max));
+        Some(self.table_decoder.get_or_insert_with(make))
+    }
+
+    /// The table that this side fills, if the limits and the settings of the peer permit one.
+    pub(crate) fn table_encoder(&mut self) -> Option<&mut TableEncoder> {
+        let (limits, settings) = (self.config.limits(), self.settings.as_ref()?);
+        if limits.qpack_encoder_bytes_max == 0 || settings.table_bytes_max == 0 {
+            return None;
+        }
+        let (bytes, streams) = (settings.table_bytes_max, settings.blocked_streams_max);
+        let make = || Box::new(TableEncoder::new(bytes, streams, limits.qpack_encoder_bytes_max));
+        Some(self.table_encoder.get_or_insert_with(make))
+    }
+
+    /// The streams that have waited for entries of the table, and need not wait any longer.
+    pub(crate) fn take_unblocked(&mut self) -> Vec<u64> {
+        self.table_decoder.as_mut().map(|table| table.take_unblocked()).unwrap_or_default()
+    }
+
+    /// Bytes for our encoder stream and for our decoder stream.
+    pub(crate) fn poll_qpack(&mut self) -> [Option<Vec<u8>>; 2] {
+        let encoder = self.table_encoder.as_mut().and_then(|table| table.poll_instructions());
+        [encoder, self.table_decoder.as_mut().and_then(|table| table.poll_instructions())]
     }
 
     /// The configuration that all connections of this side share.
@@ -384,13 +427,17 @@ impl Connection {
                 }
             }
             UniStream::QpackEncoder => {
-                for _ in 0..read_encoder_stream(bytes)? {
+                let useless = match self.table_decoder() {
+                    Some(table) => table.handle_instructions(bytes)?,
+                    None => read_encoder_stream(bytes)?,
+                };
+                for _ in 0..useless {
                     self.count_abuse(now)?;
                 }
             }
             UniStream::QpackDecoder(decoder) => {
-                for _ in 0..decoder.read(bytes)? {
-                    self.count_abuse(now)?;
+                while let Some(instruction) = decoder.read(&mut bytes)? {
+                    self.on_decoder_instruction(instruction, now)?;
                 }
             }
             UniStream::Unknown { left } => {
@@ -403,6 +450,16 @@ impl Connection {
             }
         }
         Ok(())
+    }
+
+    /// Without a table of this side a section needs no acknowledgment, and there is no insertion.
+    fn on_decoder_instruction(&mut self, instruction: DecoderInstruction, now: Instant) -> Result<(), Error> {
+        let had_use = match (&mut self.table_encoder, instruction) {
+            (Some(table), instruction) => table.handle_instruction(instruction)?,
+            (None, DecoderInstruction::Cancel { .. }) => false,
+            (None, _) => return Err(Violation::DecoderStream.into()),
+        };
+        if had_use { Ok(()) } else { self.count_abuse(now) }
     }
 
     /// The type of a stream is known.

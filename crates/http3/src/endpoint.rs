@@ -36,6 +36,7 @@ use crate::lifetime::{Lifetime, LifetimeStep};
 use crate::limits::Config;
 use crate::request_datagrams::RequestDatagrams;
 use crate::settings::Settings;
+use crate::tables::TableStreams;
 use crate::webtransport::WebTransport;
 
 /// HTTP/3 for the sessions of a QUIC endpoint `E`, free of I/O. It is a [`StreamEndpoint`] as `E` is, and its bidirectional
@@ -56,9 +57,9 @@ pub struct Endpoint<E> {
     /// Datagrams that were dropped here.
     pub(crate) datagrams_dropped: u64,
     drain: Drain,
-    early: EarlyRequests,
+    pub(crate) early: EarlyRequests,
     /// The time of the last call that had one.
-    now: Option<Instant>,
+    pub(crate) now: Option<Instant>,
 }
 
 /// A connection, and its control stream.
@@ -74,6 +75,8 @@ pub(crate) struct Session {
     pub(crate) webtransport: Option<Box<WebTransport>>,
     /// Since the first datagram of a request.
     pub(crate) datagrams: Option<Box<RequestDatagrams>>,
+    /// Since the first request, if the configuration permits dynamic QPACK tables.
+    pub(crate) tables: Option<Box<TableStreams>>,
     /// Tasks that wait for settings, GOAWAY, or the end of the connection.
     wakers: Vec<Waker>,
     lifetime: Lifetime,
@@ -292,12 +295,22 @@ impl<E: StreamEndpoint> Endpoint<E> {
                 };
             }
         }
-        let (unsent, requests, datagrams, wakers) = Default::default();
+        let (unsent, requests, datagrams, tables, wakers) = Default::default();
         let lifetime = Lifetime::new(session, self.config.limits(), now);
         let first = lifetime.first(self.config.limits());
         let webtransport = self.config.webtransport_limits().map(|_| Box::default());
-        let timer = None;
-        let added = Session { connection, control, unsent, requests, webtransport, datagrams, wakers, lifetime, timer };
+        let added = Session {
+            connection,
+            control,
+            unsent,
+            requests,
+            webtransport,
+            datagrams,
+            tables,
+            wakers,
+            lifetime,
+            timer: None,
+        };
         self.sessions.insert(session, Box::new(added));
         if self.role == ConnectionRole::Server {
             self.set_timer(session, first);
@@ -418,6 +431,7 @@ impl<E: StreamEndpoint> Endpoint<E> {
                 if let Some(Priority { urgency, .. }) = priority {
                     self.events.push_back(SessionEvent::Prioritized { stream, urgency });
                 }
+                self.add_frames(stream);
                 true
             }
             Ok(Admission::Rejected) => {
@@ -456,6 +470,7 @@ impl<E: StreamEndpoint> Endpoint<E> {
                 return;
             }
             self.handle_events(stream.session);
+            self.wake_frames(stream.session);
             if end != ReadEnd::More {
                 return self.flush(stream.session, now);
             }
@@ -493,8 +508,12 @@ impl<E: StreamEndpoint> Endpoint<E> {
         }
     }
 
-    /// Writes to the control stream.
+    /// Writes to the control stream, and to the QPACK streams.
     fn flush(&mut self, number: SessionNumber, now: Instant) {
+        let flushed = self.flush_tables(number);
+        if !self.check(number, Some(flushed), now) {
+            return;
+        }
         let Self { quic, sessions, .. } = self;
         let Some(session) = sessions.get_mut(&number) else { return };
         while let Some(bytes) = session.connection.poll_control() {
@@ -643,10 +662,7 @@ impl<E: StreamEndpoint> StreamEndpoint for Endpoint<E> {
     }
 
     fn read(&mut self, stream: StreamNumber, space: &mut [u8]) -> (usize, ReadEnd) {
-        if let Some(count) = self.early.read(stream, space) {
-            return (count, ReadEnd::More);
-        }
-        let read = self.read_beside(stream, space).unwrap_or_else(|| self.quic.read(stream, space));
+        let read = self.read_frames(stream, space).unwrap_or_else(|| self.read_raw(stream, space));
         if let (ReadEnd::Reset(_), Some(now)) = (read.1, self.now) {
             self.on_reset(stream, now);
         }
@@ -654,11 +670,11 @@ impl<E: StreamEndpoint> StreamEndpoint for Endpoint<E> {
     }
 
     fn write(&mut self, stream: StreamNumber, bytes: &[u8]) -> Result<usize, WriteRefused> {
-        self.quic.write(stream, bytes)
+        self.write_frames(stream, bytes).unwrap_or_else(|| self.quic.write(stream, bytes))
     }
 
     fn write_bytes(&mut self, stream: StreamNumber, bytes: Bytes) -> Result<usize, WriteRefused> {
-        self.quic.write_bytes(stream, bytes)
+        self.write_frame_bytes(stream, bytes)
     }
 
     fn finish(&mut self, stream: StreamNumber) {
@@ -684,6 +700,7 @@ impl<E: StreamEndpoint> StreamEndpoint for Endpoint<E> {
         self.quic.close(stream, cause, resets);
         self.end_webtransport(stream);
         self.end_datagrams(stream);
+        self.remove_frames(stream);
         if let Some(session) = self.sessions.get_mut(&stream.session) {
             let was_open = session.end_request(stream.stream, Some(now)).is_some();
             if was_open && cause == Some(ResetCause::Unneeded) && self.role == ConnectionRole::Client {
@@ -704,6 +721,7 @@ impl<E: StreamEndpoint> StreamEndpoint for Endpoint<E> {
             && let (Direction::Bidirectional, Some(now)) = (direction, self.now)
         {
             session.requests.insert(stream.stream, Some(now));
+            self.add_frames(stream);
         }
         Ok(stream)
     }

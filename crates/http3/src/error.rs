@@ -118,7 +118,7 @@ pub enum Violation {
     Id,
     /// A field section cannot be decoded (RFC 9204 §2.2).
     Qpack(QpackError),
-    /// An instruction on the encoder stream that a table of 0 bytes does not permit (RFC 9204 §4.3).
+    /// An instruction on the encoder stream that the permitted table does not allow (RFC 9204 §4.3).
     EncoderStream,
     /// An instruction on the decoder stream about something that was never sent (RFC 9204 §4.4).
     DecoderStream,
@@ -177,7 +177,7 @@ impl Error {
                 Violation::StreamCreation => "a stream was opened that a connection cannot have",
                 Violation::Id => "a frame has a number that it cannot have",
                 Violation::Qpack(_) => "a field section cannot be decoded",
-                Violation::EncoderStream => "an instruction needs a dynamic table, which there is not",
+                Violation::EncoderStream => "an instruction needs another dynamic table than there is",
                 Violation::DecoderStream => "an instruction concerns something that was never sent",
                 Violation::Datagram => "a datagram without the number of a stream",
             },

@@ -1,4 +1,4 @@
-//! HTTP/3 (RFC 9114), QPACK without tables (RFC 9204), for servers and clients, free of I/O and without QUIC.
+//! HTTP/3 (RFC 9114) and QPACK (RFC 9204), for servers and clients, free of I/O and without QUIC.
 //!
 //! [`Connection`] is the state of a connection beside its request streams: the control stream of this side, the
 //! unidirectional streams of the peer, SETTINGS, GOAWAY, priorities (RFC 9218). [`RequestStream`] is the filter between the
@@ -9,7 +9,7 @@
 //! A QUIC connection drives them: it passes the bytes of each stream, and resets streams and closes the connection with
 //! the codes of the errors. [`StreamError`] ends a stream, or by [`StreamError::connection`] the connection.
 //!
-//! The crate refuses server push in both roles, dynamic tables, and every frame that a stream does not allow. Every limit
+//! The crate refuses server push in both roles, dynamic tables unless the limits permit them, and every frame that a stream does not allow. Every limit
 //! has a default that protects; [`Limits`] names the attack that each stops.
 //!
 //! Read next: `request_stream.rs` for messages, `connection.rs` for the rest, then the crate `http-stream`.
@@ -25,7 +25,8 @@
 //! | `request_stream.rs` | `RequestStream`: between frames and the records of a stream's codec |
 //! | `streams.rs` | the pipelines of a request stream |
 //! | `section.rs` | HEADERS frames of this side |
-//! | `qpack.rs` | QPACK without tables; in `qpack/` the decoder (`decoder.rs`), the encoder (`encoder.rs`), the static table (`static_table.rs`), and the instructions that are left (`instructions.rs`) |
+//! | `qpack.rs` | QPACK; in `qpack/` the decoder (`decoder.rs`), the encoder (`encoder.rs`), the static table (`static_table.rs`), instructions (`instructions.rs`), dynamic tables (`table.rs`, `table_decoder.rs`, `table_encoder.rs`) |
+//! | `tables/` | dynamic tables at the edge of an endpoint: frames in (`inbound.rs`) and out (`outbound.rs`), a bound for what waits (`waiting.rs`) |
 //! | `lifetime.rs` | when a server ends a connection |
 //! | `settings.rs` | SETTINGS |
 //! | `datagram.rs`, `capsule.rs` | HTTP datagrams, and the capsule protocol (RFC 9297) |
@@ -54,6 +55,7 @@ mod request_stream;
 mod section;
 mod settings;
 mod streams;
+mod tables;
 pub mod varint;
 pub mod webtransport;
 

@@ -77,6 +77,20 @@ pub struct Limits {
     /// stream limit of QUIC bounds how many of them a peer can order in a second. 100 milliseconds. `Duration::MAX` counts
     /// every reset.
     pub abuse_reset_age: Duration,
+    /// Bytes of the dynamic QPACK table that a peer may fill: SETTINGS_QPACK_MAX_TABLE_CAPACITY. 0, so there is none, and
+    /// at most 1 MiB. With a table each connection of a peer that uses it costs up to as much memory. Beyond the table the
+    /// connection ends with QPACK_ENCODER_STREAM_ERROR.
+    pub qpack_table_bytes_max: u32,
+    /// Request streams that may wait for entries of that table: SETTINGS_QPACK_BLOCKED_STREAMS. 0. Beyond it the connection
+    /// ends with QPACK_DECOMPRESSION_FAILED. It stops streams that wait for entries that never come; each of them also has
+    /// the [`head_timeout`](Self::head_timeout).
+    pub qpack_blocked_streams_max: u32,
+    /// Bytes of the field sections of a connection that wait for entries of that table, or for their rest. 64 KiB. Beyond it
+    /// streams are not read, so that further bytes use up the windows of QUIC. It has no effect without a table.
+    pub qpack_waiting_bytes_max: u32,
+    /// Bytes of the dynamic QPACK table that this side fills, if the peer permits one. 0, so there is none, and at most
+    /// 1 MiB. It bounds the memory that a peer makes this side keep by its settings.
+    pub qpack_encoder_bytes_max: u32,
 }
 
 impl Default for Limits {
@@ -103,6 +117,10 @@ impl Default for Limits {
             abuse_credit_per_request: 8,
             abuse_leak_per_second: 33,
             abuse_reset_age: Duration::from_millis(100),
+            qpack_table_bytes_max: 0,
+            qpack_blocked_streams_max: 0,
+            qpack_waiting_bytes_max: 64 * 1024,
+            qpack_encoder_bytes_max: 0,
         }
     }
 }
@@ -113,6 +131,20 @@ impl Limits {
         assert!(self.field_section_bytes_max <= SECTION_BYTES_CEILING, "field_section_bytes_max is at most 1 MiB");
         assert!(self.control_frame_bytes_max <= SECTION_BYTES_CEILING, "control_frame_bytes_max is at most 1 MiB");
         assert!(self.uni_streams_max >= CRITICAL_STREAMS, "a peer has three streams of its own");
+        assert!(self.qpack_table_bytes_max <= SECTION_BYTES_CEILING, "qpack_table_bytes_max is at most 1 MiB");
+        assert!(self.qpack_encoder_bytes_max <= SECTION_BYTES_CEILING, "qpack_encoder_bytes_max is at most 1 MiB");
+    }
+
+    /// Whether one of the two dynamic QPACK tables is permitted.
+    pub(crate) fn has_tables(&self) -> bool {
+        self.qpack_table_bytes_max > 0 || self.qpack_encoder_bytes_max > 0
+    }
+
+    /// Bytes of a field section in a HEADERS frame that [`RequestStream`](crate::RequestStream) gets. One that had references to
+    /// a dynamic table has grown.
+    pub(crate) fn rewritten_section_bytes_max(&self) -> u32 {
+        let expansion = if self.qpack_table_bytes_max > 0 { self.head_bytes_max } else { 0 };
+        self.field_section_bytes_max + expansion
     }
 
     fn stream(&self) -> StreamLimits {

@@ -196,7 +196,7 @@ impl RequestStream {
                     self.data_left = head.length;
                 }
                 kind::HEADERS => {
-                    if head.length > self.config.limits().field_section_bytes_max.into() {
+                    if head.length > self.config.limits().rewritten_section_bytes_max().into() {
                         return Err(self.refuse_head(reply));
                     }
                     let length = head.length as usize;

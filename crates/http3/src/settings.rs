@@ -10,9 +10,9 @@ pub struct Settings {
     /// SETTINGS_MAX_FIELD_SECTION_SIZE, in bytes: the largest field section that the side accepts. `None` if it has no
     /// limit.
     pub field_section_bytes_max: Option<u64>,
-    /// SETTINGS_QPACK_MAX_TABLE_CAPACITY, in bytes. This crate uses no table, whatever the peer permits.
+    /// SETTINGS_QPACK_MAX_TABLE_CAPACITY, in bytes.
     pub table_bytes_max: u64,
-    /// SETTINGS_QPACK_BLOCKED_STREAMS. This crate blocks none, whatever the peer permits.
+    /// SETTINGS_QPACK_BLOCKED_STREAMS: how many streams may wait for entries of the table.
     pub blocked_streams_max: u64,
     /// SETTINGS_ENABLE_CONNECT_PROTOCOL: a server allows extended CONNECT.
     pub extended_connect: bool,

@@ -111,6 +111,48 @@ fn requests_have_their_responses() {
     });
 }
 
+/// Both sides have dynamic QPACK tables.
+#[test]
+fn heads_with_tables_are_the_same() {
+    Stage::each(|stage| {
+        let router = Router::new().post("/tide/{number}", async |mut request: Request| {
+            let fields = request.header_str("x-tide").unwrap_or_default().to_owned();
+            let body = request.body_mut().collect(10_000).await.expect("a body").len();
+            http::Response::text(format!("{fields} {body}")).header("X-Tide", &fields).expect("a field")
+        });
+        let table = |limits: &mut tidegate::http3::Limits, blocked| {
+            (limits.qpack_table_bytes_max, limits.qpack_encoder_bytes_max) = (512, 512);
+            limits.qpack_blocked_streams_max = blocked;
+        };
+        let mut of_server = http::Limits::default();
+        (of_server.qpack_table_bytes_max, of_server.qpack_encoder_bytes_max) = (512, 512);
+        of_server.qpack_blocked_streams_max = 8;
+        let address = stage.serve_with(http::Config::new().limits(of_server), TransportLimits::default(), router);
+        let mut config = Http3Config::default();
+        table(&mut config.limits, 8);
+        let client = stage.client_with(config, ClientLimits::default());
+        stage.task(async move {
+            let ask = |number: usize| {
+                let client = client.clone();
+                task::spawn(async move {
+                    let fields = format!("a value that comes again and again {}", number % 5);
+                    let request = client.post(format!("https://{address}/tide/{number}")).header("x-tide", &fields[..]);
+                    let body = Body::from(vec![b'y'; 3_000 * (number % 3)]);
+                    let response = request.body(body).send().await.expect("a response");
+                    assert_eq!(response.header_str("x-tide"), Some(&fields[..]));
+                    assert_eq!(response.text().await.expect("text"), format!("{fields} {}", 3_000 * (number % 3)));
+                })
+            };
+            for round in 0..10 {
+                for asking in (0..20).map(|number| ask(20 * round + number)).collect::<Vec<_>>() {
+                    asking.await.expect("a result");
+                }
+            }
+            assert_eq!(client.connections(), 1, "it has no error");
+        });
+    });
+}
+
 #[test]
 fn requests_at_once_share_a_connection_and_wait_for_streams() {
     Stage::each(|stage| {

@@ -86,7 +86,12 @@ impl Stage {
 
     /// Runs a server of functions on the first loop.
     pub(crate) fn serve(&mut self, limits: quic::TransportLimits, router: Router) -> SocketAddr {
-        let (config, services) = Config::new().http3_services(router);
+        self.serve_with(Config::new(), limits, router)
+    }
+
+    /// The same with a configuration.
+    pub(crate) fn serve_with(&mut self, config: Config, limits: quic::TransportLimits, router: Router) -> SocketAddr {
+        let (config, services) = config.http3_services(router);
         let quic = quic::ServerConfig::new(&self.server_tls, limits).expect("limits").codes(Codes::HTTP3);
         let make = move || http3::Endpoint::server(config.clone(), quic.endpoint(0));
         let (socket, options) = (self.socket(), DatagramOptions::default());

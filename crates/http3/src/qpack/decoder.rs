@@ -16,10 +16,14 @@ pub enum QpackError {
     Integer,
     /// A string is no Huffman code.
     Huffman,
-    /// An index has no field in the static table.
+    /// An index has no field in the static table, or in the dynamic one.
     Index,
     /// The section needs a dynamic table, which there is not.
     Dynamic,
+    /// The Required Insert Count is none that an encoder sends for the section (RFC 9204 §2.2.1, §4.5.1.1).
+    InsertCount,
+    /// More streams wait for entries of the table than this side permits (RFC 9204 §2.1.2).
+    Blocked,
     /// The base is negative (RFC 9204 §4.5.1.2).
     Base,
 }
@@ -32,6 +36,8 @@ impl fmt::Display for QpackError {
             Self::Huffman => "a string in a field section is no Huffman code",
             Self::Index => "an index in a field section has no field",
             Self::Dynamic => "a field section needs a dynamic table",
+            Self::InsertCount => "the required insert count of a field section is wrong",
+            Self::Blocked => "too many field sections wait for a dynamic table",
             Self::Base => "the base of a field section is negative",
         })
     }

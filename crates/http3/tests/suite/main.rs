@@ -18,6 +18,11 @@
 //! | requests behind GOAWAY | `drain::requests_below_the_last_goaway_are_served_and_later_ones_are_rejected` |
 //! | GOAWAY that grows | `connections::the_peers_goaway_never_grows` |
 //! | a body that ends before its length; through a gateway | `messages::a_body_has_its_declared_length`; in `smuggling_http3.rs` of `tidegate-http-proxy` |
+//! | references to entries that there are not, wrong insert counts, instructions beyond the table | `table_decoder/tests.rs` |
+//! | acknowledgments of nothing, a peer that acknowledges nothing | `table_encoder/tests.rs`, `tables::wrong_instructions_end_the_connection` |
+//! | streams that wait for entries that never come | `tables::streams_that_wait_have_a_bound`, `a_stream_that_waits_may_be_reset`, `bytes_that_wait_have_a_bound` |
+//! | one reference to a large entry, repeated | `tables::references_that_expand_are_refused_as_large_heads` |
+//! | an encoder stream without end | `tables::insertions_without_requests_are_abuse` |
 //! | a POST that is replayed as early data | `a_replayed_post_runs_no_function` of `tidegate-http` |
 
 mod attacks;
@@ -25,7 +30,9 @@ mod connections;
 mod drain;
 mod early;
 mod frames;
+mod memory_quic;
 mod messages;
 mod round_trips;
 mod support;
+mod tables;
 mod vectors;
