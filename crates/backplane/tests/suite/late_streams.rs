@@ -11,7 +11,7 @@ use tidegate_backplane::{Backplane, NodeLimits};
 use tidegate_engine::{Backplane as _, MessageForm, NodeId, RoomMessage};
 
 use crate::kicks::{LOGGED, kick_of};
-use crate::members::{Member, Seen, limits, until};
+use crate::members::{Member, Seen, check, limits, until};
 use crate::processes::{BrokerProcess, Kind};
 use crate::scripted_nats::{Answer, start};
 
@@ -156,6 +156,26 @@ fn a_stream_of_members_that_is_deleted_is_there_again_with_the_next_renewal() {
     let newcomer = Member::enter(&renewing(), "tides", 0);
     for node in [&north, &south] {
         newcomer.log.wait(|seen| seen.contains(&Seen::Elsewhere(node.id(), Some(1))));
+    }
+}
+
+#[test]
+fn a_stream_of_messages_that_is_deleted_is_a_gap_and_the_next_message_makes_another_one() {
+    let Some(process) = BrokerProcess::start(Kind::Nats, &[]) else { return };
+    let members = [node(&process.url()), node(&process.url())].map(|node| Member::enter(&node, "tides", 10));
+    let publish = |text: &str| {
+        assert!(members[0].publish(text));
+        members.iter().for_each(|member| member.log.wait_for(text));
+    };
+    publish("ebb");
+    assert!(call(&process, "DELETE", "tidegate-history-10").contains("\"success\":true"));
+    ["flood", "slack"].into_iter().for_each(publish);
+    let logs = members.each_ref().map(|member| member.log.seen());
+    check(&logs, false);
+    for (log, member) in logs.iter().zip(&members) {
+        assert_eq!(log.iter().filter(|event| **event == Seen::Gap).count(), 1);
+        assert_eq!(member.log.texts(), ["ebb", "flood", "slack"]);
+        assert_eq!(member.backplane.counts().unconfirmed, 0);
     }
 }
 
