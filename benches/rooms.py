@@ -43,6 +43,9 @@ MEMBERS_OF_A_PROCESS = 5000
 FIRST_ROOMS = 1000
 # Handshakes at a time: fewer than the accept queue of a server has places.
 ENTERING_MAX = 100
+# Between two messages while the broker's work is measured, and more where many members read them.
+BROKER_SECONDS, BROKER_SECONDS_OF_A_MEMBER = 0.05, 15e-6
+BROKER_IDLE_SECONDS = 4
 SILENCE_SECONDS_MAX = 20
 ARRIVAL_MAX, CPU_MAX, ROOM_BYTES_MAX, RETURN_SECONDS_MAX = 1.3, 1.05, 400, 3
 
@@ -269,17 +272,32 @@ def measure_open(nodes, broker, members, publish, frame_bytes, options):
     return statistics.median(last), used / (options.messages * members.count) / 1000, work
 
 
+def command_counts(broker):
+    """The calls of commands so far, those of scripts too, and the microseconds of the command that took most: the script."""
+    line = ["redis-cli", "-p", str(broker.port), "INFO", "commandstats"]
+    text = subprocess.run(line, check=True, capture_output=True, text=True).stdout
+    found = re.findall(r"^cmdstat_(?!info)\S+:calls=(\d+),usec=(\d+)", text, re.M)
+    return sum(int(calls) for calls, _ in found), max(int(microseconds) for _, microseconds in found)
+
+
 def broker_work(broker, publish, members, frame_bytes, options):
-    """Microseconds of CPU of the broker for a message, less its idle work."""
+    """Of the broker for a message: microseconds of CPU, less its idle work, commands, and the microseconds of its script.
+
+    The pause between two messages is the same for any number of members: a process that sleeps longer has colder caches.
+    """
+    pause = max(BROKER_SECONDS, options.members * 2 * BROKER_SECONDS_OF_A_MEMBER)
     began, before = time.monotonic(), cpu_nanoseconds(broker.process)
-    time.sleep(2)
+    time.sleep(BROKER_IDLE_SECONDS)
     idle = (cpu_nanoseconds(broker.process) - before) / (time.monotonic() - began)
+    executed = command_counts(broker)
     began, before = time.monotonic(), cpu_nanoseconds(broker.process)
-    for _ in range(options.broker_messages):
+    for number in range(1, options.broker_messages + 1):
         publish()
         members.arrivals(frame_bytes)
+        time.sleep(max(0, began + number * pause - time.monotonic()))
     used = cpu_nanoseconds(broker.process) - before - idle * (time.monotonic() - began)
-    return used / options.broker_messages / 1000
+    calls, microseconds = ((now - then) / options.broker_messages for now, then in zip(command_counts(broker), executed))
+    return used / options.broker_messages / 1000, calls, microseconds
 
 
 def peer(name, options, count):
@@ -377,6 +395,12 @@ def after_a_kill(options, count):
     return seconds, reads
 
 
+def describe(work):
+    """The medians of the broker's work."""
+    cpu, calls, microseconds = (statistics.median(column) for column in zip(*work))
+    return f"{cpu:.0f} us of CPU, {calls:.1f} commands within {microseconds:.0f} us"
+
+
 def report(rounds, options):
     """Prints the medians. Returns what is above its bar."""
     missed = []
@@ -388,21 +412,22 @@ def report(rounds, options):
         print(f"{count:,} members, {title}: {medians}, {ratio:.2f}; the bar is {bar}")
         if ratio > bar:
             missed.append(f"{title}: {ratio:.2f}")
-    few, many = (statistics.median(each[name][2] for each in rounds) for name in ("few", "two"))
-    print(f"CPU of Redis for a message, us: {few:.1f} with {options.few:,} members, {many:.1f} with {count:,}")
+    for title, name in [*((f"{few:,} members", few) for few in options.few), (f"{count:,} members", "two")]:
+        print(f"Redis for a message with {title}: {describe([each[name][2] for each in rounds])}")
     for name in options.peers:
-        last, delivery, work = (statistics.median(each[name][place] for each in rounds) for place in range(3))
-        print(f"{count:,} members, two nodes of {name}: {last:.3f} ms, {delivery:.3f} us, Redis {work:.1f} us")
+        last, delivery = (statistics.median(each[name][place] for each in rounds) for place in range(2))
+        work = describe([each[name][2] for each in rounds])
+        print(f"{count:,} members, two nodes of {name}: {last:.3f} ms, {delivery:.3f} us; Redis {work}")
     return missed
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--members", type=int, default=2000, help="of each node [2000]")
-    parser.add_argument("--few", type=int, default=20, help="members of two nodes beside them, for the broker's work [20]")
+    parser.add_argument("--few", type=int, nargs="+", default=[20], help="members of two nodes, for the broker's work [20]")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--messages", type=int, default=20, help="of a round, one at a time [20]")
-    parser.add_argument("--broker-messages", type=int, default=200, help="one after the other, for the broker's work [200]")
+    parser.add_argument("--broker-messages", type=int, default=50, help="one after the other, for the broker's work [50]")
     parser.add_argument("--rooms", type=int, default=5000, help="for the bytes of a room [5000]")
     parser.add_argument("--peers", nargs="*", choices=list(room_peers.COMMANDS), help="two nodes of them as well [none; all]")
     parser.add_argument("--backend", default="epoll", help="of the nodes: epoll, uring or auto [epoll]")
@@ -421,7 +446,8 @@ def main():
     count = options.members * 2
     rounds = []
     for number in range(1, options.rounds + 1):
-        rounds.append({"one": one(options, count), "two": two(options, count), "few": two(options, options.few)})
+        rounds.append({"one": one(options, count), "two": two(options, count)})
+        rounds[-1] |= {few: two(options, few) for few in options.few}
         rounds[-1] |= {name: peer(name, options, count) for name in options.peers}
         print(f"round {number} of {options.rounds}: {rounds[-1]}", flush=True)
     missed = report(rounds, options)

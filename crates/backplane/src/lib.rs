@@ -31,7 +31,7 @@
 //! | `presence_list.rs` | the format of a node's members of a room |
 //! | `memory.rs` | `MemoryBroker`, for several nodes in one process |
 //! | `redis/` | the broker on Redis, and its scripts (`scripts.rs`) |
-//! | `nats/` | the broker on NATS: its streams (`streams.rs`), rooms as subjects (`names.rs`) |
+//! | `nats/` | the broker on NATS: its streams (`streams.rs`), those of members and kicks (`presence.rs`), rooms as subjects (`names.rs`) |
 //! | `driver.rs` | the task that connects node, broker and rooms |
 //! | `handle.rs` | `Backplane`, the handle that applications have |
 //! | `counts.rs` | numbers for metrics |

@@ -6,6 +6,7 @@
 //! | `PREFIX.store.N.EPOCH.ROOM` | messages that are kept; a stream stores them, gives them a sequence, and publishes them to the one above |
 //! | `PREFIX.lease.ROOM.NODE` | the members of a node; a stream stores the last one for the time of a lease |
 //! | `PREFIX.kick.ROOM` | the last kick of a room; a stream stores it for a while |
+//! | `PREFIX.kick.==NODE` | an empty message of a node, whose time compares the clocks; the same stream |
 //!
 //! A room without history and without members in other nodes needs no JetStream.
 //!
@@ -14,9 +15,10 @@
 //! number that the subjects of a stream have since it was created. So no message with the position of an earlier stream is stored:
 //! no stream has its subject any more.
 //!
-//! Read next: `streams.rs`, the streams; `names.rs`, rooms as subjects.
+//! Read next: `streams.rs`, messages and histories; `presence.rs`, members and kicks; `names.rs`, rooms as subjects.
 
 mod names;
+mod presence;
 mod streams;
 
 use std::cell::Cell;
@@ -30,7 +32,8 @@ use tidegate_engine::task;
 use tidegate_nats::{Client, ClientBuilder, Message, Subscriber, SubscriberEvent};
 
 use self::names::{Names, token_of};
-use self::streams::{RememberedKick, Streams};
+use self::presence::RememberedKick;
+use self::streams::Streams;
 use crate::broker::{Broker, BrokerEvent, BrokerRequest, RoomName};
 use crate::broker_events::{BrokerEvents, RequestEvents, SubscriberStep};
 

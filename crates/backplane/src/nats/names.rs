@@ -44,6 +44,11 @@ impl Names {
         format!("{}.kick.{token}", self.prefix)
     }
 
+    /// The subject by which a node reads the clock of the stream of kicks. No room has this token.
+    pub(super) fn kick_clock(&self, node: NodeId) -> String {
+        format!("{}.kick.=={node}", self.prefix)
+    }
+
     pub(super) fn kick_stream(&self) -> String {
         format!("{}-kicks", self.prefix)
     }

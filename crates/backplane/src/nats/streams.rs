@@ -1,4 +1,4 @@
-//! `Streams`: messages that a node publishes, and histories that it reads.
+//! `Streams`: messages that a node publishes, and histories that it reads. `presence.rs` has the other streams.
 //!
 //! Histories with the same number of messages share a stream, which keeps so many of each subject. A stream that is not there
 //! is created; one that is there keeps its configuration, as far as the server does.
@@ -7,29 +7,32 @@ use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher as _, RandomState};
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
-use tidegate_engine::{NodeId, Position, task};
+use tidegate_engine::{Position, task};
 use tidegate_nats::{
     ApiError, Client, ClientError, Headers, JetStream, JetStreamError, OutgoingMessage as NatsMessage, ReplyFuture,
     Republish, StoredMessage, StreamConfig, StreamInfo,
 };
 
 use super::names::{Names, epoch_in, token_of};
-use crate::broker::{History, HistoryBounds, HistoryEntry, Lease, OutgoingMessage, PresenceUpdate};
+use super::presence::PresenceRecords;
+use crate::broker::{History, HistoryBounds, HistoryEntry, OutgoingMessage};
 use crate::broker_clock::BrokerClock;
 
 /// The streams of a prefix.
 pub(super) struct Streams {
-    client: Client,
-    api: JetStream,
-    names: Rc<Names>,
+    pub(super) client: Client,
+    pub(super) api: JetStream,
+    pub(super) names: Rc<Names>,
     /// The epochs of the streams that are known to be there, by the number of messages.
     epochs: RefCell<HashMap<usize, StreamEpoch>>,
-    has_leases: RefCell<bool>,
+    pub(super) has_leases: RefCell<bool>,
+    pub(super) records: RefCell<PresenceRecords>,
     has_kicks: RefCell<bool>,
-    clock: RefCell<BrokerClock>,
+    /// The clock of the server that has the stream of kicks.
+    pub(super) clock: RefCell<BrokerClock>,
 }
 
 /// The epoch of a stream.
@@ -49,6 +52,7 @@ impl Streams {
             names,
             epochs: RefCell::default(),
             has_leases: RefCell::default(),
+            records: RefCell::default(),
             has_kicks: RefCell::default(),
             clock: RefCell::default(),
         }
@@ -225,77 +229,13 @@ impl Streams {
         }
     }
 
-    /// Records the members of this node, tells other nodes, and reads theirs.
-    pub(super) async fn presence(
-        self: &Rc<Self>,
-        node: NodeId,
-        lease: Duration,
-        rooms: Vec<PresenceUpdate>,
-        reads: bool,
-    ) -> Option<(Vec<Vec<Lease>>, Vec<RememberedKick>)> {
-        let mut recorded = Vec::new();
-        let mut tokens = Vec::new();
-        let stream = (self.names.lease_stream(), self.names.leases("*"));
-        let has_leases = self.has_stream(&self.has_leases, stream, lease).await;
-        let sent_at = task::now();
-        for update in rooms {
-            let token = token_of(&update.room);
-            if has_leases {
-                let record = NatsMessage::new(self.names.lease(&token, node), update.list.unwrap_or_default());
-                recorded.push(self.client.request_with(record, PUBLISH_TIMEOUT));
-            }
-            if let Some(message) = update.message {
-                // At most once, as each message without position: the lists that are read later say the same.
-                let _ = self.client.publish(self.names.room(&token), message);
-            }
-            tokens.push(token);
-        }
-        for reply in recorded {
-            is_acknowledged(&reply.await.ok()?.payload).then_some(())?;
-        }
-        if !(reads && has_leases) {
-            return None;
-        }
-        let rooms_each = tokens.len().div_ceil(READS_MAX).max(1);
-        let read = |(number, tokens): (usize, &[String])| {
-            let (streams, tokens) = (self.clone(), tokens.to_vec());
-            task::spawn(async move { streams.read_rooms(number * rooms_each, &tokens, (node, lease), sent_at).await })
-        };
-        let runs: Vec<_> = tokens.chunks(rooms_each).enumerate().map(read).collect();
-        let (mut leases, mut kicks) = (Vec::new(), Vec::new());
-        for run in runs {
-            let (of_rooms, kicks_of_rooms) = run.await.ok()??;
-            leases.extend(of_rooms);
-            kicks.extend(kicks_of_rooms);
-        }
-        Some((leases, kicks))
-    }
-
-    /// The members of all nodes in rooms, one room after the other, and their kicks. `first` is the place of the first room in
-    /// the request, whose records were sent at `sent_at`.
-    async fn read_rooms(
-        &self,
-        first: usize,
-        tokens: &[String],
-        (node, lease): (NodeId, Duration),
-        sent_at: Instant,
-    ) -> Option<(Vec<Vec<Lease>>, Vec<RememberedKick>)> {
-        let (mut leases, mut kicks) = (Vec::new(), Vec::new());
-        for (place, token) in (first..).zip(tokens) {
-            let (lists, now) = self.leases(token, node, lease).await?;
-            leases.push(lists);
-            if let Some(now) = now {
-                // The record may be that of a later request of this node.
-                self.clock.borrow_mut().sample(now, sent_at, task::now());
-            }
-            let kick = self.kick(token).await;
-            kicks.extend(kick.map(|(age, read_at, bytes)| RememberedKick { place, age, read_at, bytes }));
-        }
-        Some((leases, kicks))
-    }
-
     /// Makes sure that there is a stream in memory with the last message of each subject.
-    async fn has_stream(&self, is_known: &RefCell<bool>, (name, subjects): (String, String), lasts: Duration) -> bool {
+    pub(super) async fn has_stream(
+        &self,
+        is_known: &RefCell<bool>,
+        (name, subjects): (String, String),
+        lasts: Duration,
+    ) -> bool {
         if *is_known.borrow() {
             return true;
         }
@@ -307,41 +247,6 @@ impl Streams {
         is_known.replace(is_there);
         is_there
     }
-
-    /// The last kick of a room, and its age at the time that is returned.
-    async fn kick(&self, token: &str) -> Option<(Duration, Instant, Bytes)> {
-        let kick = self.api.last_message(&self.names.kick_stream(), &self.names.kick(token)).await.ok()?;
-        let read_at = task::now();
-        let age = self.clock.borrow().age(time_of(&kick)?, read_at)?;
-        Some((age, read_at, kick.payload))
-    }
-
-    /// The members of all nodes, and the server's time.
-    async fn leases(&self, token: &str, node: NodeId, lease: Duration) -> Option<(Vec<Lease>, Option<Duration>)> {
-        let mut messages = self.api.history(self.names.lease_stream(), self.names.leases(token), 0);
-        let mut records = Vec::new();
-        while let Some(message) = messages.next().await.ok()? {
-            let Some(id) = node_of(&message.subject) else { continue };
-            records.push((id, time_of(&message), message.payload));
-        }
-        // The server's time is that of the own record, which is new.
-        let now = records.iter().find(|(id, ..)| *id == node).and_then(|(_, at, _)| *at);
-        let left = |at: Option<Duration>| match (now, at) {
-            (Some(now), Some(at)) => lease.saturating_sub(now.saturating_sub(at)),
-            _ => lease,
-        };
-        let leases = records.into_iter().filter(|(.., list)| !list.is_empty());
-        Some((leases.map(|(node, at, list)| Lease { node, left: left(at), list }).collect(), now))
-    }
-}
-
-/// A kick that the server has, of a room in a request.
-pub(super) struct RememberedKick {
-    /// The place of the room in the request.
-    pub(super) place: usize,
-    pub(super) age: Duration,
-    pub(super) read_at: Instant,
-    pub(super) bytes: Bytes,
 }
 
 /// The last messages of a history, within its bounds.
@@ -400,40 +305,14 @@ fn epoch_of(info: &StreamInfo) -> Option<u64> {
 }
 
 /// Whether the payload is the acknowledgement of a stream, and no error.
-fn is_acknowledged(payload: &Bytes) -> bool {
+pub(super) fn is_acknowledged(payload: &Bytes) -> bool {
     payload.starts_with(b"{\"stream\"")
 }
 
-fn node_of(subject: &[u8]) -> Option<NodeId> {
-    let node = std::str::from_utf8(subject.rsplit(|byte| *byte == b'.').next()?).ok()?;
-    Some(NodeId(u128::from_str_radix(node, 16).ok()?.to_be_bytes()))
-}
-
-/// When the server has stored a message, since some day in the past: `2026-11-27T09:06:05.123456789Z`.
-fn time_of(message: &StoredMessage) -> Option<Duration> {
-    let text = message.headers.as_ref()?.last_value("Nats-Time-Stamp")?;
-    time_from(std::str::from_utf8(text).ok()?)
-}
-
-fn time_from(text: &str) -> Option<Duration> {
-    let (date, time) = text.strip_suffix('Z')?.split_once('T')?;
-    let numbers = |text: &str, mark| text.split(mark).map(|part| part.parse::<u64>().ok()).collect::<Option<Vec<_>>>();
-    let [year, month @ 1..=12, day] = numbers(date, '-')?[..] else { return None };
-    let (time, fraction) = time.split_once('.').unwrap_or((time, "0"));
-    let [hour, minute, second] = numbers(time, ':')?[..] else { return None };
-    // Days of the proleptic calendar, with years that begin in March (Hinnant, "chrono-compatible low-level date algorithms").
-    let (year, month) = if month > 2 { (year, month - 3) } else { (year.checked_sub(1)?, month + 9) };
-    let days = year * 365 + year / 4 - year / 100 + year / 400 + (month * 153 + 2) / 5 + day;
-    let nanos: u32 = format!("{fraction:0<9}").get(..9)?.parse().ok()?;
-    Some(Duration::new(days * 86_400 + hour * 3600 + minute * 60 + second, nanos))
-}
-
-/// Rooms of a presence request that are read at a time.
-const READS_MAX: usize = 8;
 /// How long a stream may take to store a message.
-const PUBLISH_TIMEOUT: Duration = Duration::from_secs(5);
+pub(super) const PUBLISH_TIMEOUT: Duration = Duration::from_secs(5);
 /// The pause before a message that nothing has answered is sent again.
-const STORE_AGAIN_AFTER: Duration = Duration::from_millis(50);
+pub(super) const STORE_AGAIN_AFTER: Duration = Duration::from_millis(50);
 /// A message lasts so long in a stream: a week.
 const UNUSED: Duration = Duration::from_secs(7 * 24 * 3600);
 
@@ -470,16 +349,6 @@ mod tests {
             ((3, 8), 5, &[5, 9, 11], 5, &[9, 11]),
         ] {
             assert_eq!(entries(bounds, first, sequences), (Some(after), kept.to_vec()), "{bounds:?} {sequences:?}");
-        }
-    }
-
-    #[test]
-    fn times_have_the_difference_that_clocks_have() {
-        let seconds = |from, to| time_from(to).unwrap() - time_from(from).unwrap();
-        assert_eq!(seconds("2024-02-28T23:59:59Z", "2024-03-01T00:00:00.5Z"), Duration::from_millis(86_401_500));
-        assert_eq!(seconds("2026-12-31T23:59:59.9Z", "2027-01-01T00:00:00Z"), Duration::from_millis(100));
-        for text in ["", "2026-13-01T00:00:00Z", "2026-01-01T00:00Z", "2026-01-01T00:00:00", "x-y-zT0:0:0Z"] {
-            assert_eq!(time_from(text), None, "{text}");
         }
     }
 }

@@ -209,6 +209,27 @@ fn a_name_with_every_character_is_a_room_and_a_longer_one_is_refused() {
     }
 }
 
+#[test]
+fn a_name_on_nats_has_a_thousand_bytes_at_most() {
+    let Some(nats) = BrokerProcess::start(Kind::Nats, &[]) else { return };
+    let node = Backplane::at(&nats.url()).expect("an address").spawn().expect("a thread");
+    let every: String = (0..=0x7f_u8).map(char::from).chain("½€🌊".chars()).collect();
+    // Each of its bytes takes three of the subject.
+    let longest = "*".repeat(1000);
+    for name in [&every, &longest, &String::new()] {
+        for history in [0, 5] {
+            let member = Member::enter(&node, name, history);
+            assert!(member.publish("ebb"));
+            member.log.wait_for("ebb");
+            member.leave();
+            crate::members::until("the room is gone", || node.counts().rooms == 0);
+        }
+    }
+    let too_long = Member::enter_at_once(&node, &"x".repeat(1001), 5);
+    assert!(!too_long.publish("ebb"));
+    assert_eq!((node.counts().refused, node.counts().rooms), (1, 0));
+}
+
 fn refuses_a_longer_name(node: &Backplane) {
     let too_long = Member::enter_at_once(node, &"x".repeat((64 << 10) + 1), 5);
     assert!(!too_long.publish("ebb"));

@@ -101,6 +101,20 @@ fn redis_that_comes_back_empty_is_a_gap_for_each_member() {
     assert!(counts.downs >= 1 && counts.is_up, "{counts:?}");
 }
 
+#[test]
+fn redis_that_is_killed_comes_back_with_its_messages() {
+    let Some(mut redis) = BrokerProcess::start(Kind::Redis, &["--appendonly", "yes", "--appendfsync", "always"]) else {
+        return;
+    };
+    let (logs, counts) = disturbed(&mut redis, 1000, |redis, members| {
+        redis.kill();
+        members.iter().for_each(|member| member.log.wait(|seen| seen.contains(&Seen::Connected(false))));
+        redis.restart();
+    });
+    assert_eq!(gaps(&logs), [0; NODES]);
+    assert!(counts.downs >= 1 && counts.is_up, "{counts:?}");
+}
+
 /// `TIDEGATE_STOP_SECONDS` has other times, up to 60: beyond those after which a client probes its connection.
 #[test]
 fn a_broker_that_stops_for_a_while_loses_nothing() {
@@ -343,6 +357,30 @@ fn subscribers_that_exceed_the_output_buffer_read_the_history() {
     });
     // The history has 1 MiB: a member that was cut off may lack some, and knows it.
     println!("gaps: {:?}", gaps(&logs));
+}
+
+#[test]
+fn a_node_that_stops_is_cut_off_by_redis_and_has_the_order_of_the_others_afterwards() {
+    let limit = ["--client-output-buffer-limit", "pubsub 64kb 64kb 0"];
+    let Some(mut redis) = BrokerProcess::start(Kind::Redis, &limit) else { return };
+    let long = "x".repeat(30_000);
+    let subscribers = "EVAL \"return redis.call('PUBSUB', 'NUMSUB', 'tidegate:{.tides}')[2]\" 0";
+    let (logs, counts) = disturbed(&mut redis, 1000, |redis, members| {
+        let stopped = members[2].log.gate.lock().expect("no panic");
+        let mut number = 0;
+        // The sockets' buffers fill first.
+        until("the node is cut off", || {
+            let text = format!("long {number} {long}");
+            number += 1;
+            assert!(members[0].publish(&text));
+            members[..2].iter().for_each(|member| member.log.wait_for(&text));
+            redis.command(subscribers) == ":2"
+        });
+        drop(stopped);
+    });
+    assert_eq!(gaps(&logs)[..2], [0, 0]);
+    // The history has 1 MiB, which is less than the sockets have.
+    assert!(gaps(&logs)[2] <= 1 && counts.gaps == 0, "{:?}", gaps(&logs));
 }
 
 #[test]

@@ -16,10 +16,10 @@ const ROOM: &str = "tides";
 /// A code whose two bytes are text.
 const KICK: Kick<'static> = Kick { code: 4096, reason: "late" };
 /// The bytes of the kick, as a member's log has them.
-const LOGGED: &str = "\u{10}\0late";
+pub(crate) const LOGGED: &str = "\u{10}\0late";
 
 /// A kick of the node with this number.
-fn kick_of(origin: u8, number: u64) -> Bytes {
+pub(crate) fn kick_of(origin: u8, number: u64) -> Bytes {
     let head = [&b"TG\x01\x08"[..], &[origin; 16], &number.to_be_bytes()].concat();
     Bytes::from([&head[..], &KICK.to_bytes()].concat())
 }

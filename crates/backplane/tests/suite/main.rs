@@ -9,6 +9,7 @@ mod kicks;
 mod late_streams;
 mod members;
 mod processes;
+mod scripted_nats;
 mod simulation;
 mod subscribers;
 mod users;

@@ -39,6 +39,8 @@ pub(crate) struct Log {
     changed: Condvar,
     /// Members of this node.
     pub(crate) count: AtomicUsize,
+    /// While a test has it, this node's loop delivers nothing, and so does nothing else.
+    pub(crate) gate: Mutex<()>,
 }
 
 impl Log {
@@ -86,6 +88,7 @@ impl BackplaneRoom for Log {
     }
 
     fn deliver(&self, delivery: RoomDelivery) -> bool {
+        drop(self.gate.lock());
         self.add_delivery(&delivery);
         true
     }
