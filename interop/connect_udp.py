@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""`examples/udp_proxy` with aioquic: a foreign client of UDP over HTTP/3 (RFC 9298), with a target of this machine. The README beside
+"""`examples/udp_proxy` and `tidegate serve --connect-udp` with aioquic: a foreign client of UDP over HTTP/3 (RFC 9298), with a target of this machine. The README beside
 this file describes how to repeat it.
 """
 
@@ -125,6 +125,9 @@ def main():
             finally:
                 server.kill()
                 server.wait()
+            flags = ["--loops", "1", "--tls-self-signed", "--http3", "--connect-udp", "--connect-udp-allow", "127.0.0.0/8"]
+            with program.serve(backend, *flags) as server:
+                asyncio.run(asyncio.wait_for(check(int(server.port)), SECONDS_MAX))
             print(f"UDP over HTTP with aioquic: {backend}: fine", flush=True)
 
 
