@@ -126,7 +126,7 @@ fn head(choices: &mut Choices<'_>) -> Vec<u8> {
     qpack::encode_prefix(&mut plain);
     for _ in 0..choices.below(5) {
         let name = *choices.pick(&["x-tide", "accept", ":path", "x-sea", "cookie"]);
-        let value = "ebb and flow ".repeat(choices.below(4)) + choices.pick(&["", "a", "b", "c"]);
+        let value = "ebb and flow ".repeat(choices.below(4)) + *choices.pick(&["", "a", "b", "c"]);
         qpack::encode(name.as_bytes(), value.as_bytes(), choices.below(8) == 0, &mut plain);
     }
     plain
