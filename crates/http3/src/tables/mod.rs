@@ -22,7 +22,7 @@ use self::streams::StreamFrames;
 pub(crate) use self::streams::TableStreams;
 use self::waiting::PIECE_BYTES_MAX;
 use crate::endpoint::Endpoint;
-use crate::error::{Error, Violation};
+use crate::error::{Error, Exceeded, Violation};
 use crate::frame::stream_type;
 
 impl<E: StreamEndpoint> Endpoint<E> {
@@ -227,6 +227,9 @@ impl<E: StreamEndpoint> Endpoint<E> {
                 own.unsent = Vec::new();
             } else {
                 own.unsent.drain(..written);
+                if own.unsent.len() > UNSENT_BYTES_MAX {
+                    return Err(Exceeded::Abuse.into());
+                }
             }
         }
         Ok(())
@@ -248,6 +251,10 @@ impl<E: StreamEndpoint> SectionSink for Sink<'_, E> {
         self.endpoint.quic.write(self.stream, bytes)
     }
 }
+
+/// Instructions that wait for a peer that does not read them. A peer that sends sections and takes no acknowledgment would
+/// make them grow without end.
+const UNSENT_BYTES_MAX: usize = 16 * 1024;
 
 /// The place of the encoder stream among our own.
 const ENCODER: usize = 0;
