@@ -279,6 +279,22 @@ fn bytes_that_wait_have_a_bound() {
     }
 }
 
+/// Sections never wait for each other's room for ever: one of them may always go on.
+#[test]
+fn a_section_that_is_larger_than_the_bound_is_read() {
+    let mut server = server(Limits { qpack_waiting_bytes_max: 0, ..limits(4096, 0) });
+    server.arrive(ENCODER, &[&BEGIN[..], INSERT].concat(), None);
+    for stream in [0, 4] {
+        server.arrive(stream, &request_with_entry(2)[..8], None);
+    }
+    for stream in [4, 0] {
+        server.arrive(stream, &request_with_entry(2)[8..], Some(ReadEnd::Ended));
+    }
+    for stream in [0, 4] {
+        assert_eq!(server.read[&stream].1, Some(ReadEnd::Ended), "{stream}");
+    }
+}
+
 #[test]
 fn references_that_expand_are_refused_as_large_heads() {
     let mut server = server(limits(4096, 0));
