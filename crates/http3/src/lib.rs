@@ -26,7 +26,7 @@
 //! | `streams.rs` | the pipelines of a request stream |
 //! | `section.rs` | HEADERS frames of this side |
 //! | `qpack.rs` | QPACK; in `qpack/` the decoder (`decoder.rs`), the encoder (`encoder.rs`), the static table (`static_table.rs`), instructions (`instructions.rs`), dynamic tables (`table.rs`, `table_decoder.rs`, `table_encoder.rs`) |
-//! | `tables/` | dynamic tables at the edge of an endpoint: frames in (`inbound.rs`) and out (`outbound.rs`), a bound for what waits (`waiting.rs`) |
+//! | `tables/` | dynamic tables at the edge of an endpoint: frames in (`inbound.rs`) and out (`outbound.rs`) of each stream (`streams.rs`), a bound for what waits (`waiting.rs`) |
 //! | `lifetime.rs` | when a server ends a connection |
 //! | `settings.rs` | SETTINGS |
 //! | `datagram.rs`, `capsule.rs` | HTTP datagrams, and the capsule protocol (RFC 9297) |

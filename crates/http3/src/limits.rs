@@ -79,7 +79,7 @@ pub struct Limits {
     pub abuse_reset_age: Duration,
     /// Bytes of the dynamic QPACK table that a peer may fill: SETTINGS_QPACK_MAX_TABLE_CAPACITY. 0, so there is none, and
     /// at most 1 MiB. With a table each connection of a peer that uses it costs up to as much memory. Beyond the table the
-    /// connection ends with QPACK_ENCODER_STREAM_ERROR.
+    /// connection ends with QPACK_ENCODER_STREAM_ERROR. A peer that leaves 16 KiB of acknowledgments unread ends it as well.
     pub qpack_table_bytes_max: u32,
     /// Request streams that may wait for entries of that table: SETTINGS_QPACK_BLOCKED_STREAMS. 0. Beyond it the connection
     /// ends with QPACK_DECOMPRESSION_FAILED. It stops streams that wait for entries that never come; each of them also has

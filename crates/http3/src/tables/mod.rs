@@ -2,12 +2,14 @@
 //!
 //! The tables stand at the edge of HTTP/3: the frames of a request stream are read by `inbound.rs`, which rewrites the
 //! sections of the peer to ones without references, and written by `outbound.rs`, which rewrites those of this side. Everything
-//! behind it, [`RequestStream`](crate::RequestStream) first, has no state of a connection. `waiting.rs` bounds what waits.
+//! behind it, [`RequestStream`](crate::RequestStream) first, has no state of a connection. `waiting.rs` bounds what waits, and `streams.rs`
+//! has both for each stream.
 //!
 //! Our encoder and decoder streams are opened with their first instruction.
 
 mod inbound;
 mod outbound;
+mod streams;
 mod waiting;
 
 use bytes::Bytes;
@@ -15,35 +17,13 @@ use foldhash::HashMap;
 use tidegate_codec::{Direction, ReadEnd, SessionEvent, SessionNumber, StreamEndpoint, StreamNumber, WriteRefused};
 
 use self::inbound::{InboundFrames, InboundStep, Shared};
-use self::outbound::{OutboundFrames, SectionSink};
-use self::waiting::{PIECE_BYTES_MAX, WaitingBytes};
+use self::outbound::SectionSink;
+use self::streams::StreamFrames;
+pub(crate) use self::streams::TableStreams;
+use self::waiting::PIECE_BYTES_MAX;
 use crate::endpoint::Endpoint;
-use crate::error::{Error, Violation};
+use crate::error::{Error, Exceeded, Violation};
 use crate::frame::stream_type;
-
-/// The request streams of a connection whose frames are rewritten, and the QPACK streams of this side.
-#[derive(Debug, Default)]
-pub(crate) struct TableStreams {
-    requests: HashMap<u64, Box<StreamFrames>>,
-    waiting: WaitingBytes,
-    /// The encoder stream and the decoder stream.
-    own: [OwnStream; 2],
-}
-
-/// The frames of a request stream.
-#[derive(Debug, Default)]
-struct StreamFrames {
-    inbound: InboundFrames,
-    outbound: OutboundFrames,
-}
-
-/// A unidirectional stream of this side, once it was opened.
-#[derive(Debug, Default)]
-struct OwnStream {
-    number: Option<StreamNumber>,
-    /// Bytes that QUIC does not take yet.
-    unsent: Vec<u8>,
-}
 
 impl<E: StreamEndpoint> Endpoint<E> {
     /// A request stream begins, of the peer or of this side.
@@ -247,6 +227,9 @@ impl<E: StreamEndpoint> Endpoint<E> {
                 own.unsent = Vec::new();
             } else {
                 own.unsent.drain(..written);
+                if own.unsent.len() > UNSENT_BYTES_MAX {
+                    return Err(Exceeded::Abuse.into());
+                }
             }
         }
         Ok(())
@@ -269,8 +252,9 @@ impl<E: StreamEndpoint> SectionSink for Sink<'_, E> {
     }
 }
 
+/// Instructions that wait for a peer that does not read them. A peer that sends sections and takes no acknowledgment would
+/// make them grow without end.
+const UNSENT_BYTES_MAX: usize = 16 * 1024;
+
 /// The place of the encoder stream among our own.
 const ENCODER: usize = 0;
-
-/// A connection without tables costs one pointer more, and a request stream of one with tables this.
-const _: () = assert!(size_of::<TableStreams>() <= 200 && size_of::<StreamFrames>() <= 192);

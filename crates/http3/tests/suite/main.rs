@@ -21,6 +21,7 @@
 //! | references to entries that there are not, wrong insert counts, instructions beyond the table | `table_decoder/tests.rs` |
 //! | acknowledgments of nothing, a peer that acknowledges nothing | `table_encoder/tests.rs`, `tables::wrong_instructions_end_the_connection` |
 //! | streams that wait for entries that never come | `tables::streams_that_wait_have_a_bound`, `a_stream_that_waits_may_be_reset`, `bytes_that_wait_have_a_bound` |
+//! | acknowledgments that the peer does not read | `tables::acknowledgments_that_the_peer_does_not_read_have_a_bound` |
 //! | one reference to a large entry, repeated | `tables::references_that_expand_are_refused_as_large_heads` |
 //! | an encoder stream without end | `tables::insertions_without_requests_are_abuse` |
 //! | a POST that is replayed as early data | `a_replayed_post_runs_no_function` of `tidegate-http` |

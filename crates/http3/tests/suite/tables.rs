@@ -279,6 +279,22 @@ fn bytes_that_wait_have_a_bound() {
     }
 }
 
+/// Sections never wait for each other's room for ever: one of them may always go on.
+#[test]
+fn a_section_that_is_larger_than_the_bound_is_read() {
+    let mut server = server(Limits { qpack_waiting_bytes_max: 0, ..limits(4096, 0) });
+    server.arrive(ENCODER, &[&BEGIN[..], INSERT].concat(), None);
+    for stream in [0, 4] {
+        server.arrive(stream, &request_with_entry(2)[..8], None);
+    }
+    for stream in [4, 0] {
+        server.arrive(stream, &request_with_entry(2)[8..], Some(ReadEnd::Ended));
+    }
+    for stream in [0, 4] {
+        assert_eq!(server.read[&stream].1, Some(ReadEnd::Ended), "{stream}");
+    }
+}
+
 #[test]
 fn references_that_expand_are_refused_as_large_heads() {
     let mut server = server(limits(4096, 0));
@@ -386,4 +402,21 @@ fn a_response_that_the_client_gives_up_is_forgotten() {
     assert_eq!(server.ended, None);
     server.arrive(14, &[0x84], None);
     assert_eq!(server.quic().ended, Some(Some(ResetCause::Code(0x202))));
+}
+
+#[test]
+fn acknowledgments_that_the_peer_does_not_read_have_a_bound() {
+    let mut server = server(limits(4096, 0));
+    server.arrive(ENCODER, &[&BEGIN[..], INSERT].concat(), None);
+    let stream = server.quic().sent.keys().copied().max().expect("the decoder stream");
+    server.quic().windows.insert(stream, 0);
+    let mut requests = 0;
+    while server.ended.is_none() && requests < 20_000 {
+        server.arrive(4 * requests, &request_with_entry(2), Some(ReadEnd::Ended));
+        server.http3.finish(at(4 * requests));
+        server.http3.close(at(4 * requests), None, false);
+        requests += 1;
+    }
+    assert_eq!(server.ended.as_deref(), Some("too many frames that bring no request forward"), "{requests} requests");
+    assert!(requests > 4_000, "{requests} requests of two to four bytes each");
 }
