@@ -258,3 +258,27 @@ fn a_kick_is_dated_by_the_clock_of_its_own_stream() {
         assert_eq!(closed_by_kick(0, clock_of_members), 1, "the kick is as late as the sample");
     }
 }
+
+#[test]
+fn a_kick_is_read_even_if_the_stream_of_members_is_not_there() {
+    let answer = |subject: &str, payload: &[u8], (): &mut ()| {
+        let stored = |sequence, time: String, payload: Vec<u8>| {
+            let place = format!("Nats-Stream: S\r\nNats-Subject: s\r\nNats-Sequence: {sequence}");
+            Answer::Stored(format!("{place}\r\nNats-Time-Stamp: {time}\r\n"), payload)
+        };
+        match subject {
+            _ if subject.starts_with("tidegate.kick.==") => Answer::ack("tidegate-kicks", 7),
+            "$JS.API.DIRECT.GET.tidegate-kicks" if String::from_utf8_lossy(payload).contains("last_by_subj") => {
+                stored(6, time(0), kick_of(9, 7).to_vec())
+            }
+            "$JS.API.DIRECT.GET.tidegate-kicks" => stored(7, time(0), Vec::new()),
+            _ => Answer::error(),
+        }
+    };
+    let (url, serving) = start(answer, ());
+    let node = node(&url);
+    let member = Member::enter(&node, "tides", 0);
+    member.log.wait_for(LOGGED);
+    node.close();
+    serving.join().expect("no panic");
+}
