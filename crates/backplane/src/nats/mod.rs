@@ -149,8 +149,7 @@ impl Broker for NatsBroker {
             }),
             BrokerRequest::Presence { ticket, node, lease, rooms, reads } => self.events.spawn(async move {
                 let names: Vec<_> = rooms.iter().map(|update| update.room.clone()).collect();
-                let lists = streams.presence(node, lease, rooms, reads).await.filter(|_| reads);
-                let (leases, kicks) = lists.map_or((None, Vec::new()), |(leases, kicks)| (Some(leases), kicks));
+                let (leases, kicks) = streams.presence(node, lease, rooms, reads).await;
                 let kick = move |kick: RememberedKick| {
                     let RememberedKick { place, age, read_at, bytes } = kick;
                     let room = names.get(place)?.clone();

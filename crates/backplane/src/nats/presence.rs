@@ -37,14 +37,15 @@ pub(super) struct PresenceRecords {
 }
 
 impl Streams {
-    /// Records the members of this node, tells other nodes, and reads theirs.
+    /// Records the members of this node, tells other nodes, and reads theirs. Kicks are read even if no lists can be: their
+    /// stream may be on another server.
     pub(super) async fn presence(
         self: &Rc<Self>,
         node: NodeId,
         lease: Duration,
         rooms: Vec<PresenceUpdate>,
         reads: bool,
-    ) -> Option<(Vec<Vec<Lease>>, Vec<RememberedKick>)> {
+    ) -> (Option<Vec<Vec<Lease>>>, Vec<RememberedKick>) {
         let streams = self.clone();
         let clock = reads.then(|| task::spawn(async move { streams.sample_kick_clock(node).await }));
         let (mut lists, mut tokens) = (Vec::new(), Vec::new());
@@ -62,23 +63,24 @@ impl Streams {
             Some(sample) => sample.await.unwrap_or(false),
             None => false,
         };
-        if !(reads && is_recorded) {
-            return None;
+        let has_lists = reads && is_recorded;
+        if !(has_lists || has_kicks) {
+            return (None, Vec::new());
         }
         let rooms_each = tokens.len().div_ceil(READS_MAX).max(1);
         let read = |(number, tokens): (usize, &[String])| {
             let (streams, tokens) = (self.clone(), tokens.to_vec());
-            let first = number * rooms_each;
-            task::spawn(async move { streams.read_rooms(first, &tokens, (node, lease), has_kicks).await })
+            let (first, has) = (number * rooms_each, (has_lists, has_kicks));
+            task::spawn(async move { streams.read_rooms(first, &tokens, (node, lease), has).await })
         };
         let runs: Vec<_> = tokens.chunks(rooms_each).enumerate().map(read).collect();
-        let (mut leases, mut kicks) = (Vec::new(), Vec::new());
+        let (mut leases, mut kicks) = (has_lists.then(Vec::new), Vec::new());
         for run in runs {
-            let (of_rooms, kicks_of_rooms) = run.await.ok()??;
-            leases.extend(of_rooms);
+            let (of_rooms, kicks_of_rooms) = run.await.unwrap_or_default();
             kicks.extend(kicks_of_rooms);
+            leases = leases.zip(of_rooms).map(|(leases, of_rooms)| [leases, of_rooms].concat());
         }
-        Some((leases, kicks))
+        (leases, kicks)
     }
 
     /// Stores the members of this node in rooms. Returns whether the server has all of them.
@@ -145,24 +147,29 @@ impl Streams {
         true
     }
 
-    /// The members of all nodes in rooms, one room after the other, and their kicks. `first` is the place of the first room in
-    /// the request.
+    /// The members of all nodes in rooms, one room after the other, and their kicks, as far as there are lists and kicks. `first`
+    /// is the place of the first room in the request. No lists if one of them cannot be read.
     async fn read_rooms(
         &self,
         first: usize,
         tokens: &[String],
         (node, lease): (NodeId, Duration),
-        has_kicks: bool,
-    ) -> Option<(Vec<Vec<Lease>>, Vec<RememberedKick>)> {
-        let (mut leases, mut kicks) = (Vec::new(), Vec::new());
+        (has_lists, has_kicks): (bool, bool),
+    ) -> (Option<Vec<Vec<Lease>>>, Vec<RememberedKick>) {
+        let (mut leases, mut kicks) = (has_lists.then(Vec::new), Vec::new());
         for (place, token) in (first..).zip(tokens) {
-            leases.push(self.leases(token, node, lease).await?);
+            if let Some(lists) = &mut leases {
+                match self.leases(token, node, lease).await {
+                    Some(list) => lists.push(list),
+                    None => leases = None,
+                }
+            }
             if has_kicks {
                 let kick = self.kick(token).await;
                 kicks.extend(kick.map(|(age, read_at, bytes)| RememberedKick { place, age, read_at, bytes }));
             }
         }
-        Some((leases, kicks))
+        (leases, kicks)
     }
 
     /// The last kick of a room, and its age at the time that is returned.

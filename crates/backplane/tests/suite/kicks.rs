@@ -200,7 +200,7 @@ fn remembered_bytes_that_are_no_kick_are_counted_and_dropped() {
 }
 
 /// A node that renews its leases each second.
-fn node(process: &BrokerProcess) -> Backplane {
+pub(crate) fn node(process: &BrokerProcess) -> Backplane {
     let mut limits = NodeLimits::default();
     limits.lease = 3 * SECOND;
     Backplane::at(&process.url()).expect("an address").limits(limits).spawn().expect("a thread")
@@ -289,7 +289,7 @@ fn a_kick_is_remembered_and_does_not_close_those_that_enter_later() {
     });
 }
 
-fn kick(member: &Member) {
+pub(crate) fn kick(member: &Member) {
     let message =
         RoomMessage { bytes: KICK.to_bytes(), form: tidegate_engine::MessageForm::Kick, is_announcement: true };
     assert!(member.publish_room_message(message));

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use tidegate_backplane::{Backplane, NodeLimits};
 use tidegate_engine::{Backplane as _, MessageForm, NodeId, RoomMessage};
 
-use crate::kicks::{LOGGED, kick_of};
+use crate::kicks::{LOGGED, kick, kick_of, node as renewing};
 use crate::members::{Member, Seen, check, limits, until};
 use crate::processes::{BrokerProcess, Kind};
 use crate::scripted_nats::{Answer, start};
@@ -142,18 +142,13 @@ fn call(process: &BrokerProcess, operation: &str, stream: &str) -> String {
 #[test]
 fn a_stream_of_members_that_is_deleted_is_there_again_with_the_next_renewal() {
     let Some(process) = BrokerProcess::start(Kind::Nats, &[]) else { return };
-    let renewing = || {
-        let mut limits = NodeLimits::default();
-        limits.lease = Duration::from_secs(3);
-        Backplane::at(&process.url()).expect("an address").limits(limits).spawn().expect("a thread")
-    };
-    let (north, south) = (renewing(), renewing());
+    let (north, south) = (renewing(&process), renewing(&process));
     let members = [&north, &south].map(|node| Member::enter(node, "tides", 0));
     members[0].log.wait(|seen| seen.contains(&Seen::Elsewhere(south.id(), Some(1))));
     assert!(call(&process, "DELETE", "tidegate-presence").contains("\"success\":true"));
     // No node begins meanwhile, which would create it.
     until("the stream is there", || !call(&process, "INFO", "tidegate-presence").contains("\"error\""));
-    let newcomer = Member::enter(&renewing(), "tides", 0);
+    let newcomer = Member::enter(&renewing(&process), "tides", 0);
     for node in [&north, &south] {
         newcomer.log.wait(|seen| seen.contains(&Seen::Elsewhere(node.id(), Some(1))));
     }
@@ -176,6 +171,32 @@ fn a_stream_of_messages_that_is_deleted_is_a_gap_and_the_next_message_makes_anot
         assert_eq!(log.iter().filter(|event| **event == Seen::Gap).count(), 1);
         assert_eq!(member.log.texts(), ["ebb", "flood", "slack"]);
         assert_eq!(member.backplane.counts().unconfirmed, 0);
+    }
+}
+
+#[test]
+fn members_of_three_servers_of_a_cluster_have_one_order_and_learn_of_each_other_and_of_kicks() {
+    let Some(servers) = BrokerProcess::start_nats_cluster() else { return };
+    let nodes: Vec<_> = servers.iter().map(renewing).collect();
+    // The streams of each are on some server.
+    for history in [0, 10] {
+        let members: Vec<_> =
+            nodes.iter().map(|node| Member::enter(node, &format!("tides {history}"), history)).collect();
+        for number in 0..20 {
+            for (place, member) in members.iter().enumerate() {
+                assert!(member.publish(&format!("{place} {number}")));
+            }
+        }
+        for member in &members {
+            (0..3).for_each(|place| member.log.wait_for(&format!("{place} 19")));
+            for node in nodes.iter().filter(|node| node.id() != member.backplane.id()) {
+                member.log.wait(|seen| seen.contains(&Seen::Elsewhere(node.id(), Some(1))));
+            }
+        }
+        let logs: Vec<_> = members.iter().map(|member| member.log.seen()).collect();
+        check(&logs, false);
+        kick(&members[0]);
+        members[1..].iter().for_each(|member| member.log.wait_for(LOGGED));
     }
 }
 
@@ -236,4 +257,28 @@ fn a_kick_is_dated_by_the_clock_of_its_own_stream() {
         assert_eq!(closed_by_kick(10, clock_of_members), 0, "the member has entered later");
         assert_eq!(closed_by_kick(0, clock_of_members), 1, "the kick is as late as the sample");
     }
+}
+
+#[test]
+fn a_kick_is_read_even_if_the_stream_of_members_is_not_there() {
+    let answer = |subject: &str, payload: &[u8], (): &mut ()| {
+        let stored = |sequence, time: String, payload: Vec<u8>| {
+            let place = format!("Nats-Stream: S\r\nNats-Subject: s\r\nNats-Sequence: {sequence}");
+            Answer::Stored(format!("{place}\r\nNats-Time-Stamp: {time}\r\n"), payload)
+        };
+        match subject {
+            _ if subject.starts_with("tidegate.kick.==") => Answer::ack("tidegate-kicks", 7),
+            "$JS.API.DIRECT.GET.tidegate-kicks" if String::from_utf8_lossy(payload).contains("last_by_subj") => {
+                stored(6, time(0), kick_of(9, 7).to_vec())
+            }
+            "$JS.API.DIRECT.GET.tidegate-kicks" => stored(7, time(0), Vec::new()),
+            _ => Answer::error(),
+        }
+    };
+    let (url, serving) = start(answer, ());
+    let node = node(&url);
+    let member = Member::enter(&node, "tides", 0);
+    member.log.wait_for(LOGGED);
+    node.close();
+    serving.join().expect("no panic");
 }

@@ -74,6 +74,17 @@ impl BrokerProcess {
         Some(masters)
     }
 
+    /// Three servers of a NATS cluster, which place streams among them.
+    pub(crate) fn start_nats_cluster() -> Option<Vec<Self>> {
+        let routes = [free_port(), free_port(), free_port()].map(|port| format!("nats://127.0.0.1:{port}"));
+        let all = routes.join(",");
+        let start = |(number, route): (usize, &String)| {
+            let name = format!("server{number}");
+            Self::start(Kind::Nats, &["-n", &name, "--cluster_name", "tides", "--cluster", route, "--routes", &all])
+        };
+        routes.iter().enumerate().map(start).collect()
+    }
+
     /// Whether the server takes its cluster for whole.
     fn has_ok_state(&self) -> bool {
         // A key of any slot is found, or is elsewhere.
