@@ -125,24 +125,58 @@ impl Table {
         &mut self.routes[at]
     }
 
+    /// Adds the routes of another router behind a prefix. Its fallbacks are for the paths behind the prefix.
     pub(crate) fn nest(&mut self, prefix: &str, other: Self) {
+        let (fallback, choices) = self.add_routes(prefix, other);
+        for choice in choices {
+            for path in [prefix.to_owned(), format!("{prefix}/"), format!("{prefix}/{{*rest}}")] {
+                self.add_conditional(&path, choice.clone());
+            }
+        }
+        if let Some(endpoint) = fallback {
+            self.add(&format!("{prefix}/{{*rest}}"), None, endpoint.clone());
+            // The rest may be empty, which `{*rest}` does not match. A route with a parameter may match these paths as
+            // well, and comes after them.
+            for path in [prefix.to_owned(), format!("{prefix}/")] {
+                let normal = normal_path::normal_pattern(&path);
+                if !self.places.contains_key(&*normal) {
+                    self.add(&path, None, endpoint.clone());
+                }
+            }
+        }
+    }
+
+    /// Adds the routes of another router at their own paths. Its fallbacks become those of this one.
+    pub(crate) fn merge(&mut self, other: Self) {
+        let (fallback, choices) = self.add_routes("", other);
+        if !choices.is_empty() {
+            self.conditional.get_or_insert_default().fallbacks.extend(choices);
+        }
+        if let Some(endpoint) = fallback {
+            let before = self.fallback.replace(endpoint);
+            assert!(before.is_none(), "both routers have a fallback");
+        }
+    }
+
+    /// Adds the routes of another router behind a prefix, within its middleware. Returns its fallbacks.
+    fn add_routes(&mut self, prefix: &str, other: Self) -> (Option<Rc<Endpoint>>, Vec<Choice>) {
         other.settle_half_close(None);
         let layered = |endpoint: Rc<Endpoint>| match &other.middleware[..] {
             [] => endpoint,
             _ => Rc::new(middleware::around(endpoint, other.middleware.clone())),
         };
-        let behind = |text: &str| if text == "/" { prefix.to_owned() } else { format!("{prefix}{text}") };
+        let behind = |text: &str| match text {
+            "/" if !prefix.is_empty() => prefix.to_owned(),
+            text => format!("{prefix}{text}"),
+        };
+        let mut fallbacks = Vec::new();
         if let Some(conditional) = other.conditional {
             let layered = |choice: Choice| Choice { endpoint: layered(choice.endpoint), ..choice };
             for route in conditional.routes() {
                 let choices = route.choices.iter().cloned().map(layered);
                 choices.for_each(|choice| self.add_conditional(&behind(&route.pattern.text), choice));
             }
-            for choice in conditional.fallbacks.into_iter().map(layered) {
-                for path in [prefix.to_owned(), format!("{prefix}/"), format!("{prefix}/{{*rest}}")] {
-                    self.add_conditional(&path, choice.clone());
-                }
-            }
+            fallbacks.extend(conditional.fallbacks.into_iter().map(layered));
         }
         for route in other.routes {
             let path = behind(&route.pattern.text);
@@ -159,18 +193,7 @@ impl Table {
                 self.add(&path, None, layered(endpoint));
             }
         }
-        if let Some(endpoint) = other.fallback {
-            let endpoint = layered(endpoint);
-            self.add(&format!("{prefix}/{{*rest}}"), None, endpoint.clone());
-            // The rest may be empty, which `{*rest}` does not match. A route with a parameter may match these paths as
-            // well, and comes after them.
-            for path in [prefix.to_owned(), format!("{prefix}/")] {
-                let normal = normal_path::normal_pattern(&path);
-                if !self.places.contains_key(&*normal) {
-                    self.add(&path, None, endpoint.clone());
-                }
-            }
-        }
+        (other.fallback.map(layered), fallbacks)
     }
 
     /// Puts the async middleware around the functions.

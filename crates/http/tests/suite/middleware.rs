@@ -1,11 +1,12 @@
 //! Middleware, nested routers and hosts, without a network.
 
 use std::cell::Cell;
+use std::panic::catch_unwind;
 use std::time::Duration;
 
 use tidegate::http::{
-    BasicAuth, Body, Cors, CorsError, Fields, IntoResponse, Middleware, Request, RequestId, RequestIds, RequestInfo,
-    Response, Router, SecurityFields, StatusCode, TraceContext, TraceContexts,
+    BasicAuth, Body, Condition, Cors, CorsError, Fields, IntoResponse, Method, Middleware, Request, RequestId,
+    RequestIds, RequestInfo, Response, Router, SecurityFields, State, StatusCode, TraceContext, TraceContexts,
 };
 use tidegate::proxy_protocol::Networks;
 
@@ -108,6 +109,33 @@ fn middleware_of_a_nested_router_is_for_its_routes() {
     for (answer, body) in answers[1..].iter().zip(["in", "root", "later"]) {
         assert!(answer.ends_with(body) && answer.contains("\r\nTrail: io\r\n"), "{answer}");
     }
+}
+
+#[test]
+fn a_merged_router_keeps_its_middleware_state_and_fallback() {
+    let inner = Router::with_state(7_u8)
+        .get("/", |State(number): State<u8>| number.to_string())
+        .post("/both", || "posted")
+        .fallback_if([Condition::methods([Method::PUT])], || "put")
+        .fallback(|| "elsewhere")
+        .with(Letter('i'));
+    let router = Router::new().get("/both", || "got").merge(inner).with(Letter('o'));
+    let post = "POST /both HTTP/1.1\r\nHost: sea\r\nContent-Length: 0\r\n\r\n";
+    let put = "PUT /none HTTP/1.1\r\nHost: sea\r\nContent-Length: 0\r\n\r\n";
+    let answers = ask(router, &[&get("/", ""), &get("/both", ""), post, &get("/none", ""), put]);
+    let expected = [("io", "7"), ("o", "got"), ("io", "posted"), ("io", "elsewhere"), ("io", "put")];
+    for (answer, (trail, body)) in answers.iter().zip(expected) {
+        assert!(answer.contains(&format!("\r\nTrail: {trail}\r\n")) && answer.ends_with(body), "{answer}");
+    }
+}
+
+#[test]
+fn routers_with_the_same_route_or_two_fallbacks_do_not_merge() {
+    let merge = |one: fn() -> Router, other: fn() -> Router| catch_unwind(|| one().merge(other())).is_ok();
+    assert!(!merge(|| Router::new().get("/", || "a"), || Router::new().get("/", || "b")));
+    assert!(!merge(|| Router::new().fallback(|| "a"), || Router::new().fallback(|| "b")));
+    assert!(merge(|| Router::new().fallback(|| "a"), || Router::new().get("/", || "b")));
+    assert!(!merge(Router::new, || Router::new().host("sea.example", Router::new())));
 }
 
 #[test]
