@@ -162,7 +162,8 @@ impl<S: 'static> Router<S> {
     }
 
     /// Adds the routes of another router behind a prefix. Its functions keep their own state, and its fallback, if it has
-    /// one, is for the paths behind the prefix. Its middleware applies to its routes alone.
+    /// one, is for the paths behind the prefix. Its middleware applies to its routes alone, and to the router's own
+    /// responses for their paths: 405, and 204 to OPTIONS, so that [`Cors`](crate::Cors) answers preflights there.
     ///
     /// # Panics
     /// As [`route`](Self::route), if the prefix ends with a slash, and if the other router has [hosts](Self::host) or

@@ -24,6 +24,7 @@ use tidegate_sys::Address;
 pub(crate) use self::conditional::{Choice, ConditionalRoutes};
 pub use self::list::RouteInfo;
 use self::path_route::PathRoute;
+pub(crate) use self::path_route::Unmatched;
 use crate::endpoint::{Endpoint, RequestFunction};
 use crate::middleware::{self, MiddlewareList, Wrapper};
 use crate::normal_path;
@@ -120,6 +121,7 @@ impl Table {
             methods: Vec::new(),
             extensions: Vec::new(),
             any: None,
+            unmatched: None,
             allow: Fields::new(),
         });
         &mut self.routes[at]
@@ -169,6 +171,8 @@ impl Table {
             "/" if !prefix.is_empty() => prefix.to_owned(),
             text => format!("{prefix}{text}"),
         };
+        let unmatched = (!other.middleware.is_empty() || other.unrouted.is_some())
+            .then(|| layered(other.unrouted.clone().unwrap_or_else(|| Rc::new(Wrapper::function_of_unrouted()))));
         let mut fallbacks = Vec::new();
         if let Some(conditional) = other.conditional {
             let layered = |choice: Choice| Choice { endpoint: layered(choice.endpoint), ..choice };
@@ -180,6 +184,11 @@ impl Table {
         }
         for route in other.routes {
             let path = behind(&route.pattern.text);
+            let is_new = !self.places.contains_key(&*pattern_of(&path).1);
+            let added = self.route_of(&path);
+            if is_new {
+                added.unmatched = route.unmatched.map(layered).or_else(|| unmatched.clone());
+            }
             for (method, endpoint) in route.methods {
                 let method =
                     Method::from_bytes(method.name().unwrap_or_default().as_bytes()).expect("it is registered");
@@ -212,7 +221,8 @@ impl Table {
         self.unrouted = Some(Rc::new(unrouted));
         let of_routes = self.routes.iter_mut().flat_map(|route| {
             let named = route.methods.iter_mut().map(|(_, endpoint)| endpoint);
-            named.chain(route.extensions.iter_mut().map(|(_, endpoint)| endpoint)).chain(&mut route.any)
+            let extensions = route.extensions.iter_mut().map(|(_, endpoint)| endpoint);
+            named.chain(extensions).chain(&mut route.any).chain(&mut route.unmatched)
         });
         let conditional = self.conditional.iter_mut().flat_map(|conditional| conditional.endpoints_mut());
         for endpoint in of_routes.chain(&mut self.fallback).chain(&mut self.unrouted).chain(conditional) {
@@ -246,10 +256,7 @@ impl Table {
 
     /// All functions but those of hosts.
     pub(crate) fn endpoints(&self) -> impl Iterator<Item = &Rc<Endpoint>> {
-        let of_routes = self.routes.iter().flat_map(|route| {
-            let named = route.methods.iter().map(|(_, endpoint)| endpoint);
-            named.chain(route.extensions.iter().map(|(_, endpoint)| endpoint)).chain(&route.any)
-        });
+        let of_routes = self.routes.iter().flat_map(|route| route.endpoints().chain(&route.unmatched));
         let conditional = self.conditional.iter().flat_map(|conditional| conditional.endpoints());
         of_routes.chain(&self.fallback).chain(&self.unrouted).chain(conditional)
     }
@@ -288,9 +295,7 @@ impl Table {
     pub(crate) fn count(&self, recorder: &HttpRecorder) {
         for route in &self.routes {
             let metrics = recorder.route(&route.pattern.text);
-            let named = route.methods.iter().map(|(_, endpoint)| endpoint);
-            let named = named.chain(route.extensions.iter().map(|(_, endpoint)| endpoint)).chain(&route.any);
-            named.for_each(|endpoint| drop(endpoint.metrics.set(metrics.clone())));
+            route.endpoints().for_each(|endpoint| drop(endpoint.metrics.set(metrics.clone())));
         }
         if let Some(conditional) = &self.conditional {
             for route in conditional.routes() {

@@ -5,7 +5,7 @@ use std::panic::catch_unwind;
 use std::time::Duration;
 
 use tidegate::http::{
-    BasicAuth, Body, Condition, Cors, CorsError, Fields, IntoResponse, Method, Middleware, Request, RequestId,
+    BasicAuth, Body, Condition, Cors, CorsError, Fields, IntoResponse, Method, Middleware, Next, Request, RequestId,
     RequestIds, RequestInfo, Response, Router, SecurityFields, State, StatusCode, TraceContext, TraceContexts,
 };
 use tidegate::proxy_protocol::Networks;
@@ -109,6 +109,37 @@ fn middleware_of_a_nested_router_is_for_its_routes() {
     for (answer, body) in answers[1..].iter().zip(["in", "root", "later"]) {
         assert!(answer.ends_with(body) && answer.contains("\r\nTrail: io\r\n"), "{answer}");
     }
+}
+
+#[test]
+fn middleware_of_a_nested_router_sees_methods_without_a_function() {
+    let cors = || Cors::builder().origin("https://sea.example").methods(["PUT"]).build().unwrap();
+    let inner = || Router::new().put("/in", || "in").with(cors()).with(Letter('i'));
+    let deep = Router::new().nest("/deep", inner()).with(Letter('d'));
+    let router = Router::new().nest("/nest", inner()).merge(deep).with(Letter('o'));
+    let preflight = |path: &str| {
+        let fields = "Origin: https://sea.example\r\nAccess-Control-Request-Method: PUT\r\n";
+        format!("OPTIONS {path} HTTP/1.1\r\nHost: sea\r\n{fields}\r\n")
+    };
+    let wires =
+        [preflight("/nest/in"), preflight("/deep/in"), get("/nest/in", ""), get("/deep/in", ""), get("/nest/no", "")];
+    let answers = ask(router, &wires.each_ref().map(String::as_str));
+    for answer in &answers[..2] {
+        assert!(answer.contains("\r\nAccess-Control-Allow-Origin: https://sea.example\r\n"), "{answer}");
+        assert!(answer.contains("\r\nAccess-Control-Allow-Methods: PUT\r\n"), "{answer}");
+    }
+    // The first letter stays the first, so each further one adds a field with both.
+    let trails =
+        ["Trail: i\r\nVary: Origin\r\nTrail: io", "Trail: i\r\nVary: Origin\r\nTrail: id\r\nTrail: io", "Trail: o"];
+    for ((answer, trail), status) in answers[2..].iter().zip(trails).zip(["405", "405", "404"]) {
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{answer}");
+        assert!(answer.contains(&format!("\r\n{trail}\r\n")), "{answer}");
+    }
+    let wrapped =
+        inner().wrap(async |request: Request, next: Next| next.run(request).await.with_status(StatusCode::GONE));
+    let answers = ask(Router::new().nest("/wrapped", wrapped), &[&get("/wrapped/in", ""), &get("/wrapped/no", "")]);
+    assert!(answers[0].starts_with("HTTP/1.1 410 ") && answers[0].contains("\r\nTrail: i\r\n"), "{}", answers[0]);
+    assert!(answers[1].starts_with("HTTP/1.1 404 "), "{}", answers[1]);
 }
 
 #[test]
