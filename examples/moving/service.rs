@@ -53,3 +53,32 @@ pub(crate) fn start(address: &str) -> Result<ServerHandle, StartError> {
     let counters = Counters::default();
     Server::bind(address)?.start(move || router(counters.clone()))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tidegate::http::{Client, Config};
+    use tidegate_testkit::network::Network;
+
+    use super::*;
+
+    /// Runs a client against the routes, each on a host of its own of a simulated network.
+    fn talk<F: Future<Output = ()> + 'static>(client: impl FnOnce(Client, String) -> F) {
+        let network = Network::new(1);
+        let connections = Config::new().connections(router(Counters::default()));
+        let server = network.host("10.0.0.1").node();
+        let address = server.listen(80, tidegate::Limits::default(), move |_| connections()).expect("the port is free");
+        let client = client(Client::new(), format!("http://{address}"));
+        network.run_task(Duration::from_secs(60), network.host("10.0.0.2").node().spawn(client));
+    }
+
+    #[test]
+    fn a_counter_is_increased() {
+        talk(async |client, url| {
+            let add = client.post(format!("{url}/counters/ships")).header("Authorization", "Bearer harbour");
+            let response = add.json(&serde_json::json!({ "by": 2 })).send().await.unwrap();
+            assert_eq!(response.text().await.unwrap(), r#"{"total":2}"#);
+        });
+    }
+}

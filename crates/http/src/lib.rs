@@ -215,7 +215,7 @@ pub use tidegate_http_message::{
 pub use tidegate_http1::{ContentType, Fields, InvalidField, Trailers};
 pub use tls_info::TlsInfo;
 #[cfg(feature = "websocket")]
-pub use websocket::WebSocketUpgrade;
+pub use websocket::{WebSocketChannel, WebSocketUpgrade};
 #[cfg(feature = "webtransport")]
 pub use webtransport::{
     WebTransportClient, WebTransportClose, WebTransportError, WebTransportSession, WebTransportUpgrade,

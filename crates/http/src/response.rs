@@ -393,6 +393,7 @@ impl Default for Response {
 /// | text (`&str`, `String`) | 200, `text/plain; charset=utf-8` |
 /// | bytes (`&[u8]`, `Vec<u8>`, [`Bytes`], [`Slice`]) | 200, `application/octet-stream` |
 /// | `(StatusCode, T)` | the response of `T` with that status; without its body if the status has none, such as 204 |
+/// | `([(name, value)], T)`, `(StatusCode, [(name, value)], T)` | the response of `T` with these fields; 500 if one [cannot be sent](Response::header) |
 /// | `Option<T>` | the response of `T`, or 404 |
 /// | `Result<T, E>` | the response of `T` or of `E` |
 ///
@@ -420,7 +421,7 @@ impl Default for Response {
 /// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not become an HTTP response",
-    note = "return a `Response`, a text, a `StatusCode`, `(StatusCode, T)`, a `Result` of two such types, or implement `IntoResponse`"
+    note = "return a `Response`, a text, a `StatusCode`, `(StatusCode, T)`, `([(name, value)], T)`, a `Result` of two such types, or implement `IntoResponse`"
 )]
 pub trait IntoResponse {
     /// The response.
@@ -476,6 +477,26 @@ impl IntoResponse for Cow<'static, str> {
 impl<T: IntoResponse> IntoResponse for (StatusCode, T) {
     fn into_response(self) -> Response {
         self.1.into_response().with_status(self.0)
+    }
+}
+
+impl<N: AsRef<str>, V: AsRef<[u8]>, const COUNT: usize, T: IntoResponse> IntoResponse for ([(N, V); COUNT], T) {
+    fn into_response(self) -> Response {
+        let mut response = self.1.into_response();
+        for (name, value) in &self.0 {
+            if let Err(error) = response.add_header(name, value) {
+                return error.into_response();
+            }
+        }
+        response
+    }
+}
+
+impl<N: AsRef<str>, V: AsRef<[u8]>, const COUNT: usize, T: IntoResponse> IntoResponse
+    for (StatusCode, [(N, V); COUNT], T)
+{
+    fn into_response(self) -> Response {
+        (self.1, self.2.into_response().with_status(self.0)).into_response()
     }
 }
 

@@ -162,7 +162,8 @@ impl<S: 'static> Router<S> {
     }
 
     /// Adds the routes of another router behind a prefix. Its functions keep their own state, and its fallback, if it has
-    /// one, is for the paths behind the prefix. Its middleware applies to its routes alone.
+    /// one, is for the paths behind the prefix. Its middleware applies to its routes alone, and to the router's own
+    /// responses for their paths: 405, and 204 to OPTIONS, so that [`Cors`](crate::Cors) answers preflights there.
     ///
     /// # Panics
     /// As [`route`](Self::route), if the prefix ends with a slash, and if the other router has [hosts](Self::host) or
@@ -176,6 +177,28 @@ impl<S: 'static> Router<S> {
         assert!(!router.table.has_hosts(), "the router behind `{prefix}` has hosts; add them to the outer router");
         assert_makes_no_state(&router.table);
         self.table.nest(prefix, router.into_table());
+        self
+    }
+
+    /// Adds the routes of another router at their own paths. Its functions keep their own state, and its middleware and
+    /// limits apply to its routes alone. Its fallback, if it has one, becomes that of this router.
+    ///
+    /// ```
+    /// use tidegate::http::Router;
+    ///
+    /// let uploads = Router::new().post("/photos", |photo: Vec<u8>| photo.len().to_string()).body_bytes_max(8 * 1024 * 1024);
+    /// let router = Router::new().get("/", || "hello").merge(uploads).body_bytes_max(64 * 1024);
+    /// # drop(router);
+    /// ```
+    ///
+    /// # Panics
+    /// As [`route`](Self::route), if both routers have a function for the same method and path, or both have a fallback,
+    /// and if the other router has [hosts](Self::host) or makes a [state for each connection](Self::connection_state).
+    #[must_use]
+    pub fn merge<T: 'static>(mut self, router: Router<T>) -> Self {
+        assert!(!router.table.has_hosts(), "the merged router has hosts; add them to the outer router");
+        assert_makes_no_state(&router.table);
+        self.table.merge(router.into_table());
         self
     }
 

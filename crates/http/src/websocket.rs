@@ -20,6 +20,10 @@ use crate::request::Request;
 use crate::response::{IntoResponse, Response};
 use crate::same_site::is_same_site;
 
+/// An open WebSocket, over whatever filters its connection has, such as TLS: the argument of the task that
+/// [`WebSocketUpgrade::channel`] starts.
+pub type WebSocketChannel = Channel<DynOver<WebSocket>>;
+
 /// A request that opens a WebSocket, as an argument of a function; other requests are refused. The function returns the
 /// response that accepts it, and a handler or a task takes over the connection.
 ///
@@ -128,7 +132,7 @@ impl WebSocketUpgrade {
 
     /// Accepts the request. A task serves the connection, as one of a server of channels does.
     #[must_use]
-    pub fn channel<F, E>(self, serve: impl FnOnce(Channel<DynOver<WebSocket>>) -> F + 'static) -> Response
+    pub fn channel<F, E>(self, serve: impl FnOnce(WebSocketChannel) -> F + 'static) -> Response
     where
         F: Future<Output = Result<(), E>> + 'static,
         E: Into<Box<dyn Error>> + 'static,

@@ -140,6 +140,18 @@ impl fmt::Display for Text {
 }
 
 impl Message {
+    /// Text.
+    ///
+    /// ```
+    /// use tidegate::websocket::Message;
+    ///
+    /// let message = Message::text(format!("{} m", 4));
+    /// # drop(message);
+    /// ```
+    pub fn text(text: impl Into<Text>) -> Self {
+        Self::Text(text.into())
+    }
+
     /// Binary data.
     pub fn binary(bytes: impl Into<Payload>) -> Self {
         Self::Binary(bytes.into())

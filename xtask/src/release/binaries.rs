@@ -9,6 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::FILES;
+use super::packages::cargo_home;
 use crate::command::{Failure, Step, cargo};
 
 /// The processor of this machine, the only one whose programs run here.
@@ -71,8 +72,7 @@ pub(super) fn reproduce(profile: &str) -> Result<(), Failure> {
 /// Builds the program without `tidegate experiment`, which needs the source tree.
 fn build(target: &str, folder: &str, profile: &str, variables: &[(&str, &str)]) -> Result<PathBuf, Failure> {
     let root = env::current_dir().map_err(|error| Failure(error.to_string()))?;
-    let home = env::var_os("CARGO_HOME").map(PathBuf::from).or_else(|| Some(env::home_dir()?.join(".cargo")));
-    let home = home.ok_or_else(|| Failure("there is no home folder, and CARGO_HOME is not set".into()))?;
+    let home = cargo_home().ok_or_else(|| Failure("there is no home folder, and CARGO_HOME is not set".into()))?;
     // The last prefix that matches counts.
     let names = [(root.clone(), "/tidegate"), (home, "/cargo"), (root.join(folder), "/build")];
     let rust = names.iter().map(|(path, name)| format!("--remap-path-prefix={}={name}", path.display()));

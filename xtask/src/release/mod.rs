@@ -23,7 +23,6 @@ mod notes;
 mod packages;
 mod sbom;
 
-use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -117,7 +116,7 @@ pub(crate) fn licences() -> Result<(), Failure> {
     // Crates of other targets, which no build here has fetched.
     cargo("fetch --locked".split(' ')).run()?;
     cargo("deny --offline check --hide-inclusion-graph licenses bans sources".split(' ')).run()?;
-    let home = env::var_os("CARGO_HOME").map(PathBuf::from).or_else(|| Some(env::home_dir()?.join(".cargo")));
+    let home = packages::cargo_home();
     if home.is_some_and(|home| home.join("advisory-dbs").exists()) {
         return cargo("deny --offline check --hide-inclusion-graph advisories".split(' ')).run();
     }

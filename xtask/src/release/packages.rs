@@ -1,6 +1,7 @@
 //! The packages of the crates that are published, in the order in which they are.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -33,8 +34,44 @@ pub(super) fn make(version: &str) -> Result<(), Failure> {
 
 /// Makes and compiles the packages of all crates that are published.
 pub(crate) fn packages_that_compile() -> Result<(), Failure> {
+    let published = published()?;
+    let home = cargo_home().ok_or_else(|| Failure("there is no home folder, and CARGO_HOME is not set".into()))?;
+    forget_earlier(&home, Path::new(TARGET), &published)?;
     let package = cargo("package --quiet --allow-dirty --target-dir".split(' ')).arg(TARGET);
-    package.args(published()?.iter().flat_map(|crate_| ["--package", &crate_.name])).run()
+    package.args(published.iter().flat_map(|crate_| ["--package", &crate_.name])).run()
+}
+
+/// Removes the sources and the state of builds that an earlier run has left. Cargo takes a package of the same name and
+/// version for the same one, so it would compile the others against the sources of that run.
+fn forget_earlier(home: &Path, target: &Path, published: &[Published]) -> Result<(), Failure> {
+    let sources = folders(&home.join("registry/src"), |name| name.starts_with('-'));
+    let unpacked = sources.iter().flat_map(|source| {
+        folders(source, |name| published.iter().any(|crate_| is_package(name, &crate_.name)))
+    });
+    let built = folders(&target.join("debug/.fingerprint"), |name| {
+        published.iter().any(|crate_| name.starts_with(&format!("{}-", crate_.name)))
+    });
+    for folder in unpacked.chain(built) {
+        fs::remove_dir_all(&folder).map_err(|error| Failure(format!("{}: {error}", folder.display())))?;
+    }
+    Ok(())
+}
+
+/// Whether a folder is that of a package in some version.
+fn is_package(folder: &str, name: &str) -> bool {
+    let version = folder.strip_prefix(name).and_then(|rest| rest.strip_prefix('-'));
+    version.is_some_and(|version| version.starts_with(|first: char| first.is_ascii_digit()))
+}
+
+/// The folders in a folder whose names are chosen; none if it is not there.
+fn folders(folder: &Path, is_chosen: impl Fn(&str) -> bool) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.filter(|entry| entry.file_name().to_str().is_some_and(&is_chosen)).map(|entry| entry.path()).collect()
+}
+
+/// The folder of cargo.
+pub(super) fn cargo_home() -> Option<PathBuf> {
+    env::var_os("CARGO_HOME").map(PathBuf::from).or_else(|| Some(env::home_dir()?.join(".cargo")))
 }
 
 /// The published crates, each behind those that it needs.
@@ -95,6 +132,20 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn sources_of_an_earlier_run_are_removed() {
+        let root = env::temp_dir().join(format!("tidegate-earlier-{}", std::process::id()));
+        let earlier = ["home/registry/src/-1/a-0.1.0", "target/debug/.fingerprint/a-12ef"];
+        let kept = ["home/registry/src/-1/a-b-0.1.0", "home/registry/src/index-1/a-0.1.0", "target/debug/deps/a-12ef"];
+        earlier.iter().chain(&kept).for_each(|folder| fs::create_dir_all(root.join(folder)).expect("a folder"));
+        let published = [Published { name: "a".into(), folder: PathBuf::new(), is_library: true }];
+        forget_earlier(&root.join("home"), &root.join("target"), &published).expect("they are removed");
+        let exists = |folder: &&str| root.join(folder).exists();
+        let left = (earlier.iter().any(exists), kept.iter().all(exists));
+        fs::remove_dir_all(&root).expect("it is removed");
+        assert_eq!(left, (false, true));
+    }
 
     #[test]
     fn a_crate_is_published_behind_those_that_it_needs() {

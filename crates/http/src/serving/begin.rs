@@ -19,13 +19,13 @@ use crate::middleware::{self, MiddlewareState};
 use crate::request::{AnyState, Request};
 use crate::response::Response;
 use crate::route::Route;
-use crate::table::Table;
+use crate::table::{Table, Unmatched};
 use crate::tls_info::TlsInfo;
 
 /// The host and the route that a request matches.
 pub(crate) struct RouteMatch<'t> {
     table: &'t Table,
-    function: Result<(&'t Rc<Endpoint>, Option<Route>), Box<Response>>,
+    function: Result<(&'t Rc<Endpoint>, Option<Route>), Unmatched<'t>>,
 }
 
 impl<'t> RouteMatch<'t> {
@@ -50,7 +50,7 @@ impl<'t> RouteMatch<'t> {
     ) -> (Request, RoutedRequest<'t>) {
         let (function, route) = match self.function {
             Ok((endpoint, route)) => (Ok(endpoint), route),
-            Err(response) => (Err(response), None),
+            Err(unmatched) => (Err(unmatched), None),
         };
         (Request::new(head, peer, is_secure, route), RoutedRequest { table: self.table, function })
     }
@@ -58,7 +58,10 @@ impl<'t> RouteMatch<'t> {
     /// Whether the request goes on when the client ends its side of the connection.
     #[inline(always)]
     pub(crate) fn keeps_half_closed(&self) -> bool {
-        let endpoint = self.endpoint().or(self.table.unrouted.as_ref());
+        let endpoint = match &self.function {
+            Ok((endpoint, _)) => Some(*endpoint),
+            Err(unmatched) => unmatched.endpoint.or(self.table.unrouted.as_ref()),
+        };
         endpoint.is_some_and(|endpoint| endpoint.keeps_half_closed())
     }
 }
@@ -66,7 +69,7 @@ impl<'t> RouteMatch<'t> {
 /// A request whose middleware, counts and limits are due: its function, or the router's response to a request without one.
 pub(crate) struct RoutedRequest<'t> {
     table: &'t Table,
-    function: Result<&'t Rc<Endpoint>, Box<Response>>,
+    function: Result<&'t Rc<Endpoint>, Unmatched<'t>>,
 }
 
 impl<'t> RoutedRequest<'t> {
@@ -92,9 +95,9 @@ impl<'t> RoutedRequest<'t> {
         }
         let endpoint = match function {
             Ok(endpoint) => endpoint,
-            Err(response) => {
+            Err(unmatched) => {
                 add_tls(table, request, tls);
-                return refuse(app, table, (request, middleware), response, now);
+                return refuse(app, table, (request, middleware), unmatched, now);
             }
         };
         // Without any, there is no result to carry: most routes have none.
@@ -142,13 +145,14 @@ fn refuse<'t>(
     app: &App,
     table: &'t Table,
     (request, middleware): (&mut Request, &mut MiddlewareState),
-    response: Box<Response>,
+    unmatched: Unmatched<'t>,
     now: Instant,
 ) -> Result<&'t Rc<Endpoint>, Box<Response>> {
     let result = before(table, request, middleware, now);
     middleware.count(app.counting.as_ref(), None, request.head().method(), now);
     result?;
-    match &table.unrouted {
+    let Unmatched { response, endpoint } = unmatched;
+    match endpoint.or(table.unrouted.as_ref()) {
         Some(endpoint) => {
             request.set_refusal(*response);
             Ok(endpoint)

@@ -24,6 +24,7 @@ use tidegate_sys::Address;
 pub(crate) use self::conditional::{Choice, ConditionalRoutes};
 pub use self::list::RouteInfo;
 use self::path_route::PathRoute;
+pub(crate) use self::path_route::Unmatched;
 use crate::endpoint::{Endpoint, RequestFunction};
 use crate::middleware::{self, MiddlewareList, Wrapper};
 use crate::normal_path;
@@ -120,32 +121,74 @@ impl Table {
             methods: Vec::new(),
             extensions: Vec::new(),
             any: None,
+            unmatched: None,
             allow: Fields::new(),
         });
         &mut self.routes[at]
     }
 
+    /// Adds the routes of another router behind a prefix. Its fallbacks are for the paths behind the prefix.
     pub(crate) fn nest(&mut self, prefix: &str, other: Self) {
+        let (fallback, choices) = self.add_routes(prefix, other);
+        for choice in choices {
+            for path in [prefix.to_owned(), format!("{prefix}/"), format!("{prefix}/{{*rest}}")] {
+                self.add_conditional(&path, choice.clone());
+            }
+        }
+        if let Some(endpoint) = fallback {
+            self.add(&format!("{prefix}/{{*rest}}"), None, endpoint.clone());
+            // The rest may be empty, which `{*rest}` does not match. A route with a parameter may match these paths as
+            // well, and comes after them.
+            for path in [prefix.to_owned(), format!("{prefix}/")] {
+                let normal = normal_path::normal_pattern(&path);
+                if !self.places.contains_key(&*normal) {
+                    self.add(&path, None, endpoint.clone());
+                }
+            }
+        }
+    }
+
+    /// Adds the routes of another router at their own paths. Its fallbacks become those of this one.
+    pub(crate) fn merge(&mut self, other: Self) {
+        let (fallback, choices) = self.add_routes("", other);
+        if !choices.is_empty() {
+            self.conditional.get_or_insert_default().fallbacks.extend(choices);
+        }
+        if let Some(endpoint) = fallback {
+            let before = self.fallback.replace(endpoint);
+            assert!(before.is_none(), "both routers have a fallback");
+        }
+    }
+
+    /// Adds the routes of another router behind a prefix, within its middleware. Returns its fallbacks.
+    fn add_routes(&mut self, prefix: &str, other: Self) -> (Option<Rc<Endpoint>>, Vec<Choice>) {
         other.settle_half_close(None);
         let layered = |endpoint: Rc<Endpoint>| match &other.middleware[..] {
             [] => endpoint,
             _ => Rc::new(middleware::around(endpoint, other.middleware.clone())),
         };
-        let behind = |text: &str| if text == "/" { prefix.to_owned() } else { format!("{prefix}{text}") };
+        let behind = |text: &str| match text {
+            "/" if !prefix.is_empty() => prefix.to_owned(),
+            text => format!("{prefix}{text}"),
+        };
+        let unmatched = (!other.middleware.is_empty() || other.unrouted.is_some())
+            .then(|| layered(other.unrouted.clone().unwrap_or_else(|| Rc::new(Wrapper::function_of_unrouted()))));
+        let mut fallbacks = Vec::new();
         if let Some(conditional) = other.conditional {
             let layered = |choice: Choice| Choice { endpoint: layered(choice.endpoint), ..choice };
             for route in conditional.routes() {
                 let choices = route.choices.iter().cloned().map(layered);
                 choices.for_each(|choice| self.add_conditional(&behind(&route.pattern.text), choice));
             }
-            for choice in conditional.fallbacks.into_iter().map(layered) {
-                for path in [prefix.to_owned(), format!("{prefix}/"), format!("{prefix}/{{*rest}}")] {
-                    self.add_conditional(&path, choice.clone());
-                }
-            }
+            fallbacks.extend(conditional.fallbacks.into_iter().map(layered));
         }
         for route in other.routes {
             let path = behind(&route.pattern.text);
+            let is_new = !self.places.contains_key(&*pattern_of(&path).1);
+            let added = self.route_of(&path);
+            if is_new {
+                added.unmatched = route.unmatched.map(layered).or_else(|| unmatched.clone());
+            }
             for (method, endpoint) in route.methods {
                 let method =
                     Method::from_bytes(method.name().unwrap_or_default().as_bytes()).expect("it is registered");
@@ -159,18 +202,7 @@ impl Table {
                 self.add(&path, None, layered(endpoint));
             }
         }
-        if let Some(endpoint) = other.fallback {
-            let endpoint = layered(endpoint);
-            self.add(&format!("{prefix}/{{*rest}}"), None, endpoint.clone());
-            // The rest may be empty, which `{*rest}` does not match. A route with a parameter may match these paths as
-            // well, and comes after them.
-            for path in [prefix.to_owned(), format!("{prefix}/")] {
-                let normal = normal_path::normal_pattern(&path);
-                if !self.places.contains_key(&*normal) {
-                    self.add(&path, None, endpoint.clone());
-                }
-            }
-        }
+        (other.fallback.map(layered), fallbacks)
     }
 
     /// Puts the async middleware around the functions.
@@ -189,7 +221,8 @@ impl Table {
         self.unrouted = Some(Rc::new(unrouted));
         let of_routes = self.routes.iter_mut().flat_map(|route| {
             let named = route.methods.iter_mut().map(|(_, endpoint)| endpoint);
-            named.chain(route.extensions.iter_mut().map(|(_, endpoint)| endpoint)).chain(&mut route.any)
+            let extensions = route.extensions.iter_mut().map(|(_, endpoint)| endpoint);
+            named.chain(extensions).chain(&mut route.any).chain(&mut route.unmatched)
         });
         let conditional = self.conditional.iter_mut().flat_map(|conditional| conditional.endpoints_mut());
         for endpoint in of_routes.chain(&mut self.fallback).chain(&mut self.unrouted).chain(conditional) {
@@ -223,10 +256,7 @@ impl Table {
 
     /// All functions but those of hosts.
     pub(crate) fn endpoints(&self) -> impl Iterator<Item = &Rc<Endpoint>> {
-        let of_routes = self.routes.iter().flat_map(|route| {
-            let named = route.methods.iter().map(|(_, endpoint)| endpoint);
-            named.chain(route.extensions.iter().map(|(_, endpoint)| endpoint)).chain(&route.any)
-        });
+        let of_routes = self.routes.iter().flat_map(|route| route.endpoints().chain(&route.unmatched));
         let conditional = self.conditional.iter().flat_map(|conditional| conditional.endpoints());
         of_routes.chain(&self.fallback).chain(&self.unrouted).chain(conditional)
     }
@@ -265,9 +295,7 @@ impl Table {
     pub(crate) fn count(&self, recorder: &HttpRecorder) {
         for route in &self.routes {
             let metrics = recorder.route(&route.pattern.text);
-            let named = route.methods.iter().map(|(_, endpoint)| endpoint);
-            let named = named.chain(route.extensions.iter().map(|(_, endpoint)| endpoint)).chain(&route.any);
-            named.for_each(|endpoint| drop(endpoint.metrics.set(metrics.clone())));
+            route.endpoints().for_each(|endpoint| drop(endpoint.metrics.set(metrics.clone())));
         }
         if let Some(conditional) = &self.conditional {
             for route in conditional.routes() {

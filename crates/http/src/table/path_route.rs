@@ -9,7 +9,20 @@ use crate::response::Response;
 use crate::route::{Pattern, Route, Values};
 
 /// The result of routing: a function and its route, or the response to a request that has none.
-pub(crate) type Found<'a> = Result<(&'a Rc<Endpoint>, Option<Route>), Box<Response>>;
+pub(crate) type Found<'a> = Result<(&'a Rc<Endpoint>, Option<Route>), Unmatched<'a>>;
+
+/// The router's response to a request without a function.
+pub(crate) struct Unmatched<'a> {
+    pub(crate) response: Box<Response>,
+    /// The middleware of the nested router that has the path, around the response.
+    pub(crate) endpoint: Option<&'a Rc<Endpoint>>,
+}
+
+impl From<Response> for Unmatched<'_> {
+    fn from(response: Response) -> Self {
+        Self { response: Box::new(response), endpoint: None }
+    }
+}
 
 /// The functions of one path.
 pub(super) struct PathRoute {
@@ -20,6 +33,8 @@ pub(super) struct PathRoute {
     /// Methods that are not registered, by name.
     pub(super) extensions: Vec<(String, Rc<Endpoint>)>,
     pub(super) any: Option<Rc<Endpoint>>,
+    /// Middleware of a nested router, around the responses to methods without a function.
+    pub(super) unmatched: Option<Rc<Endpoint>>,
     /// The response to a method that has no function.
     pub(super) allow: Fields,
 }
@@ -35,12 +50,13 @@ impl PathRoute {
     }
 
     #[cold]
-    fn without_function(&self, head: &RequestHead) -> Box<Response> {
-        Box::new(match head.method() {
+    fn without_function(&self, head: &RequestHead) -> Unmatched<'_> {
+        let response = match head.method() {
             http1::Method::Options => Response::with(Status::NO_CONTENT).fields(self.allow.clone()),
             http1::Method::Extension => Response::of_error(Status::NOT_IMPLEMENTED),
             _ => Response::of_error(Status::METHOD_NOT_ALLOWED).fields(self.allow.clone()),
-        })
+        };
+        Unmatched { response: Box::new(response), endpoint: self.unmatched.as_ref() }
     }
 
     #[inline]
@@ -57,6 +73,12 @@ impl PathRoute {
             method => of(method),
         };
         found.or(self.any.as_ref())
+    }
+
+    /// All functions of the path.
+    pub(super) fn endpoints(&self) -> impl Iterator<Item = &Rc<Endpoint>> {
+        let named = self.methods.iter().map(|(_, endpoint)| endpoint);
+        named.chain(self.extensions.iter().map(|(_, endpoint)| endpoint)).chain(&self.any)
     }
 
     pub(super) fn allowed(&self) -> Fields {

@@ -1,11 +1,12 @@
 //! Middleware, nested routers and hosts, without a network.
 
 use std::cell::Cell;
+use std::panic::catch_unwind;
 use std::time::Duration;
 
 use tidegate::http::{
-    BasicAuth, Body, Cors, CorsError, Fields, IntoResponse, Middleware, Request, RequestId, RequestIds, RequestInfo,
-    Response, Router, SecurityFields, StatusCode, TraceContext, TraceContexts,
+    BasicAuth, Body, Condition, Cors, CorsError, Fields, IntoResponse, Method, Middleware, Next, Request, RequestId,
+    RequestIds, RequestInfo, Response, Router, SecurityFields, State, StatusCode, TraceContext, TraceContexts,
 };
 use tidegate::proxy_protocol::Networks;
 
@@ -108,6 +109,64 @@ fn middleware_of_a_nested_router_is_for_its_routes() {
     for (answer, body) in answers[1..].iter().zip(["in", "root", "later"]) {
         assert!(answer.ends_with(body) && answer.contains("\r\nTrail: io\r\n"), "{answer}");
     }
+}
+
+#[test]
+fn middleware_of_a_nested_router_sees_methods_without_a_function() {
+    let cors = || Cors::builder().origin("https://sea.example").methods(["PUT"]).build().unwrap();
+    let inner = || Router::new().put("/in", || "in").with(cors()).with(Letter('i'));
+    let deep = Router::new().nest("/deep", inner()).with(Letter('d'));
+    let router = Router::new().nest("/nest", inner()).merge(deep).with(Letter('o'));
+    let preflight = |path: &str| {
+        let fields = "Origin: https://sea.example\r\nAccess-Control-Request-Method: PUT\r\n";
+        format!("OPTIONS {path} HTTP/1.1\r\nHost: sea\r\n{fields}\r\n")
+    };
+    let wires =
+        [preflight("/nest/in"), preflight("/deep/in"), get("/nest/in", ""), get("/deep/in", ""), get("/nest/no", "")];
+    let answers = ask(router, &wires.each_ref().map(String::as_str));
+    for answer in &answers[..2] {
+        assert!(answer.contains("\r\nAccess-Control-Allow-Origin: https://sea.example\r\n"), "{answer}");
+        assert!(answer.contains("\r\nAccess-Control-Allow-Methods: PUT\r\n"), "{answer}");
+    }
+    // The first letter stays the first, so each further one adds a field with both.
+    let trails =
+        ["Trail: i\r\nVary: Origin\r\nTrail: io", "Trail: i\r\nVary: Origin\r\nTrail: id\r\nTrail: io", "Trail: o"];
+    for ((answer, trail), status) in answers[2..].iter().zip(trails).zip(["405", "405", "404"]) {
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{answer}");
+        assert!(answer.contains(&format!("\r\n{trail}\r\n")), "{answer}");
+    }
+    let wrapped =
+        inner().wrap(async |request: Request, next: Next| next.run(request).await.with_status(StatusCode::GONE));
+    let answers = ask(Router::new().nest("/wrapped", wrapped), &[&get("/wrapped/in", ""), &get("/wrapped/no", "")]);
+    assert!(answers[0].starts_with("HTTP/1.1 410 ") && answers[0].contains("\r\nTrail: i\r\n"), "{}", answers[0]);
+    assert!(answers[1].starts_with("HTTP/1.1 404 "), "{}", answers[1]);
+}
+
+#[test]
+fn a_merged_router_keeps_its_middleware_state_and_fallback() {
+    let inner = Router::with_state(7_u8)
+        .get("/", |State(number): State<u8>| number.to_string())
+        .post("/both", || "posted")
+        .fallback_if([Condition::methods([Method::PUT])], || "put")
+        .fallback(|| "elsewhere")
+        .with(Letter('i'));
+    let router = Router::new().get("/both", || "got").merge(inner).with(Letter('o'));
+    let post = "POST /both HTTP/1.1\r\nHost: sea\r\nContent-Length: 0\r\n\r\n";
+    let put = "PUT /none HTTP/1.1\r\nHost: sea\r\nContent-Length: 0\r\n\r\n";
+    let answers = ask(router, &[&get("/", ""), &get("/both", ""), post, &get("/none", ""), put]);
+    let expected = [("io", "7"), ("o", "got"), ("io", "posted"), ("io", "elsewhere"), ("io", "put")];
+    for (answer, (trail, body)) in answers.iter().zip(expected) {
+        assert!(answer.contains(&format!("\r\nTrail: {trail}\r\n")) && answer.ends_with(body), "{answer}");
+    }
+}
+
+#[test]
+fn routers_with_the_same_route_or_two_fallbacks_do_not_merge() {
+    let merge = |one: fn() -> Router, other: fn() -> Router| catch_unwind(|| one().merge(other())).is_ok();
+    assert!(!merge(|| Router::new().get("/", || "a"), || Router::new().get("/", || "b")));
+    assert!(!merge(|| Router::new().fallback(|| "a"), || Router::new().fallback(|| "b")));
+    assert!(merge(|| Router::new().fallback(|| "a"), || Router::new().get("/", || "b")));
+    assert!(!merge(Router::new, || Router::new().host("sea.example", Router::new())));
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tidegate::http::{Body, BodyError, Path, Request, Response, Router, Server, State, StatusCode};
 use tidegate::task;
 
-use crate::support::{self, split, start};
+use crate::support::{self, ask, split, start};
 
 fn router() -> Router<Cell<u32>> {
     Router::with_state(Cell::new(0_u32))
@@ -231,4 +231,25 @@ fn a_background_task_runs_on_each_loop_until_the_drain() {
     server.begin_drain(Duration::from_secs(3600));
     assert_eq!(both(&ends), (0, 1));
     server.wait();
+}
+
+#[test]
+fn fields_and_a_body_are_a_response() {
+    let created = || (StatusCode::CREATED, [("Location", "/tides/1".to_owned())], "made");
+    let page = || ([("Content-Type", "text/css")], "p {}");
+    let invalid = || ([("Location", "/\r\nSet-Cookie: a=b")], "never sent");
+    let router = Router::new().get("/created", created).get("/page", page).get("/invalid", invalid);
+    let get = |path: &str| format!("GET {path} HTTP/1.1\r\nHost: sea\r\n\r\n");
+    let answers = ask(router, &[&get("/created"), &get("/page"), &get("/invalid")]);
+    assert!(
+        answers[0].starts_with("HTTP/1.1 201 ") && answers[0].contains("\r\nLocation: /tides/1\r\n"),
+        "{}",
+        answers[0]
+    );
+    assert!(
+        answers[1].contains("\r\nContent-Type: text/css\r\n") && !answers[1].contains("text/plain"),
+        "{}",
+        answers[1]
+    );
+    assert!(answers[2].starts_with("HTTP/1.1 500 ") && !answers[2].contains("Set-Cookie"), "{}", answers[2]);
 }
