@@ -80,7 +80,7 @@ impl<'a> Der<'a> {
             // The length follows, in one to three bytes: a certificate is shorter than 16 MiB.
             0x81..=0x83 => {
                 let (length, rest) = rest.split_at_checked(usize::from(first & 0x7f))?;
-                (length.iter().fold(0, |length, &byte| length << 8 | usize::from(byte)), rest)
+                (length.iter().fold(0, |length, &byte| (length << 8) | usize::from(byte)), rest)
             }
             _ => return None,
         };
