@@ -76,7 +76,7 @@ impl<'a> Der<'a> {
         let (&tag, rest) = self.0.split_first()?;
         let (&first, rest) = rest.split_first()?;
         let (length, rest) = match first {
-            0..0x80 => (usize::from(first), rest),
+            0..=0x7f => (usize::from(first), rest),
             // The length follows, in one to three bytes: a certificate is shorter than 16 MiB.
             0x81..=0x83 => {
                 let (length, rest) = rest.split_at_checked(usize::from(first & 0x7f))?;
