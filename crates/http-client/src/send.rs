@@ -257,7 +257,17 @@ async fn open(client: &ClientCore, origin: &Rc<Origin>, may_be_early: bool) -> R
 
 /// Connects to an origin: at the endpoint of its records, and at the origin itself if that fails (RFC 9460 §3), or has not
 /// answered after a head start. The first connection counts; the endpoint rests unless it is that of the endpoint.
-async fn connect(client: &ClientCore, origin: &Origin) -> Result<Connected<Box<dyn Connection>>, UpstreamError> {
+///
+/// The future is boxed here: a crate compiles the async functions that it waits for, and each crate with a client would
+/// compile the connections of all pipelines with this one.
+#[inline(never)]
+fn connect<'a>(client: &'a ClientCore, origin: &'a Origin) -> Pin<Box<dyn Future<Output = ConnectResult> + 'a>> {
+    Box::pin(connect_to_first(client, origin))
+}
+
+type ConnectResult = Result<Connected<Box<dyn Connection>>, UpstreamError>;
+
+async fn connect_to_first(client: &ClientCore, origin: &Origin) -> ConnectResult {
     let target = origin.target(&*client.resolver);
     let mut at_endpoint = pin!(client.connector.connect(&target));
     if origin.endpoint.is_none() {

@@ -163,11 +163,18 @@ impl StreamLease {
         })
         .await;
         drop(opening);
-        Some(match channel? {
+        Some(self.exchange(channel?))
+    }
+
+    /// Hides the type of the stream here and not in [`begin`](Self::begin): a crate compiles the async functions that it
+    /// waits for, and would compile the exchanges of both versions with them.
+    #[inline(never)]
+    fn exchange(self, channel: StreamChannel) -> Rc<dyn ClientExchange> {
+        match channel {
             StreamChannel::Http2(channel) => Rc::new(ChannelExchange::new(channel, self)),
             #[cfg(feature = "http3")]
             StreamChannel::Http3(channel) => Rc::new(ChannelExchange::new(channel, self)),
-        })
+        }
     }
 }
 
