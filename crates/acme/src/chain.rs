@@ -6,11 +6,11 @@ use instant_acme::CertificateIdentifier;
 use tidegate_tls::Provider;
 use tidegate_tls::rustls::RootCertStore;
 use tidegate_tls::rustls::pki_types::pem::PemObject;
-use tidegate_tls::rustls::pki_types::{CertificateDer, Der, PrivateKeyDer, ServerName, TrustAnchor, UnixTime};
+use tidegate_tls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, TrustAnchor, UnixTime};
 use tidegate_tls::rustls::sign::CertifiedKey;
 use webpki::{EndEntityCert, KeyUsage, anchor_from_trusted_cert};
+use x509_parser::parse_x509_certificate;
 
-use crate::certificate_fields::CertificateFields;
 use crate::dns::WILDCARD;
 use crate::error::InvalidChain;
 use crate::renewal::Lifetime;
@@ -29,15 +29,19 @@ impl IssuedChain {
         let Some(first) = certificates.first().filter(|_| certificates.len() <= CERTIFICATES_MAX) else {
             return Err(InvalidChain::Pem);
         };
-        let CertificateFields { lifetime, .. } = CertificateFields::parse(first).ok_or(InvalidChain::Certificate)?;
+        let (_, parsed) = parse_x509_certificate(first).map_err(|_| InvalidChain::Certificate)?;
+        let validity = parsed.validity();
+        let lifetime = Lifetime {
+            not_before: time_of(validity.not_before.timestamp()),
+            not_after: time_of(validity.not_after.timestamp()),
+        };
         Ok(Self { certificates, lifetime })
     }
 
     /// The first certificate for questions about its renewal (RFC 9773 §4.1); `None` if it has no key identifier.
     pub(crate) fn identifier(&self) -> Option<CertificateIdentifier<'static>> {
-        let fields = CertificateFields::parse(self.certificates.first()?)?;
-        let key = Der::from_slice(fields.authority_key?);
-        Some(CertificateIdentifier::new(key, Der::from_slice(fields.serial)).into_owned())
+        let first = CertificateIdentifier::try_from(self.certificates.first()?).ok()?;
+        Some(first.into_owned())
     }
 
     /// Whether the first certificate is for this key (PEM) and all of these names.
@@ -90,6 +94,12 @@ impl IssuedChain {
         let first = self.certificates.first().ok_or(InvalidChain::Pem)?;
         EndEntityCert::try_from(first).map_err(|_| InvalidChain::Certificate)
     }
+}
+
+fn time_of(seconds: i64) -> SystemTime {
+    let distance = Duration::from_secs(seconds.unsigned_abs());
+    let time = if seconds < 0 { UNIX_EPOCH.checked_sub(distance) } else { UNIX_EPOCH.checked_add(distance) };
+    time.unwrap_or(UNIX_EPOCH)
 }
 
 const ANY_LABEL: &str = "any";

@@ -32,7 +32,6 @@
 //! | `store.rs` | `Store`, `FolderStore` |
 //! | `challenges.rs` | the answers to HTTP-01 and TLS-ALPN-01 |
 //! | `dns.rs` | `DnsProvider`: the records of DNS-01 |
-//! | `certificate_fields.rs` | the dates, the serial number and the authority's key of a certificate |
 //! | `chain.rs` | an issued chain: its dates, and its checks |
 //! | `http_client.rs` | the HTTP client below `instant-acme`, and the responses that it refuses |
 //! | `error.rs` | `InvalidAcme`, `IssueError`, `InvalidChain` |
@@ -41,7 +40,6 @@
 
 mod attempt;
 mod builder;
-mod certificate_fields;
 mod chain;
 mod challenges;
 mod dns;
