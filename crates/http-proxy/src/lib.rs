@@ -63,7 +63,7 @@
 //! | `options.rs` | the settings of a route |
 //! | `upstreams.rs` | `Upstreams`: the state that loops share; `UpstreamLimits` |
 //! | `url.rs` | `UpstreamUrl` |
-//! | `websocket.rs` | `Handshake`: the part of a WebSocket handshake that HTTP/1.1 alone has, where one side speaks HTTP/2 |
+//! | `websocket.rs` | `Handshake`: a WebSocket or a tunnel of capsules between versions; the part of a WebSocket handshake that HTTP/1.1 alone has |
 //! | `check.rs` | `HealthCheck` |
 //! | `maintenance.rs` | `Maintenance`: the upkeep of upstreams, which are checked and resolved again |
 //! | `names.rs` | the names of upstreams, each resolved by itself |

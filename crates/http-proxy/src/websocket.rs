@@ -78,8 +78,7 @@ impl Handshake {
     pub(super) fn is_accepted_by(&self, head: &ResponseHead) -> bool {
         let Some(HandshakeKey { accept, .. }) = &self.key else { return true };
         let mut answers = head.headers().filter(|(name, _)| Self::has(name));
-        answers.next().is_some_and(|(_, value)| value.trim_ascii() == accept.as_bytes())
-            && answers.next().is_none()
+        answers.next().is_some_and(|(_, value)| value.trim_ascii() == accept.as_bytes()) && answers.next().is_none()
     }
 
     /// Whether a field belongs to the HTTP/1.1 handshake alone, so that HTTP/2 does not have it.

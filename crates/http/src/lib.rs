@@ -79,8 +79,9 @@
 //! | `codec.rs` | `HttpCodec`: the interface of the pipeline below the layer |
 //! | `websocket.rs` | `WebSocketUpgrade`, a request that opens a WebSocket |
 //! | `webtransport/` | `WebTransportUpgrade`, a request that opens a session of WebTransport; the session (`session.rs`), the task that serves it (`serve.rs`), a client (`client.rs`) |
-//! | `capsules/` | `CapsuleUpgrade`, a request that opens a tunnel of capsules and datagrams; the tunnel (`tunnel.rs`), a client over HTTP/3 (`client.rs`) |
-//! | `connect_udp/` | `UdpProxy`, UDP over HTTP: its rules (`rules.rs`, `target.rs`), the task of a tunnel (`relay.rs`), its numbers (`counts.rs`), the tunnel of a client (`tunnel.rs`) |
+//! | `capsules/` | `CapsuleUpgrade`, a request that opens a tunnel of capsules and datagrams; the tunnel (`tunnel.rs`), a client over all versions (`client.rs`) |
+//! | `extended_client.rs` | HTTP/3 connections and requests of clients whose streams become tunnels |
+//! | `connect_udp/` | `UdpProxy`, UDP over HTTP: its rules (`rules.rs`, `target.rs`), the task of a tunnel (`relay.rs`), its numbers (`counts.rs`, `metrics.rs`), the tunnel of a client (`tunnel.rs`) |
 //! | `same_site.rs` | whether a page's origin is that of the host |
 //! | `with_middleware.rs` | a function with middleware of its own |
 

@@ -505,7 +505,8 @@ impl Facts {
     /// the client does not trust may have chosen them. If the request is refused, they must not be read as requests (RFC 9931).
     #[cold]
     fn upgrade(&mut self, value: &[u8]) {
-        let is_tunnel = |token: &[u8]| token.get(..CONNECT.len()).is_some_and(|first| first.eq_ignore_ascii_case(CONNECT));
+        let is_tunnel =
+            |token: &[u8]| token.get(..CONNECT.len()).is_some_and(|first| first.eq_ignore_ascii_case(CONNECT));
         if value.split(|&byte| byte == b',').any(|token| is_tunnel(trim(token))) {
             self.seen |= CLOSE;
         }

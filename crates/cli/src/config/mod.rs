@@ -61,8 +61,8 @@ pub(crate) use self::listen::{CertificateFiles, Forwards, HeaderMode, Listen, Li
 pub(crate) use self::literal::{host_key, refuse_variable};
 pub(crate) use self::mistakes::{Located, Mistakes, Place};
 pub(crate) use self::model::{
-    Action, BasicAuthRule, Conditions, ErrorPage, ErrorStatuses, FileRules, FixedResponse, HostRule, ProxyRules, Redirect, Route,
-    Wanted,
+    Action, BasicAuthRule, Conditions, ErrorPage, ErrorStatuses, FileRules, FixedResponse, HostRule, ProxyRules,
+    Redirect, Route, Wanted,
 };
 pub(crate) use self::path_rule::PathRule;
 pub(crate) use self::proxying::RESPONSE_TIMEOUT_MAX;

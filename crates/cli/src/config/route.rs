@@ -16,8 +16,7 @@ use super::value::{Data, Value};
 
 impl Keys for Route {
     const TITLE: &'static str = "[[route]]";
-    const TEXT: &'static str =
-        "Which requests, and what they get: exactly one of `upstream`, `folder`, `redirect`, `respond` and `connect-udp`.";
+    const TEXT: &'static str = "Which requests, and what they get: exactly one of `upstream`, `folder`, `redirect`, `respond` and `connect-udp`.";
     const KEYS: &'static [Key<Self>] = &[
         Key::<Self>::new("hosts", Kind::OneOrMore(&Kind::Text), "Names of hosts, `*.example.org` for all below one; without any, for requests that name no host of another route.", |to, value, reader| {
             to.hosts = hosts(value, reader);
@@ -137,7 +136,8 @@ impl Keys for Route {
 
     fn check(&mut self, mistakes: &mut Mistakes) {
         let Some(action) = &self.action else {
-            return mistakes.add(self.place, "the route has no `upstream`, `folder`, `redirect`, `respond` or `connect-udp`");
+            return mistakes
+                .add(self.place, "the route has no `upstream`, `folder`, `redirect`, `respond` or `connect-udp`");
         };
         if self.has_udp_proxy() {
             if self.path.value == PathRule::ALL {

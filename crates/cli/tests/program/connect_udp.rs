@@ -103,7 +103,9 @@ fn a_gateway_passes_tunnels_on_to_a_udp_proxy() {
 fn a_route_of_the_file_is_a_udp_proxy_with_a_path_of_its_own() {
     let files = Files::new();
     let text = |path: &str, rule: &str| {
-        format!("[[listen]]\naddress = \"127.0.0.1:0\"\nprotocol = \"https\"\nself-signed = true\n[[route]]\n{path}connect-udp = {{ {rule} }}\n")
+        format!(
+            "[[listen]]\naddress = \"127.0.0.1:0\"\nprotocol = \"https\"\nself-signed = true\n[[route]]\n{path}connect-udp = {{ {rule} }}\n"
+        )
     };
     files.write("gateway.toml", &text("", "allow = \"127.0.0.0/8\", ports = [\"1-65535\"], tunnels = 8"));
     let program = Program::start(tidegate(&["run", "--loops", "1", "--config", &files.path("gateway.toml")])).unwrap();

@@ -95,7 +95,11 @@ fn tunnels_pass_between_all_versions() {
                 echo.cancel();
             });
             let counts = udp.counts();
-            assert_eq!((counts.begun, counts.refused), (before.begun + 1, before.refused + 1), "{version:?} to {scheme}");
+            assert_eq!(
+                (counts.begun, counts.refused),
+                (before.begun + 1, before.refused + 1),
+                "{version:?} to {scheme}"
+            );
         }
     }
 }

@@ -5,7 +5,6 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::TunnelRefusal;
 use super::rules::UdpProxyRules;
 
 /// Numbers since the start of a UDP proxy.
@@ -96,16 +95,6 @@ impl TunnelCounters {
         open.all += 1;
         open.clients.insert(client, of_client + 1);
         Some(TunnelPlace { counters: self.clone(), client })
-    }
-
-    pub(super) fn count_refusal(&self, refusal: TunnelRefusal) {
-        count(match refusal {
-            TunnelRefusal::Client => &self.refused_clients,
-            TunnelRefusal::Target => &self.refused_targets,
-            TunnelRefusal::Full => &self.refused_full,
-            TunnelRefusal::DnsTimeout | TunnelRefusal::Dns => &self.refused_names,
-            TunnelRefusal::Socket => &self.refused_sockets,
-        });
     }
 
     pub(super) fn counts(&self) -> UdpProxyCounts {

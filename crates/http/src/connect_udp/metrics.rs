@@ -38,7 +38,9 @@ impl UdpProxyCounts {
             values.iter().map(|(of, value)| (Some([label, *of]), *value)).collect::<Vec<_>>()
         };
         let gauge = Kind::Gauge;
-        family("tidegate_udp_proxy_tunnels", gauge, "UDP tunnels that are open.", &|counts| vec![(None, counts.tunnels)]);
+        family("tidegate_udp_proxy_tunnels", gauge, "UDP tunnels that are open.", &|counts| {
+            vec![(None, counts.tunnels)]
+        });
         let counter = Kind::Counter;
         family("tidegate_udp_proxy_opened", counter, "UDP tunnels that were opened.", &|counts| {
             vec![(None, counts.begun)]

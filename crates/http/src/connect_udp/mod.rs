@@ -15,6 +15,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use http::StatusCode;
 use tidegate_engine::{DatagramChannel, EndpointLimits, NameResolver, Resolve, task};
@@ -128,7 +129,7 @@ impl UdpProxy {
         let (place, (socket, target)) = match self.open(client, target).await {
             Ok(opened) => opened,
             Err(refusal) => {
-                self.counters.count_refusal(refusal);
+                count(refusal.counter(&self.counters));
                 return refusal.into_response();
             }
         };
@@ -219,6 +220,18 @@ fn open_socket(addresses: &[SocketAddr], payload_bytes_max: u16) -> io::Result<(
         }
     }
     Err(last)
+}
+
+impl TunnelRefusal {
+    fn counter(self, counters: &TunnelCounters) -> &AtomicU64 {
+        match self {
+            Self::Client => &counters.refused_clients,
+            Self::Target => &counters.refused_targets,
+            Self::Full => &counters.refused_full,
+            Self::DnsTimeout | Self::Dns => &counters.refused_names,
+            Self::Socket => &counters.refused_sockets,
+        }
+    }
 }
 
 impl IntoResponse for TunnelRefusal {

@@ -9,8 +9,8 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use tidegate_engine::{ChannelError, SessionError};
 use tidegate_http3::{Capsule, CapsuleCodec};
 
-use super::{CONTEXT_BYTES_MAX, PROTOCOL};
 use super::relay::{UDP_BYTES_MAX, read_payload, send_payload};
+use super::{CONTEXT_BYTES_MAX, PROTOCOL};
 use crate::capsules::{CapsuleConnection, CapsuleTunnel, ExtendedConnectError};
 
 /// A tunnel of UDP through a proxy (RFC 9298).

@@ -52,9 +52,9 @@ fn accept(upgrade: CapsuleUpgrade) -> Response {
 }
 
 fn router() -> Router {
-    Router::new()
-        .get("/gauge", accept)
-        .get("/short", |upgrade: CapsuleUpgrade| upgrade.other_capsules().capsule_bytes_max(4).tunnel("tide-gauge", echo))
+    Router::new().get("/gauge", accept).get("/short", |upgrade: CapsuleUpgrade| {
+        upgrade.other_capsules().capsule_bytes_max(4).tunnel("tide-gauge", echo)
+    })
 }
 
 fn connect(path: &str) -> Vec<u8> {

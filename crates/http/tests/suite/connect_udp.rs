@@ -523,7 +523,8 @@ fn capsules_of_other_protocols_do_not_end_a_tunnel() {
         let (target, port) = target();
         let exchange = async move {
             let connection = connect_over(version, (address, &tls)).await;
-            let mut tunnel = connection.open("connect-udp", &UdpTunnel::path("127.0.0.1", port)).await.expect("a tunnel");
+            let mut tunnel =
+                connection.open("connect-udp", &UdpTunnel::path("127.0.0.1", port)).await.expect("a tunnel");
             // CLOSE and DRAIN of WebTransport, whose values would be malformed, and a type that nothing uses.
             for (kind, bytes) in [(0x2843, 3), (0x78ae, 1), (0x21, 100_000)] {
                 tunnel.send(Capsule::Other { kind, value: vec![7; bytes].into() }).expect("room");

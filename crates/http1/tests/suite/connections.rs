@@ -588,10 +588,13 @@ fn a_tunnel_that_was_granted_is_another_protocol_too() {
 /// The bytes of a tunnel that the client does not wait for are no requests, also if they look like some (RFC 9931).
 #[test]
 fn a_request_for_a_tunnel_that_is_refused_closes_the_connection() {
-    let upgrade = |protocol: &str| format!("GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: {protocol}\r\n\r\n");
+    let upgrade =
+        |protocol: &str| format!("GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: {protocol}\r\n\r\n");
     let connect = "CONNECT b.example:443 HTTP/1.1\r\nHost: b.example:443\r\n\r\n".to_owned();
     for head in [connect, upgrade("connect-udp"), upgrade("websocket, Connect-IP")] {
-        for response in [Outgoing::from(Response::new(Status::FORBIDDEN)), StreamedResponse::new(Status::FORBIDDEN).into()] {
+        for response in
+            [Outgoing::from(Response::new(Status::FORBIDDEN)), StreamedResponse::new(Status::FORBIDDEN).into()]
+        {
             let mut talk = Talk::new();
             let is_streamed = matches!(response, Outgoing::Head(_));
             let heads = talk.receive(&[head.as_bytes(), b"GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n"].concat());
