@@ -131,10 +131,8 @@ fn most_open(streams: impl FnOnce(Rc<OpenStreams>) -> Streams) -> usize {
     let (server, config) = configs(limits, TransportLimits::default());
     let seen = Rc::new(OpenStreams::default());
     let streams = streams(seen.clone());
-    let address = stage.server(&server, move |_| SessionStreams {
-        bidirectional: Some(streams.clone()),
-        unidirectional: None,
-    });
+    let address =
+        stage.server(&server, move |_| SessionStreams { bidirectional: Some(streams.clone()), unidirectional: None });
     let client = stage.client(&config);
     stage.task(async move {
         let connection = client.connect(address, NAME).await.unwrap();
@@ -163,8 +161,7 @@ fn streams_whose_codec_is_finished_are_answered_one_by_one() {
 
 #[test]
 fn streams_that_their_handlers_end_do_not_pile_up() {
-    let handled =
-        |seen: Rc<OpenStreams>| Streams::handle(move || (Raw, Answers { seen: seen.clone(), ends: true }));
+    let handled = |seen: Rc<OpenStreams>| Streams::handle(move || (Raw, Answers { seen: seen.clone(), ends: true }));
     let most = most_open(handled);
     assert!(most <= 32, "{most}");
 }
