@@ -324,7 +324,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
         loop {
             let starved = self.decode(core, token, &mut budget)?;
             if std::mem::take(&mut opening) {
-                if self.is_answered(core) {
+                if self.is_answered(core) || (self.codec.buffered_bytes() > 0 && self.finish_answer(core)) {
                     return Ok(true);
                 }
                 if self.link.outbound_is_empty() {

@@ -195,7 +195,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
     }
 
     /// Has the codec write the bytes that it buffers, and its closing bytes if this is the end.
-    fn flush_codec(&mut self, core: &mut Core) {
+    pub(super) fn flush_codec(&mut self, core: &mut Core) {
         if !self.link.has_write_failed() {
             let last = self.link.is_ending() && self.finishes();
             let mut out = Output::new(self.link.outbound(), &core.pool, &core.time);

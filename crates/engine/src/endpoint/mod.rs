@@ -14,6 +14,7 @@
 //! | datagrams that are for another process | `predecessors.rs`, in bytes `relayed.rs` |
 //! | protocols whose sessions carry streams | `sessions.rs`, its tables `session_tables.rs`, a handle `session_handle.rs` |
 
+mod answers;
 mod bind;
 mod channel;
 mod listener;

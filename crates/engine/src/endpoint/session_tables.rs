@@ -112,6 +112,11 @@ impl Stream {
         self.flags & flag != 0
     }
 
+    /// All bytes of the peer were read, and its application has them.
+    pub(super) fn set_read_whole(&mut self) {
+        self.flags = self.flags & !Self::READABLE | Self::UNREAD | Self::READ_OVER;
+    }
+
     pub(super) fn set(&mut self, flag: u16, on: bool) {
         self.flags = if on { self.flags | flag } else { self.flags & !flag };
     }
@@ -266,12 +271,12 @@ impl SessionTables {
         }
     }
 
-    /// Sets the urgency of a stream. One that waits for its turn to write keeps that turn.
-    pub(super) fn prioritize(&mut self, index: u32, urgency: u8) {
-        if let Some(stream) = self.streams.get_mut(index as usize) {
-            stream.urgency = urgency.min(URGENCIES as u8 - 1);
-            stream.flags |= Stream::PRIORITIZED;
-        }
+    /// Sets the urgency of a stream, and returns whether it had another one. One that waits for its turn to write keeps that turn.
+    pub(super) fn prioritize(&mut self, index: u32, urgency: u8) -> bool {
+        let Some(stream) = self.streams.get_mut(index as usize) else { return false };
+        stream.flags |= Stream::PRIORITIZED;
+        let urgency = urgency.min(URGENCIES as u8 - 1);
+        std::mem::replace(&mut stream.urgency, urgency) != urgency
     }
 
     pub(super) fn next_read(&mut self) -> Option<u32> {

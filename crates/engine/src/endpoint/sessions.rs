@@ -12,6 +12,7 @@ use std::any::Any;
 use std::collections::HashSet;
 use std::fmt;
 use std::io;
+use std::mem::MaybeUninit;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
@@ -21,7 +22,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use tidegate_buffer::{Outbound, Pool, Slice};
+use tidegate_buffer::{Gathered, Outbound, Pool, Slice};
 use tidegate_codec::mux::{OpenError, ResetCause};
 use tidegate_codec::{
     Direction, Handshake, ReadEnd, SessionCounts, SessionEvent, SessionNumber, StreamEndpoint, StreamNumber,
@@ -71,8 +72,8 @@ pub(super) type MakeServices = Box<dyn FnMut(Token, SessionNumber, SocketAddr, O
 
 /// A datagram socket with a protocol whose sessions carry streams.
 pub(super) struct SessionsEntry<E: StreamEndpoint + 'static> {
-    base: EndpointEntry<E>,
-    tables: SessionTables,
+    pub(super) base: EndpointEntry<E>,
+    pub(super) tables: SessionTables,
     services: MakeServices,
     settings: Rc<Settings>,
     /// The counts of the protocol that the loop has counted.
@@ -81,7 +82,7 @@ pub(super) struct SessionsEntry<E: StreamEndpoint + 'static> {
     admission: Option<Arc<AdmissionControl>>,
     /// A handle opens sessions and streams: a drain waits for the tasks that have it.
     has_handle: bool,
-    is_draining: bool,
+    pub(super) is_draining: bool,
     /// The protocol has panicked, and no other one has taken its place: its counts were taken off.
     is_lost: bool,
 }
@@ -202,12 +203,23 @@ impl<E: StreamEndpoint + 'static> SessionsEntry<E> {
     }
 
     fn add_stream(&mut self, core: &mut Core, session: u32, number: StreamNumber, flags: u16) -> Option<(Token, Link)> {
+        let queue = Outbound::new(&core.pool);
+        self.add_stream_with(core, queue, (session, number), flags)
+    }
+
+    pub(super) fn add_stream_with(
+        &mut self,
+        core: &mut Core,
+        queue: Outbound,
+        (session, number): (u32, StreamNumber),
+        flags: u16,
+    ) -> Option<(Token, Link)> {
         let token = core.slots.reserve();
         let Some(index) = self.tables.add_stream(number, token, flags) else {
             core.release(token);
             return None;
         };
-        let link = Link::of_stream(self.settings.clone(), StreamId { session, index }, Outbound::new(&core.pool));
+        let link = Link::of_stream(self.settings.clone(), StreamId { session, index }, queue);
         Some((token, link))
     }
 
@@ -228,6 +240,7 @@ impl<E: StreamEndpoint + 'static> SessionsEntry<E> {
             }
         }
         core.sessions.set_dispatched_endpoint(None);
+        core.release_answer_queue();
         let ends_idle = self.is_draining && !self.base.endpoint.keeps_idle_sessions();
         for number in self.tables.ended_sessions(ends_idle) {
             self.end_session(core, number, None);
@@ -332,21 +345,33 @@ impl<E: StreamEndpoint + 'static> SessionsEntry<E> {
         let Some(streams) = session.service(direction).cloned() else {
             return self.base.endpoint.close(number, Some(ResetCause::Refused), true);
         };
+        let make = streams.make(self.base.endpoint.is_early(number));
+        if direction == Direction::Bidirectional && make.answers_at_once() && self.may_answer(core) {
+            return self.accept_at_once(core, make, (link, number), flags);
+        }
         let Some((token, link)) = self.add_stream(core, link, number, flags) else { return };
-        let is_early = self.base.endpoint.is_early(number);
-        let made = catch_unwind(AssertUnwindSafe(|| streams.make(is_early).make_stream(core, token, link)));
-        if let Err(panic) = made {
-            // That stream is lost, and no other.
-            discard(panic);
-            core.release(token);
-            if let Some(index) = self.tables.index(number) {
-                self.tables.remove_stream(index);
-            }
-            return self.base.endpoint.close(number, Some(ResetCause::Failed), true);
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| make.make_stream(core, token, link))) {
+            return self.on_panic_of_make(core, token, number, panic);
         }
         if let Some(index) = self.tables.index(number) {
             self.tables.read_later(index);
         }
+    }
+
+    /// A stream could not be made. It is lost, and no other.
+    pub(super) fn on_panic_of_make(
+        &mut self,
+        core: &mut Core,
+        token: Token,
+        number: StreamNumber,
+        panic: Box<dyn Any + Send>,
+    ) {
+        discard(panic);
+        core.release(token);
+        if let Some(index) = self.tables.index(number) {
+            self.tables.remove_stream(index);
+        }
+        self.base.endpoint.close(number, Some(ResetCause::Failed), true);
     }
 
     /// The peer wants no more bytes. If it has no use for the stream at all, the stream is reset.
@@ -409,22 +434,30 @@ impl<E: StreamEndpoint + 'static> SessionsEntry<E> {
                 continue;
             }
             let (bytes, end) = read(&mut self.base.endpoint, &core.pool, number);
-            stream.set(Stream::READABLE, end == ReadEnd::More);
-            stream.set(Stream::UNREAD, !bytes.is_empty());
-            stream.set(Stream::READ_OVER, matches!(end, ReadEnd::Ended | ReadEnd::Reset(_)));
-            let is_prioritized = stream.has(Stream::PRIORITIZED);
-            if let Some(event) = received(bytes, end) {
-                core.dispatch(token, event);
-            }
-            if !is_prioritized && let Some(urgency) = core.slots.get_mut(token).and_then(|entry| entry.urgency()) {
-                self.prioritize(index, number, urgency);
-            }
+            self.deliver(core, index, bytes, end);
         }
     }
 
-    fn prioritize(&mut self, index: u32, number: StreamNumber, urgency: u8) {
-        self.tables.prioritize(index, urgency);
-        self.base.endpoint.set_urgency(number, urgency);
+    /// Dispatches a piece that was read to its stream.
+    pub(super) fn deliver(&mut self, core: &mut Core, index: u32, bytes: Slice, end: ReadEnd) {
+        let Some(stream) = self.tables.stream(index) else { return };
+        let (number, token) = (stream.number, stream.token);
+        stream.set(Stream::READABLE, end == ReadEnd::More);
+        stream.set(Stream::UNREAD, !bytes.is_empty());
+        stream.set(Stream::READ_OVER, matches!(end, ReadEnd::Ended | ReadEnd::Reset(_)));
+        let is_prioritized = stream.has(Stream::PRIORITIZED);
+        if let Some(event) = received(bytes, end) {
+            core.dispatch(token, event);
+        }
+        if !is_prioritized && let Some(urgency) = core.slots.get_mut(token).and_then(|entry| entry.urgency()) {
+            self.prioritize(index, number, urgency);
+        }
+    }
+
+    pub(super) fn prioritize(&mut self, index: u32, number: StreamNumber, urgency: u8) {
+        if self.tables.prioritize(index, urgency) {
+            self.base.endpoint.set_urgency(number, urgency);
+        }
     }
 
     /// A session is over, and its streams get the bytes that came before. The windows bound them.
@@ -463,9 +496,6 @@ impl<E: StreamEndpoint + 'static> SessionsEntry<E> {
                 }
                 is_all
             });
-            if is_due {
-                core.queues.schedule(token);
-            }
             stream.set(Stream::WRITABLE, !written.is_all);
             stream.set(Stream::BLOCKED, written.is_blocked);
             stream.set(Stream::WRITE_OVER, is_over || written.has_ended);
@@ -474,7 +504,14 @@ impl<E: StreamEndpoint + 'static> SessionsEntry<E> {
                 stream.set(Stream::WRITABLE, false);
                 core.dispatch(token, SlotEvent::Failed(io::ErrorKind::UnexpectedEof.into()));
             } else {
+                let is_over = stream.has(Stream::WRITE_OVER) && written.is_all;
                 self.tables.write_later(index);
+                if is_due && is_over {
+                    // It has nothing to do but to close: its memory is free for the next ones.
+                    core.dispatch(token, SlotEvent::Scheduled);
+                } else if is_due {
+                    core.queues.schedule(token);
+                }
             }
         }
     }
@@ -644,7 +681,7 @@ fn received(bytes: Slice, end: ReadEnd) -> Option<SlotEvent> {
 }
 
 /// Reads a piece of a stream.
-fn read(endpoint: &mut impl StreamEndpoint, pool: &Pool, number: StreamNumber) -> (Slice, ReadEnd) {
+pub(super) fn read(endpoint: &mut impl StreamEndpoint, pool: &Pool, number: StreamNumber) -> (Slice, ReadEnd) {
     let mut end = ReadEnd::Blocked;
     let filled = pool.fill(READ_BYTES, |space| {
         let (count, found) = endpoint.read(number, space);
@@ -659,13 +696,13 @@ fn read(endpoint: &mut impl StreamEndpoint, pool: &Pool, number: StreamNumber) -
 
 /// The result of a stream's turn to write.
 #[derive(Default)]
-struct Written {
+pub(super) struct Written {
     /// The queue is empty.
-    is_all: bool,
+    pub(super) is_all: bool,
     /// The protocol takes no more.
     is_blocked: bool,
     /// A file could not be read.
-    is_broken: bool,
+    pub(super) is_broken: bool,
     /// The end of the stream was written as well.
     has_ended: bool,
 }
@@ -679,7 +716,7 @@ impl Written {
 }
 
 /// Writes from a queue, at most as much as one turn takes.
-fn write(endpoint: &mut impl StreamEndpoint, number: StreamNumber, queue: &mut Outbound) -> Written {
+pub(super) fn write(endpoint: &mut impl StreamEndpoint, number: StreamNumber, queue: &mut Outbound) -> Written {
     let mut left = WRITE_BYTES;
     while left > 0 && queue.has_flushed() {
         let Some(front) = queue.front() else {
@@ -690,14 +727,15 @@ fn write(endpoint: &mut impl StreamEndpoint, number: StreamNumber, queue: &mut O
             }
         };
         let length = front.len().min(left);
-        let written = match queue.front_bytes(length).filter(|bytes| bytes.len() >= SHARED_BYTES_MIN) {
-            Some(bytes) => endpoint.write_bytes(number, bytes),
-            None => endpoint.write(number, &front[..length]),
+        let shared = queue.front_bytes(length).filter(|bytes| bytes.len() >= SHARED_BYTES_MIN);
+        let (length, written) = match shared.or_else(|| gather_short(queue)) {
+            Some(bytes) => (bytes.len(), endpoint.write_bytes(number, bytes)),
+            None => (length, endpoint.write(number, &front[..length])),
         };
         match written {
             Ok(taken) => {
                 queue.advance(taken as u64);
-                left -= taken;
+                left = left.saturating_sub(taken);
                 if taken < length {
                     return Written { is_blocked: true, ..Written::default() };
                 }
@@ -706,6 +744,21 @@ fn write(endpoint: &mut impl StreamEndpoint, number: StreamNumber, queue: &mut O
         }
     }
     Written { is_all: !queue.has_flushed(), ..Written::default() }
+}
+
+/// The bytes of a short queue in one piece: the protocol keeps each piece that is written apart. `None` if the queue is longer
+/// or has one piece.
+fn gather_short(queue: &Outbound) -> Option<Bytes> {
+    if queue.pending() > GATHERED_BYTES_MAX as u64 {
+        return None;
+    }
+    let mut parts = [const { MaybeUninit::uninit() }; GATHERED_PARTS_MAX];
+    let Gathered::Parts(parts) = queue.gather(&mut parts, GATHERED_BYTES_MAX) else { return None };
+    (parts.len() > 1).then(|| {
+        let mut bytes = Vec::with_capacity(parts.iter().map(|part| part.len()).sum());
+        parts.iter().for_each(|part| bytes.extend_from_slice(part));
+        Bytes::from(bytes)
+    })
 }
 
 /// So many events are handled at a time.
@@ -720,3 +773,7 @@ const SHARED_BYTES_MIN: usize = 2 * 1024;
 
 /// A stream writes so many bytes in its turn.
 const WRITE_BYTES: usize = 16 * 1024;
+
+/// A queue of so many bytes, in so many pieces, is gathered into one piece.
+const GATHERED_BYTES_MAX: usize = 1024;
+const GATHERED_PARTS_MAX: usize = 8;
