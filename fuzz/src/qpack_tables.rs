@@ -1,7 +1,7 @@
 //! Dynamic QPACK tables: any bytes for a decoder and an encoder, and both against each other.
 //!
-//! Instructions may come in any pieces. What the encoder writes in any order of sections, instructions and answers, the decoder reads
-//! to the same fields. A rewritten section has a bound.
+//! Instructions may come in any pieces. The decoder reads the same fields that the encoder has written, in any order
+//! of sections, instructions and answers. A rewritten section has a bound.
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -57,7 +57,7 @@ impl Handshake {
         known.find(|known| known.eq_ignore_ascii_case(protocol)).unwrap_or(protocol)
     }
 
-    /// Whether a request of HTTP/1.1 for this protocol is an extended CONNECT on a stream without more.
+    /// Whether an HTTP/1.1 request for this protocol becomes an extended CONNECT without any other change.
     pub(super) fn has_capsules(protocol: &str) -> bool {
         CAPSULE_PROTOCOLS.iter().any(|known| known.eq_ignore_ascii_case(protocol))
     }

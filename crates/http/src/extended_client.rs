@@ -18,7 +18,7 @@ use tidegate_tls as tls;
 /// HTTP/3 on QUIC.
 pub(crate) type Http3 = http3::Endpoint<quic::Endpoint>;
 
-/// A QUIC socket of a client, and its configuration of HTTP/3.
+/// A client's QUIC socket, and its HTTP/3 configuration.
 pub(crate) struct Http3Connector {
     connector: quic::Connector<Http3>,
     config: Arc<http3::Config>,

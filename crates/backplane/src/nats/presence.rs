@@ -1,9 +1,10 @@
 //! The members of nodes, and the kicks that the server remembers: two streams in memory with the last message of each subject.
 //!
-//! A stream that was deleted answers nothing: it is created again, and what it has not taken is sent again.
+//! A stream that was deleted answers nothing: the node creates it again, and sends the unanswered records again.
 //!
 //! **The clock of kicks.** In a cluster each stream has a server of its own, and the servers' clocks differ. So a node stores
-//! a message of its own in the stream of kicks before it reads them: its time is a sample of the clock that dates them.
+//! a message of its own in the kick stream before it reads kicks: the time of that message is a sample of the clock that dates
+//! them.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -92,7 +93,7 @@ impl Streams {
         is_recorded
     }
 
-    /// As in `store`, what nothing has answered is sent again, unless a later request has recorded the room since.
+    /// As in `store`, a request without an answer is sent again, unless a later request has recorded the room since.
     async fn record_lists(
         &self,
         number: u64,
