@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The Debian package in a system of its own: installed, started by systemctl, upgraded under load, removed, purged.
+"""The Debian package in a system of its own: installed, started by systemctl, upgraded under load, made a gateway, removed,
+purged.
 
     deploy/debian/try_package.py PACKAGE NEWER_PACKAGE
 
@@ -267,6 +268,74 @@ def upgrade(system, package):
     check(version.endswith("-2"), f"the version is {version}")
 
 
+GATEWAY = """
+[[listen]]
+address = "[::]:80"
+redirect-https = true
+
+[[listen]]
+address = "[::]:443"
+protocol = "https"
+certificates = [{ cert = "/etc/tidegate/tls/chain.pem", key = "/etc/tidegate/tls/key.pem" }]
+
+[[upstream]]
+name = "shop"
+servers = ["http://127.0.0.1:9001"]
+
+[[upstream]]
+name = "blog"
+servers = ["http://127.0.0.1:9002"]
+
+[[route]]
+upstream = "shop"
+
+[[route]]
+path = "/blog/{*rest}"
+upstream = "blog"
+"""
+
+PORTS = """
+[Service]
+AmbientCapabilities=CAP_NET_BIND_SERVICE
+CapabilityBoundingSet=CAP_NET_BIND_SERVICE
+PrivateUsers=no
+StateDirectory=tidegate
+"""
+
+
+def gateway(system):
+    """The steps of docs/deployment.md, behind the installation."""
+    def write(path, text):
+        system.run("sh", "-c", f"cat > {path}", input=text.encode())
+
+    def shell(command):
+        return system.run("sh", "-c", command)
+
+    for name, port in [("shop", 9001), ("blog", 9002)]:
+        shell(f"mkdir -p /tmp/{name}/blog && echo {name} | tee /tmp/{name}/blog/page > /tmp/{name}/page")
+        shell(f"systemd-run --unit={name} python3 -m http.server --directory /tmp/{name} --bind 127.0.0.1 {port}")
+    shell("cd /tmp && openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=localhost "
+          "-addext subjectAltName=DNS:localhost -keyout key.pem -out chain.pem")
+    text = shell("install -d -m 750 -g tidegate /etc/tidegate/tls && cd /tmp && "
+                 "install -m 640 -g tidegate chain.pem key.pem /etc/tidegate/tls/")
+    write("/etc/tidegate/tidegate.toml", GATEWAY)
+    text += shell("tidegate check-config /etc/tidegate/tidegate.toml")
+    shell("install -d /etc/systemd/system/tidegate.service.d")
+    write("/etc/systemd/system/tidegate.service.d/ports.conf", PORTS)
+    text += shell("systemctl disable --now tidegate.socket; systemctl daemon-reload; systemctl enable tidegate.service; "
+                  "systemctl restart tidegate.service; systemctl status --no-pager -l tidegate.service; "
+                  "journalctl -u tidegate --no-pager | tail -n 20")
+    system.wait("the shop", lambda: "shop" in shell("curl -sS 127.0.0.1:9001/page") and "blog" in shell("curl -sS 127.0.0.1:9002/blog/page"))
+    answers = [shell(f"curl -sS -m 10 --cacert /tmp/chain.pem https://localhost/{path}").strip() for path in ["page", "blog/page"]]
+    check(answers == ["shop", "blog"], "a gateway with a certificate has two services behind it", f"{answers} {text}")
+    redirect = shell("curl -sS -m 10 -o /dev/null -w '%{http_code} %{redirect_url}' http://localhost/page")
+    check(redirect == "308 https://localhost/page", "http leads to https", redirect)
+    pid = main_pid(system)
+    shell("systemctl reload tidegate.service")
+    check("blog" in shell("curl -sS -m 10 --cacert /tmp/chain.pem https://localhost/blog/page") and main_pid(system) == pid, "a reload keeps the process")
+    shell("rm -r /etc/tidegate/tls /etc/systemd/system/tidegate.service.d")
+
+
 def take_away(system):
     system.run("dpkg", "-r", "tidegate")
     state = system.run("systemctl", "is-active", "tidegate.service", "tidegate.socket")
@@ -295,6 +364,7 @@ def main():
         install(system, packages[0])
         start(system)
         upgrade(system, packages[1])
+        gateway(system)
         take_away(system)
     finally:
         system.__exit__()

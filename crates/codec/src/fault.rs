@@ -31,6 +31,10 @@ pub enum Blame {
 /// assert_eq!(Wrong::Version(7).blame(), Blame::Peer);
 /// assert_eq!(Wrong::TooLong { bytes_max: 128 }.to_string(), "a message is longer than 128 bytes");
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not the error of a codec or a filter",
+    note = "derive it: `#[derive(Debug, tidegate::codec::Fault)]`, with `#[fault(peer, \"text\")]` or `#[fault(from)]` at each variant"
+)]
 pub trait Fault: std::error::Error + Send + Sync + 'static {
     /// The side that caused it.
     fn blame(&self) -> Blame;

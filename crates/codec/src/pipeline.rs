@@ -252,6 +252,11 @@ impl<C: Codec> Stages for C {
 ///
 /// impl Broadcast for Bytewise {}
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "messages of `{Self}` cannot be broadcast",
+    label = "this codec does not implement `tidegate::codec::Broadcast`",
+    note = "`impl Broadcast for {Self} {{}}` is right for a codec whose messages have the same bytes on every connection"
+)]
 pub trait Broadcast: Pipeline {
     /// Encodes a message for [`write_encoded`](Broadcast::write_encoded) of other connections;
     /// [`Encoded`](crate::Encoded) calls it. This codec belongs to no connection.

@@ -45,9 +45,9 @@ pub(crate) fn packages_that_compile() -> Result<(), Failure> {
 /// version for the same one, so it would compile the others against the sources of that run.
 fn forget_earlier(home: &Path, target: &Path, published: &[Published]) -> Result<(), Failure> {
     let sources = folders(&home.join("registry/src"), |name| name.starts_with('-'));
-    let unpacked = sources.iter().flat_map(|source| {
-        folders(source, |name| published.iter().any(|crate_| is_package(name, &crate_.name)))
-    });
+    let unpacked = sources
+        .iter()
+        .flat_map(|source| folders(source, |name| published.iter().any(|crate_| is_package(name, &crate_.name))));
     let built = folders(&target.join("debug/.fingerprint"), |name| {
         published.iter().any(|crate_| name.starts_with(&format!("{}-", crate_.name)))
     });

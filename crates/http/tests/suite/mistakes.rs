@@ -26,7 +26,7 @@ fn the_compiler_names_each_mistake_and_its_remedy() {
         }
     }
     assert!(missing.is_empty(), "{missing}");
-    assert_eq!(files.len(), 15);
+    assert_eq!(files.len(), 17);
 }
 
 /// The errors in each of the files, as the compiler renders them.
