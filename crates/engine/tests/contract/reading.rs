@@ -324,9 +324,9 @@ pub(crate) fn two_ends_that_write_and_read_do_not_wait_for_each_other<S: Stack>(
             Ok(())
         }
     });
-    let said = here.clone();
+    let (said, limits) = (here.clone(), stage.limits(narrow()));
     let started = stage.start(&client, async move {
-        let channel = Client::at(to).limits(narrow()).connect(S::client()).await.map_err(|error| error.to_string())?;
+        let channel = Client::at(to).limits(limits).connect(S::client()).await.map_err(|error| error.to_string())?;
         pour_and_read(channel, said).await.map_err(|error| error.to_string())
     });
     assert!(stage.outcome(&started).expect("nothing breaks") == there, "other bytes came to the client");

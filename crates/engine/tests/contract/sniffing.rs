@@ -57,9 +57,9 @@ fn protocols<S: Stack>() -> Protocols<Sniffing<S>> {
 
 fn listen<S: Stack>(stage: &Stage, server: &Site, protocols: Protocols<Sniffing<S>>) -> Address {
     let (socket, address) = stage.listener(Family::V4);
-    let protocols = protocols.share();
+    let (protocols, limits) = (protocols.share(), stage.limits(Limits::default()));
     let make = move |_: &Address| (S::server_with(protocols.sniffer()), protocols.handler());
-    let listening = server.with(|event_loop| event_loop.listen(socket, Limits::default(), Arc::default(), make));
+    let listening = server.with(|event_loop| event_loop.listen(socket, limits, Arc::default(), make));
     listening.expect("the listener is taken");
     address
 }

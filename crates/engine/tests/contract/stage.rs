@@ -285,6 +285,19 @@ impl Stage {
         Random::new(self.backend.seed())
     }
 
+    /// These limits with timeouts of days in the place of the default ones, where time goes by itself: a machine that runs
+    /// other programs delays a peer by minutes. A scenario about a timeout sets its own.
+    pub(crate) fn limits(&self, mut limits: Limits) -> Limits {
+        let default = Limits::default();
+        if self.is_real() && limits.write_timeout == default.write_timeout {
+            limits.write_timeout = NEVER_IN_A_TEST;
+        }
+        if self.is_real() && limits.deadlines.handshake_timeout == default.deadlines.handshake_timeout {
+            limits.deadlines.handshake_timeout = Some(NEVER_IN_A_TEST);
+        }
+        limits
+    }
+
     /// Listens with a handler for each connection, made of a closure.
     pub(crate) fn listen<C, A>(
         &self,
@@ -313,7 +326,7 @@ impl Stage {
         A: FnMut(Call, &mut Cx<'_, C>) -> Outcome<C> + 'static,
     {
         let (socket, address) = self.listener(family);
-        let life = self.life.clone();
+        let (life, limits) = (self.life.clone(), self.limits(limits));
         let make = move |_: &Address| (codec(), Probe::new(&life, act()));
         site.with(|event_loop| event_loop.listen(socket, limits, live(), make)).expect("the listener is taken");
         address
@@ -349,7 +362,7 @@ impl Stage {
         C: Pipeline,
         F: Future<Output = Served> + 'static,
     {
-        let (socket, address) = self.listener(Family::V4);
+        let ((socket, address), limits) = (self.listener(Family::V4), self.limits(limits));
         site.with(|event_loop| event_loop.serve(socket, limits, live(), codec, serve)).expect("the listener is taken");
         address
     }
@@ -369,7 +382,7 @@ impl Stage {
         A: FnMut(Call, &mut Cx<'_, C>) -> Outcome<C> + 'static,
     {
         let (socket, address) = self.listener(Family::V4);
-        let life = self.life.clone();
+        let (life, limits) = (self.life.clone(), self.limits(limits));
         let make = move || (codec(), Probe::new(&life, act()));
         let listening = site.with(|event_loop| event_loop.listen_streams(socket, limits, live(), mux, make));
         listening.expect("the listener is taken");
@@ -390,7 +403,7 @@ impl Stage {
         C: Pipeline,
         F: Future<Output = Served> + 'static,
     {
-        let (socket, address) = self.listener(Family::V4);
+        let ((socket, address), limits) = (self.listener(Family::V4), self.limits(limits));
         let serving = site.with(|event_loop| event_loop.serve_streams(socket, limits, live(), mux, codec, serve));
         serving.expect("the listener is taken");
         address
@@ -663,5 +676,8 @@ fn live() -> Arc<AtomicUsize> {
 
 /// Turns in which a loop may still have work.
 const TURNS_AWAKE_MAX: usize = 100;
+
+/// Longer than any test runs.
+const NEVER_IN_A_TEST: Duration = Duration::from_secs(10 * 86_400);
 
 const SLEEP: Duration = Duration::from_millis(5);

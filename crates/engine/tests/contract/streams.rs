@@ -75,7 +75,7 @@ where
     T: 'static,
     F: Future<Output = T> + 'static,
 {
-    let client = Client::at(to.clone()).limits(limits());
+    let client = Client::at(to.clone()).limits(stage.limits(limits()));
     stage.start(site, async move {
         let session = client.open_session(S::client_with(M::client(config))).await.expect("it listens");
         act(session).await
