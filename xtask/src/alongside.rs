@@ -1,6 +1,7 @@
-//! A step that begins before its turn, beside the steps in front of it: one that waits, or computes on one core, leaves a core
-//! to one that compiles. It runs as a process of its own, `cargo xtask ci --only STEP`; the list prints its whole output when
-//! its turn comes, and fails then if the step has failed. It must use neither the build folder nor the figures of the steps beside which it runs.
+//! A step that begins before its turn, beside the steps in front of it. A step that waits, or computes on one core, leaves a
+//! core to a step that compiles. The early step is a process of its own, `cargo xtask ci --only STEP`; the list prints its
+//! whole output in its turn, and fails then if the step has failed. An early step neither builds into the folder that the steps
+//! beside it use, nor runs beside a measurement.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
