@@ -103,8 +103,11 @@ fn checks(tests: Tests) -> Vec<NamedStep> {
         step("examples on epoll", || examples("epoll")),
         step("documentation", measure::documentation_of_workspace),
         step("tests of the comparison", || python("-m").arg("unittest").folder("benches/peers").run()),
-        step_apart("programs from all templates", templates::TARGET, templates::check_all),
-        step("the program as in the README", || interop::release_program().and_then(|()| smoke())),
+        // These two compile in folders of their own. The steps with which they begin compute on one core, or wait.
+        step_apart("programs from all templates", templates::TARGET, templates::check_all)
+            .begins_with("the contract with a sample of seeds"),
+        step("the program as in the README", || interop::release_program().and_then(|()| smoke()))
+            .begins_with("examples on the default backend"),
     ]
 }
 

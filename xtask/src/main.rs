@@ -10,6 +10,7 @@
 //! | `interop.rs` | steps with other programs, of both lists |
 //! | `touched.rs` | the steps of ci that a change can have broken, by a table of paths |
 //! | `steps.rs` | named steps: selection, order, durations |
+//! | `alongside.rs` | a step of ci that runs beside those in front of it |
 //! | `record.rs` | which steps of long have passed, and on which inputs |
 //! | `passed.rs` | the commit on which all of ci passed |
 //! | `chance.rs` | a test that fails runs again |
@@ -32,6 +33,7 @@
 
 #![forbid(unsafe_code)]
 
+mod alongside;
 mod chance;
 mod check;
 mod ci;

@@ -1,6 +1,7 @@
 //! A list of named steps: runs them in order, prints how long each took, its slowest tests and how much space the disk has left,
 //! and stops at the first that fails. At its end it prints the tests that failed by chance (`chance.rs`). A list with a time
-//! limit ends when the time is over, and prints which step ran, so that a test that waits for ever is found.
+//! limit ends when the time is over, and prints which step ran, so that a test that waits for ever is found. Some steps
+//! begin before their turn (`alongside.rs`).
 //!
 //! A step of a list with a record (`record.rs`) is skipped while it has passed on the same inputs.
 
@@ -13,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 
+use crate::alongside::StepProcess;
 use crate::chance;
 use crate::command::{Failure, Step};
 use crate::record::Record;
@@ -21,12 +23,13 @@ use crate::record::Record;
 pub(crate) struct NamedStep {
     name: String,
     inputs: &'static [&'static str],
+    begins_with: Option<&'static str>,
     run: Box<dyn FnOnce() -> Result<(), Failure>>,
 }
 
 /// A step of this name.
 pub(crate) fn step(name: impl Into<String>, run: impl FnOnce() -> Result<(), Failure> + 'static) -> NamedStep {
-    NamedStep { name: name.into(), inputs: &[], run: Box::new(run) }
+    NamedStep { name: name.into(), inputs: &[], begins_with: None, run: Box::new(run) }
 }
 
 /// A step that builds into a folder which no other step uses: the folder is removed when the step has passed.
@@ -51,8 +54,19 @@ impl NamedStep {
         self
     }
 
+    /// In a list of ci that has an earlier step of this name, this one begins with it, and runs beside the steps between them.
+    pub(crate) fn begins_with(mut self, earlier: &'static str) -> Self {
+        self.begins_with = Some(earlier);
+        self
+    }
+
     pub(crate) fn name(&self) -> &str {
         &self.name
+    }
+
+    /// The earlier step with which it begins.
+    pub(crate) fn earlier(&self) -> Option<&'static str> {
+        self.begins_with
     }
 
     pub(crate) fn inputs(&self) -> &'static [&'static str] {
@@ -103,7 +117,18 @@ pub(crate) fn run_all(steps: Vec<NamedStep>, selection: &Selection, time_max: Op
     if let Some(time_max) = time_max {
         summary.end_after(time_max);
     }
-    selected.into_iter().try_for_each(|step| summary.run(step))?;
+    let beside: Vec<_> = selected.iter().filter_map(|step| Some((step.earlier()?, step.name.clone()))).collect();
+    let mut begun = Vec::new();
+    for step in selected {
+        for (_, name) in beside.iter().filter(|(earlier, _)| *earlier == step.name) {
+            println!("== {name}: begins, beside the following steps");
+            begun.push(StepProcess::step_of_ci(name)?);
+        }
+        match begun.iter().position(|one: &StepProcess| one.name() == step.name) {
+            Some(place) => summary.end_of(begun.remove(place))?,
+            None => summary.run(step)?,
+        }
+    }
     summary.end("all steps passed");
     Ok(())
 }
@@ -188,18 +213,33 @@ impl Summary {
         let step_begun = Instant::now();
         self.table().running = Some((step.name.clone(), step_begun));
         let outcome = (step.run)();
-        let line = format!("{:6} s  {}\n", step_begun.elapsed().as_secs(), step.name);
-        println!("== {line}== {} of disk left", disk_left());
-        let mut table = self.table();
-        table.lines.push_str(&line);
-        table.running = None;
-        drop(table);
+        self.note_end(&format!("{:6} s  {}\n", step_begun.elapsed().as_secs(), step.name));
         let slowest = chance::take_slowest().to_string();
         if !slowest.is_empty() {
             print!("== its slowest tests:\n{slowest}");
         }
         self.chance_failures.extend(chance::take_chance_failures());
         outcome.map_err(|failure| Failure(format!("step `{}` failed: {failure}", step.name)))
+    }
+
+    /// The turn of a step that has begun before.
+    fn end_of(&mut self, begun: StepProcess) -> Result<(), Failure> {
+        let (name, turn_begun) = (begun.name().to_owned(), Instant::now());
+        self.table().running = Some((name.clone(), turn_begun));
+        let ended = begun.end();
+        self.note_end(&format!(
+            "{:6} s  {name}: the rest of it, after its turn has come\n",
+            turn_begun.elapsed().as_secs()
+        ));
+        self.chance_failures.extend(ended.chance_failures);
+        ended.result.map_err(|failure| Failure(format!("step `{name}` failed: {failure}")))
+    }
+
+    fn note_end(&self, line: &str) {
+        println!("== {line}== {} of disk left", disk_left());
+        let mut table = self.table();
+        table.lines.push_str(line);
+        table.running = None;
     }
 
     fn skip(&mut self, step: &NamedStep, seconds: u64) {
