@@ -89,7 +89,8 @@ pub struct Limits {
     /// streams are not read, so that further bytes use up the windows of QUIC. It has no effect without a table.
     pub qpack_waiting_bytes_max: u32,
     /// Bytes of the dynamic QPACK table that this side fills, if the peer permits one. 0, so there is none, and at most
-    /// 1 MiB. It bounds the memory that a peer makes this side keep by its settings.
+    /// 1 MiB. It bounds the memory that a peer makes this side keep by its settings. Lengths show repeated fields, so a
+    /// connection that carries heads of several users leaves it at 0 (RFC 9204 §7.1.3).
     pub qpack_encoder_bytes_max: u32,
 }
 

@@ -87,7 +87,7 @@ impl TableDecoder {
     }
 
     /// Reads bytes of the peer's encoder stream, which may come in pieces. Returns how many instructions have come without
-    /// use: those beyond 64 since the last section.
+    /// use: those beyond 64 since the last section. One that copies from the table counts once more for each 1,024 bytes.
     ///
     /// # Errors
     /// [`Violation::EncoderStream`] for a capacity above the announced one, an entry that is larger than the table, and a
@@ -125,19 +125,26 @@ impl TableDecoder {
         match first {
             0x80.. => {
                 let Some(index) = unless_truncated(integer::read(bytes, 6))? else { return Ok(None) };
-                let mut text = match first & 0x40 {
-                    0 => self.recent(index)?.parts().0.to_vec(),
-                    _ => static_table::get(index).ok_or(Violation::EncoderStream)?.0.to_vec(),
+                let name = match first & 0x40 {
+                    0 => self.recent(index)?.parts().0,
+                    _ => static_table::get(index).ok_or(Violation::EncoderStream)?.0,
                 };
+                let mut room = self.room()?.checked_sub(name.len()).ok_or(Violation::EncoderStream)?;
+                let Some(value) = CodedString::read(bytes, 7, &mut room)? else { return Ok(None) };
+                let mut text = name.to_vec();
                 let name_bytes = text.len();
-                let Some(()) = self.read_string(bytes, 7, &mut text)? else { return Ok(None) };
+                value.decode(&mut text)?;
+                self.count_copied(name_bytes);
                 self.insert(text, name_bytes)?;
             }
             0x40.. => {
+                let mut room = self.room()?;
+                let Some(name) = CodedString::read(bytes, 5, &mut room)? else { return Ok(None) };
+                let Some(value) = CodedString::read(bytes, 7, &mut room)? else { return Ok(None) };
                 let mut text = Vec::new();
-                let Some(()) = self.read_string(bytes, 5, &mut text)? else { return Ok(None) };
+                name.decode(&mut text)?;
                 let name_bytes = text.len();
-                let Some(()) = self.read_string(bytes, 7, &mut text)? else { return Ok(None) };
+                value.decode(&mut text)?;
                 self.insert(text, name_bytes)?;
             }
             0x20.. => {
@@ -151,6 +158,7 @@ impl TableDecoder {
                 let Some(index) = unless_truncated(integer::read(bytes, 5))? else { return Ok(None) };
                 let entry = self.recent(index)?;
                 let (text, name_bytes) = (entry.text.to_vec(), entry.name_bytes as usize);
+                self.count_copied(text.len());
                 self.insert(text, name_bytes)?;
             }
         }
@@ -170,22 +178,15 @@ impl TableDecoder {
         inserted.map(|_| ()).ok_or(Violation::EncoderStream)
     }
 
-    /// Appends a string of an instruction to `out`. One that the table has no room for is not waited for.
-    fn read_string(&self, bytes: &mut &[u8], prefix_bits: u32, out: &mut Vec<u8>) -> Result<Option<()>, Violation> {
-        let is_huffman = bytes.first().is_some_and(|byte| byte >> prefix_bits & 1 != 0);
-        let Some(length) = unless_truncated(integer::read(bytes, prefix_bits))? else { return Ok(None) };
-        // A Huffman code has at most 30 bits, so a coded string may be longer than its text.
-        let most = if is_huffman { self.table.capacity() * 4 } else { self.table.capacity() };
-        if length > most {
-            return Err(Violation::EncoderStream);
-        }
-        let Some((string, rest)) = bytes.split_at_checked(length as usize) else { return Ok(None) };
-        *bytes = rest;
-        match is_huffman {
-            true => huffman::decode(string, out).map_err(|_| Violation::EncoderStream)?,
-            false => out.extend_from_slice(string),
-        }
-        Ok(Some(()))
+    /// The bytes that the name and the value of an entry may have.
+    fn room(&self) -> Result<usize, Violation> {
+        let room = self.table.capacity().checked_sub(ENTRY_BYTES).ok_or(Violation::EncoderStream)?;
+        Ok(room as usize)
+    }
+
+    /// An instruction of a few bytes that copies a long entry counts as many.
+    fn count_copied(&mut self, bytes: usize) {
+        self.instructions = self.instructions.saturating_add(bytes / COPIED_BYTES_PER_INSTRUCTION);
     }
 
     /// Whether the section of a stream that begins with these bytes can be rewritten. One that waits is remembered, for
@@ -293,6 +294,35 @@ impl TableDecoder {
             self.known += new;
         }
         (!self.output.is_empty()).then(|| std::mem::take(&mut self.output))
+    }
+}
+
+/// A string of an instruction. It is decoded once the instruction has come whole.
+struct CodedString<'a> {
+    bytes: &'a [u8],
+    is_huffman: bool,
+}
+
+impl<'a> CodedString<'a> {
+    /// Removes a string from `bytes`, and its least length from `room`. A string without room is not waited for.
+    fn read(bytes: &mut &'a [u8], prefix_bits: u32, room: &mut usize) -> Result<Option<Self>, Violation> {
+        let is_huffman = bytes.first().is_some_and(|byte| byte >> prefix_bits & 1 != 0);
+        let Some(length) = unless_truncated(integer::read(bytes, prefix_bits))? else { return Ok(None) };
+        let length = length as usize;
+        // A Huffman code has at most 30 bits, so a coded string may be longer than its text.
+        let least = if is_huffman { length.div_ceil(4) } else { length };
+        *room = room.checked_sub(least).ok_or(Violation::EncoderStream)?;
+        let Some((string, rest)) = bytes.split_at_checked(length) else { return Ok(None) };
+        *bytes = rest;
+        Ok(Some(Self { bytes: string, is_huffman }))
+    }
+
+    fn decode(&self, out: &mut Vec<u8>) -> Result<(), Violation> {
+        if self.is_huffman {
+            return huffman::decode(self.bytes, out).map_err(|_| Violation::EncoderStream);
+        }
+        out.extend_from_slice(self.bytes);
+        Ok(())
     }
 }
 
@@ -409,6 +439,9 @@ pub(super) fn skip_string(section: &mut &[u8], prefix_bits: u32) -> Result<(), C
 
 /// Instructions between two sections that are no abuse.
 const INSTRUCTIONS_FREE: usize = 64;
+
+/// Bytes that an instruction may copy from the table for each instruction that it counts.
+const COPIED_BYTES_PER_INSTRUCTION: usize = 1024;
 
 #[cfg(test)]
 mod tests;

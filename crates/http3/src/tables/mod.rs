@@ -129,9 +129,11 @@ impl<E: StreamEndpoint> Endpoint<E> {
 
     /// The same with bytes that QUIC may keep: those of bodies pass.
     pub(crate) fn write_frame_bytes(&mut self, stream: StreamNumber, bytes: Bytes) -> Result<usize, WriteRefused> {
+        if self.config.limits().qpack_encoder_bytes_max == 0 {
+            return self.quic.write_bytes(stream, bytes);
+        }
         let tables = self.sessions.get_mut(&stream.session).and_then(|session| session.tables.as_mut());
-        let frames = tables.and_then(|tables| tables.requests.get_mut(&stream.stream));
-        let Some(frames) = frames.filter(|_| self.config.limits().qpack_encoder_bytes_max > 0) else {
+        let Some(frames) = tables.and_then(|tables| tables.requests.get_mut(&stream.stream)) else {
             return self.quic.write_bytes(stream, bytes);
         };
         if !frames.outbound.passes(bytes.len()) {
@@ -167,6 +169,9 @@ impl<E: StreamEndpoint> Endpoint<E> {
 
     /// The application is done with a request stream.
     pub(crate) fn remove_frames(&mut self, stream: StreamNumber) {
+        if !self.config.limits().has_tables() {
+            return;
+        }
         let Some(frames) = self.take_frames(stream) else { return };
         let Some(session) = self.sessions.get_mut(&stream.session) else { return };
         if !frames.inbound.has_ended()
@@ -227,7 +232,8 @@ impl<E: StreamEndpoint> Endpoint<E> {
                 own.unsent = Vec::new();
             } else {
                 own.unsent.drain(..written);
-                if own.unsent.len() > UNSENT_BYTES_MAX {
+                // Our insertions are bounded by the table, and none is made while some wait.
+                if kind == stream_type::QPACK_DECODER && own.unsent.len() > UNSENT_BYTES_MAX {
                     return Err(Exceeded::Abuse.into());
                 }
             }
@@ -252,7 +258,7 @@ impl<E: StreamEndpoint> SectionSink for Sink<'_, E> {
     }
 }
 
-/// Instructions that wait for a peer that does not read them. A peer that sends sections and takes no acknowledgment would
+/// Acknowledgments that wait for a peer that does not read them. A peer that sends sections and takes no acknowledgment would
 /// make them grow without end.
 const UNSENT_BYTES_MAX: usize = 16 * 1024;
 

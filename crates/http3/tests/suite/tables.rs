@@ -420,3 +420,23 @@ fn acknowledgments_that_the_peer_does_not_read_have_a_bound() {
     assert_eq!(server.ended.as_deref(), Some("too many frames that bring no request forward"), "{requests} requests");
     assert!(requests > 4_000, "{requests} requests of two to four bytes each");
 }
+
+/// Insertions are bytes of this side: a peer whose window is small has done nothing wrong.
+#[test]
+fn insertions_that_wait_for_a_window_are_no_abuse() {
+    let mut server = Side::new(false, limits(256 * 1024, 0));
+    // The client permits 262,144 bytes.
+    server.arrive(2, &[0, 4, 5, 1, 0x80, 4, 0, 0], None);
+    server.quic().windows.insert(7, 5);
+    let fields: Vec<_> = (0..40).map(|field| (format!("x-tide-{field}"), "~".repeat(700))).collect();
+    let fields = fields.iter().map(|(name, value)| (&name[..], &value[..]));
+    let head = headers(&[(":status", "200")].into_iter().chain(fields).collect::<Vec<_>>());
+    for stream in [0, 4, 8] {
+        server.arrive(stream, &request("GET", &[]), Some(ReadEnd::Ended));
+        server.write(stream, &head);
+        assert_eq!(server.ended, None, "{stream}");
+        assert_eq!(server.quic().sent[&stream], head.len(), "{stream}: no reference");
+    }
+    server.widen(7, 1 << 20);
+    assert!(server.quic().sent[&7] > 20_000, "{} bytes of insertions", server.quic().sent[&7]);
+}

@@ -260,3 +260,31 @@ fn memory_is_that_of_the_entries() {
     table.handle_instructions(&[0x20]).expect("a capacity of 0");
     assert_eq!((table.partial.capacity(), table.output.capacity(), table.blocked.capacity()), (0, 0, 0));
 }
+
+#[test]
+fn a_value_without_room_behind_its_name_is_not_waited_for() {
+    // Of the 224 bytes for both the name leaves 24, which are at most 96 coded ones.
+    let name = [&[0x5f, 0xa9, 0x01][..], &[b'n'; 200]].concat();
+    for (value, outcome) in [
+        (24, Ok(0)),
+        (25, Err(Violation::EncoderStream)),
+        (0x80 | 96, Ok(0)),
+        (0x80 | 97, Err(Violation::EncoderStream)),
+    ] {
+        assert_eq!(decoder(256).handle_instructions(&[&name[..], &[value]].concat()), outcome, "{value:#x}");
+    }
+    let mut table = decoder(256);
+    table.handle_instructions(&insert(&"n".repeat(30), "")).expect("an entry");
+    assert_eq!(table.handle_instructions(&[0x80, 0x7f, 0x44]), Err(Violation::EncoderStream), "195 bytes, of 194");
+}
+
+#[test]
+fn copies_of_long_entries_count_as_many_instructions() {
+    let mut table = TableDecoder::new(65_536, 0);
+    table.handle_instructions(&[0x3f, 0xe1, 0xff, 0x03]).expect("the capacity");
+    let insert = [&b"\x44tide\x7f\x81\xd1\x01"[..], &[b'x'; 26_880]].concat();
+    assert_eq!(table.handle_instructions(&insert), Ok(0));
+    assert_eq!(table.handle_instructions(&[0, 0]), Ok(0), "54 of 64");
+    assert_eq!(table.handle_instructions(&[0]), Ok(2 + 3 * 27 - 64));
+    assert_eq!(table.handle_instructions(&[0]), Ok(27));
+}
