@@ -24,7 +24,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
     }
 
     /// Has the filters of a finished codec write its answer and their closing bytes. Returns whether the stream is over once
-    /// its session has written its queue.
+    /// its session has written its queue. Input that they still have in memory is no obstacle: a finished codec reads none.
     pub(super) fn finish_answer(&mut self, core: &mut Core) -> bool {
         if A::PULLS || !self.codec.status().is_finished || !self.link.is_answered() || core.has_spawned {
             return false;
@@ -35,7 +35,6 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
             && !self.link.has_write_failed()
             && self.codec.is_established()
             && self.codec.buffered_bytes() == 0
-            && self.codec.input_memory() == 0
     }
 
     /// Whether a stream is over once its session has written its queue.

@@ -2,6 +2,7 @@
 
 mod groups;
 mod scenarios;
+mod sessions;
 mod simulated;
 mod stage;
 mod unix;

@@ -4,8 +4,10 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use tidegate_codec::Endpoint;
-use tidegate_engine::{Counts, DatagramChannel, EndpointLimits, EventLoop};
+use tidegate_codec::{Endpoint, StreamEndpoint};
+use tidegate_engine::{
+    Counts, DatagramChannel, EndpointLimits, EndpointSession, EventLoop, SessionLimits, SessionStreams,
+};
 use tidegate_sys::{Address, DatagramOptions, Socket};
 use tidegate_testkit::TwoLoops;
 
@@ -74,6 +76,18 @@ impl Stage {
         let (options, limits) = (DatagramOptions::default(), EndpointLimits::default());
         let socket = self.socket(0, &options);
         self.with(0, |event_loop| event_loop.bind_endpoint_with(socket, &options, limits, make)).unwrap().ip().unwrap()
+    }
+
+    /// Runs a protocol whose sessions carry streams on the first loop.
+    pub(crate) fn sessions<E: StreamEndpoint + 'static>(
+        &mut self,
+        make: impl FnMut() -> E + 'static,
+        services: impl FnMut(EndpointSession<E>) -> SessionStreams + 'static,
+    ) -> SocketAddr {
+        let (options, limits) = (DatagramOptions::default(), SessionLimits::default());
+        let socket = self.socket(0, &options);
+        let bound = self.with(0, |event_loop| event_loop.bind_sessions(socket, &options, limits, make, services));
+        bound.unwrap().ip().unwrap()
     }
 
     /// A channel for tasks, on the second loop.
