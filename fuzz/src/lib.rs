@@ -47,6 +47,7 @@
 //! | `responses.rs` | responses to the codec |
 //! | `http2.rs` | frames to HTTP/2 in either role; field blocks |
 //! | `http3.rs` | HTTP/3 streams in either role; field sections |
+//! | `qpack_tables.rs` | instructions, sections and answers of dynamic QPACK tables |
 //! | `quic.rs` | datagrams to the endpoint of a QUIC server, with Initials that can be decrypted |
 //! | `client_hello.rs` | the reader of a ClientHello, beside that of rustls |
 //! | `round_trips.rs` | both roles of the codec against each other |

@@ -30,7 +30,7 @@ use tidegate_codec::{
 use tidegate_http_stream::Priority;
 
 use crate::connection::{Admission, Connection, ConnectionRole, Event};
-use crate::early::{EarlyDecision, EarlyRequests};
+use crate::early::EarlyRequests;
 use crate::error::{Error, ErrorCode, Violation};
 use crate::lifetime::{Lifetime, LifetimeStep};
 use crate::limits::Config;
@@ -359,63 +359,8 @@ impl<E: StreamEndpoint> Endpoint<E> {
         }
     }
 
-    /// Whether a request may be a copy that an attacker sends.
-    fn is_early(&self, stream: StreamNumber) -> bool {
-        self.role == ConnectionRole::Server && !self.quic.is_confirmed(stream.session) && self.quic.is_early(stream)
-    }
-
-    /// Whether an event is about a request that may be a copy, and was not served yet.
-    fn is_held_early(&mut self, event: &SessionEvent, now: Instant) -> bool {
-        let stream = match *event {
-            SessionEvent::Opened { stream, direction: Direction::Bidirectional } if self.is_early(stream) => {
-                self.early.add(stream);
-                stream
-            }
-            SessionEvent::Readable(stream) if self.early.holds(stream) => stream,
-            _ => return false,
-        };
-        self.on_early(stream, now);
-        true
-    }
-
-    /// Bytes of an early request have come.
-    fn on_early(&mut self, stream: StreamNumber, now: Instant) {
-        // It may be a stream of a session of WebTransport, whose request waits as well.
-        if self.webtransport(stream.session).is_some() {
-            return;
-        }
-        match self.early.decide(stream, &mut self.quic) {
-            EarlyDecision::Serve => self.accept(stream, now),
-            EarlyDecision::Hold => {}
-            EarlyDecision::Drop => self.give_up_early(stream, now),
-        }
-    }
-
-    /// The client has given up an early request before it was served, which counts as abuse.
-    fn give_up_early(&mut self, stream: StreamNumber, now: Instant) {
-        self.early.remove(stream);
-        self.quic.close(stream, None, true);
-        self.count_abuse(stream.session, now);
-    }
-
-    /// The handshake of a connection is complete: the early requests that have waited for it are served.
-    fn release_early(&mut self, session: SessionNumber, now: Instant) {
-        for stream in self.early.release(session) {
-            self.accept(stream, now);
-        }
-    }
-
-    /// An early request is served from now on.
-    fn accept(&mut self, stream: StreamNumber, now: Instant) {
-        let opened = SessionEvent::Opened { stream, direction: Direction::Bidirectional };
-        self.queue(|endpoint| match endpoint.on_stream_event(opened, now) {
-            Ok(passed) => passed,
-            Err(opened) => endpoint.on_request(stream, now).then_some(opened),
-        });
-    }
-
     /// Queues the event that `act` returns, in front of those that it has queued: a stream comes before its priority.
-    fn queue(&mut self, act: impl FnOnce(&mut Self) -> Option<SessionEvent>) {
+    pub(crate) fn queue(&mut self, act: impl FnOnce(&mut Self) -> Option<SessionEvent>) {
         let before = self.events.len();
         if let Some(event) = act(self) {
             self.events.insert(before.min(self.events.len()), event);

@@ -9,8 +9,8 @@
 //! A QUIC connection drives them: it passes the bytes of each stream, and resets streams and closes the connection with
 //! the codes of the errors. [`StreamError`] ends a stream, or by [`StreamError::connection`] the connection.
 //!
-//! The crate refuses server push in both roles, dynamic tables unless the limits permit them, and every frame that a stream does not allow. Every limit
-//! has a default that protects; [`Limits`] names the attack that each stops.
+//! The crate refuses server push in both roles, dynamic tables unless the limits permit them, and every frame that a stream
+//! does not allow. Every limit has a default that protects; [`Limits`] names the attack that each stops.
 //!
 //! Read next: `request_stream.rs` for messages, `connection.rs` for the rest, then the crate `http-stream`.
 //!
@@ -26,7 +26,7 @@
 //! | `streams.rs` | the pipelines of a request stream |
 //! | `section.rs` | HEADERS frames of this side |
 //! | `qpack.rs` | QPACK; in `qpack/` the decoder (`decoder.rs`), the encoder (`encoder.rs`), the static table (`static_table.rs`), instructions (`instructions.rs`), dynamic tables (`table.rs`, `table_decoder.rs`, `table_encoder.rs`) |
-//! | `tables/` | dynamic tables at the edge of an endpoint: frames in (`inbound.rs`) and out (`outbound.rs`) of each stream (`streams.rs`), a bound for what waits (`waiting.rs`) |
+//! | `tables/` | dynamic tables at the edge of an endpoint: frames in (`inbound.rs`) and out (`outbound.rs`) of each stream (`streams.rs`), a bound for bytes that wait (`waiting.rs`) |
 //! | `lifetime.rs` | when a server ends a connection |
 //! | `settings.rs` | SETTINGS |
 //! | `datagram.rs`, `capsule.rs` | HTTP datagrams, and the capsule protocol (RFC 9297) |

@@ -108,7 +108,7 @@ impl<T> Table<T> {
     }
 }
 
-/// What an entry counts beside its name and its value (RFC 9204 §3.2.1).
+/// Bytes of an entry beside those of its name and its value (RFC 9204 §3.2.1).
 pub(super) const ENTRY_BYTES: u32 = 32;
 
 #[cfg(test)]

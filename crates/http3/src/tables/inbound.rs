@@ -15,7 +15,7 @@ use crate::varint;
 pub(super) struct InboundFrames {
     /// Bytes that pass before the head of the next frame.
     pass_left: u64,
-    /// A frame that has begun, and what was read behind its begin.
+    /// A frame of which a part was read, and the bytes read behind its begin.
     partial: Vec<u8>,
     /// Bytes for the reader.
     ready: Vec<u8>,
@@ -29,7 +29,7 @@ pub(super) struct InboundFrames {
     section: Option<usize>,
 }
 
-/// What is next.
+/// The next step of a reader.
 #[derive(Debug)]
 pub(super) enum InboundStep {
     /// The reader has so many bytes.
@@ -43,7 +43,7 @@ pub(super) enum InboundStep {
     Wait,
 }
 
-/// What the frames of a connection share.
+/// The state that the frames of a connection share.
 pub(super) struct Shared<'a> {
     pub(super) table: &'a mut TableDecoder,
     pub(super) waiting: &'a mut WaitingBytes,
@@ -56,7 +56,7 @@ impl InboundFrames {
         self.end == Some(ReadEnd::Ended) && self.partial.is_empty()
     }
 
-    /// Finds out what is next for a reader with `space`.
+    /// The next step for a reader with `space`.
     pub(super) fn step(
         &mut self,
         stream: u64,
@@ -123,7 +123,7 @@ impl InboundFrames {
             self.end = Some(end);
         }
         if let ReadEnd::Reset(_) = end {
-            // What came before it is of no use.
+            // The bytes before it are of no use.
             (self.partial, self.pass_left) = (Vec::new(), 0);
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! The tables stand at the edge of HTTP/3: the frames of a request stream are read by `inbound.rs`, which rewrites the
 //! sections of the peer to ones without references, and written by `outbound.rs`, which rewrites those of this side. Everything
-//! behind it, [`RequestStream`](crate::RequestStream) first, has no state of a connection. `waiting.rs` bounds what waits, and `streams.rs`
+//! behind it, [`RequestStream`](crate::RequestStream) first, has no state of a connection. `waiting.rs` bounds the bytes that wait, and `streams.rs`
 //! has both for each stream.
 //!
 //! Our encoder and decoder streams are opened with their first instruction.

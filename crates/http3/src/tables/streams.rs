@@ -1,4 +1,4 @@
-//! `TableStreams`: what a connection keeps for its tables beside them.
+//! `TableStreams`: the state of a connection beside its tables.
 
 use foldhash::HashMap;
 use tidegate_codec::StreamNumber;

@@ -52,6 +52,6 @@ impl WaitingBytes {
     }
 }
 
-/// Bounds of what is read of a stream at a time while its frames are collected.
+/// Bounds of a piece that is read of a stream while its frames are collected.
 const PIECE_BYTES_MIN: usize = 64;
 pub(super) const PIECE_BYTES_MAX: usize = 4096;

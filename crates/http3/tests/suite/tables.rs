@@ -38,7 +38,7 @@ fn request_with_entry(required: u8) -> Vec<u8> {
     frame(HEADERS, &[&[required, 0, 0xd1, 0xd7, 0xc1, 0x50, 3][..], b"sea", &[0x80]].concat())
 }
 
-/// What the server sends on a unidirectional stream, without its type.
+/// The bytes that the server sends on a unidirectional stream, without its type.
 fn sent_on(side: &mut Side, kind: u8) -> Vec<u8> {
     let streams = side.quic().outbound.values().map(|(bytes, _)| Vec::from_iter(bytes.iter().copied()));
     streams.into_iter().find(|bytes| bytes.first() == Some(&kind)).map_or(Vec::new(), |bytes| bytes[1..].to_vec())
@@ -128,13 +128,11 @@ fn exchange(seed: u64, table: u32, blocked: u32) -> (usize, usize) {
         assert_eq!((&client.ended, &server.ended), (&None, &None), "seed {seed}");
     }
     plain += answer(&mut random, &mut client, &mut server, &responses);
-    for (stream, message, _) in &requests {
-        let (bytes, end) = &server.read[stream];
-        assert_eq!((frames(bytes), *end), (frames(message), Some(ReadEnd::Ended)), "seed {seed}, request {stream}");
-    }
-    for (stream, response) in &responses {
-        let (bytes, end) = &client.read[stream];
-        assert_eq!((frames(bytes), *end), (frames(response), Some(ReadEnd::Ended)), "seed {seed}, response {stream}");
+    let requests = requests.iter().map(|(stream, message, _)| (&server, stream, message));
+    let responses = responses.iter().map(|(stream, message)| (&client, stream, message));
+    for (reader, stream, message) in requests.chain(responses) {
+        let (bytes, end) = &reader.read[stream];
+        assert_eq!((frames(bytes), *end), (frames(message), Some(ReadEnd::Ended)), "seed {seed}, stream {stream}");
     }
     assert_eq!((&client.ended, &server.ended), (&None, &None), "seed {seed}");
     let sent = [&mut client, &mut server].map(|side| side.quic().sent.values().sum::<usize>());
@@ -365,7 +363,7 @@ fn server_with_time(limits: Limits) -> Side {
     server
 }
 
-/// RFC 9204 §2.1.3: a section must not need what flow control holds back.
+/// RFC 9204 §2.1.3: a section must not need instructions that flow control holds back.
 #[test]
 fn a_section_does_not_need_instructions_that_are_not_sent() {
     let mut server = Side::new(false, limits(4096, 100));

@@ -48,7 +48,9 @@ fn an_idle_connection_has_little_memory() {
     let at_once = TransportLimits { bidirectional_initial: 100, ..usual.clone() };
     let bytes = [idle_bytes(&usual, 1), idle_bytes(&usual, 60), idle_bytes(&usual, 1_000), idle_bytes(&at_once, 1)];
     let [idle, after_60, after_1000, of_100] = bytes;
-    println!("after 1 request: {idle}; after 60: {after_60}; after 1,000: {after_1000}; with 100 streams at once: {of_100}");
+    println!(
+        "after 1 request: {idle}; after 60: {after_60}; after 1,000: {after_1000}; with 100 streams at once: {of_100}"
+    );
     // The table of streams that the peer may open is a part of it.
     assert!(of_100 > idle, "{bytes:?}");
     assert!(idle < 24_000 && after_60 < 26_000 && after_1000 < 26_000, "{bytes:?}");
