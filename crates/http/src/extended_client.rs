@@ -9,6 +9,7 @@ use std::task::Poll;
 
 use tidegate_codec::{Direction, DynOver, Filters, Pipeline};
 use tidegate_engine::{Channel, ChannelError, SessionEndpoint, SessionError, SessionLimits, SessionStreams};
+use tidegate_http1::ResponseHead;
 use tidegate_http1::client::{Incoming, Request};
 use tidegate_http3::{self as http3, CapsuleCodec, Settings};
 use tidegate_quic as quic;
@@ -106,14 +107,14 @@ impl Http3Connection {
     }
 }
 
-/// Waits for a response whose status accepts the request.
+/// Waits for a response whose status accepts the request, and returns its head.
 pub(crate) async fn await_success<C: Pipeline<In = Incoming>>(
     channel: &mut Channel<C>,
     accepting: std::ops::Range<u16>,
-) -> Result<(), RequestFailure> {
+) -> Result<ResponseHead, RequestFailure> {
     loop {
         match channel.recv().await.map_err(RequestFailure::Closed)? {
-            Some(Incoming::Head(head)) if accepting.contains(&head.status().code()) => return Ok(()),
+            Some(Incoming::Head(head)) if accepting.contains(&head.status().code()) => return Ok(head),
             Some(Incoming::Head(head)) => return Err(RequestFailure::Refused(head.status().code())),
             Some(_) => {}
             None => return Err(RequestFailure::Unsupported),

@@ -80,7 +80,7 @@ pub enum ExtendedConnectError {
     Tcp(ConnectError),
     /// The TLS handshake, or SETTINGS of an HTTP/2 server, took longer than 10 seconds.
     Timeout,
-    /// The server does not permit extended CONNECT, or does not speak the version.
+    /// The server does not permit extended CONNECT, does not speak the version, or has switched to another protocol.
     Unsupported,
     /// The server has responded with another status than one of success.
     Refused(u16),
@@ -202,7 +202,7 @@ impl CapsuleConnection {
         let request = request.map_err(|_| ExtendedConnectError::Request)?;
         let request = request.field("Capsule-Protocol", "?1").map_err(|_| ExtendedConnectError::Request)?;
         let channel = match &self.version {
-            TunnelVersion::Http1(server) => open_http1(server, request, capsules).await?,
+            TunnelVersion::Http1(server) => open_http1(server, (request, protocol), capsules).await?,
             TunnelVersion::Http2(session) => open_http2(session, request, capsules).await?,
             TunnelVersion::Http3(connection) => connection.open(request, capsules).await?,
         };
@@ -274,13 +274,20 @@ async fn open_http2(
 /// A tunnel on a connection of its own.
 async fn open_http1(
     server: &TcpServer,
-    request: Request,
+    (request, protocol): (Request, &str),
     capsules: CapsuleCodec,
 ) -> Result<Channel<DynOver<CapsuleCodec>>, ExtendedConnectError> {
     let connecting = connect_tls(server);
     let mut channel = task::timeout(CONNECT_TIMEOUT, connecting).await.unwrap_or(Err(TIMED_OUT))?;
     channel.send(request.into()).map_err(|_| ExtendedConnectError::Request)?;
-    await_success(&mut channel, 101..102).await?;
+    let head = await_success(&mut channel, 101..102).await?;
+    // A server could switch to a protocol that was not asked for, and its bytes are no capsules (RFC 9298 §3.3).
+    let mut protocols =
+        head.headers().filter(|(name, _)| name.eq_ignore_ascii_case(b"upgrade")).map(|(_, value)| value);
+    let is_asked = protocols.next().is_some_and(|value| value.trim_ascii().eq_ignore_ascii_case(protocol.as_bytes()));
+    if !is_asked || protocols.next().is_some() {
+        return Err(ExtendedConnectError::Unsupported);
+    }
     let to = |codec: Over<tls::Tls, http1::Client>| codec.into_filters(|_| Filters::default()).stack(capsules);
     channel.switch(to).map_err(ExtendedConnectError::Closed)
 }
@@ -320,7 +327,9 @@ impl fmt::Display for ExtendedConnectError {
             Self::Connection(error) => error.fmt(f),
             Self::Tcp(error) => error.fmt(f),
             Self::Timeout => f.write_str("the server took longer than 10 seconds"),
-            Self::Unsupported => f.write_str("the server does not permit extended CONNECT"),
+            Self::Unsupported => {
+                f.write_str("the server does not permit the tunnel's protocol, or does not speak the version")
+            }
             Self::Refused(status) => write!(f, "the server has refused the tunnel with {status}"),
             Self::Request => {
                 f.write_str("the path, the protocol or the name of the server cannot be part of a request")

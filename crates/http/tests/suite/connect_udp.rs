@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use tidegate::engine::{NameResolver, Resolve, Resolving, SessionLimits};
 use tidegate::http::{
-    CapsuleClient, CapsuleConnection, CapsuleTunnel, Client, Config, ExtendedConnectError, Router, Server, UdpProxy,
-    UdpProxyRules, UdpTunnel,
+    CapsuleClient, CapsuleConnection, CapsuleTunnel, Client, Config, ExtendedConnectError, Response, Router, Server,
+    UdpProxy, UdpProxyRules, UdpTunnel, Upgrade,
 };
 use tidegate::http1::Version;
 use tidegate::http3::{Capsule, CapsuleCodec, HttpDatagramLimits};
@@ -512,6 +512,27 @@ fn a_client_has_the_same_tunnels_over_all_versions() {
         assert_eq!((counts.refused_targets, counts.refused_names), (1, 1), "{version:?}");
         assert_eq!((counts.sent_bytes, counts.received_bytes), (2 * 1_003 + 4, 2 * 1_003), "{version:?}");
     }
+}
+
+/// A client would read the bytes of the other protocol as capsules (RFC 9298 §3.3).
+#[test]
+fn a_switch_to_another_protocol_over_http1_is_no_tunnel() {
+    let (server_tls, client_tls) = tls();
+    let server = Server::bind("127.0.0.1:0").expect("an address").loops(1).tls(server_tls.with_alpn(["http/1.1"]));
+    let router = || {
+        Router::new().get(UdpProxy::PATH, || {
+            let upgrade = Upgrade::channel(CapsuleCodec::new(64), async |_| Ok::<_, std::convert::Infallible>(()));
+            Response::upgrade("tide-gauge", upgrade)
+        })
+    };
+    let running = Running(server.start(router).expect("a server"));
+    let address = running.0.address().ip().expect("an address");
+    let opening = async move {
+        let connection = connect_over(Version::Http11, (address, &client_tls)).await;
+        UdpTunnel::open(&connection, "127.0.0.1", 9).await.map(drop)
+    };
+    let opened = EventLoop::on(Backend::Auto).expect("a loop").block_on(opening).expect("it runs");
+    assert!(matches!(opened, Err(ExtendedConnectError::Unsupported)), "{opened:?}");
 }
 
 /// RFC 9297 §3.2: capsules of unknown types are skipped, those of WebTransport and long ones too.
