@@ -43,9 +43,7 @@ async fn compare(seed: u64, addresses: &[String; 2]) {
         }
     }
     for command in &commands {
-        let [of_model, of_redis] = clients.each_ref().map(|client| {
-            client.cmd(&command[0]).args(&command[1..]).send()
-        });
+        let [of_model, of_redis] = clients.each_ref().map(|client| client.cmd(&command[0]).args(&command[1..]).send());
         let (of_model, of_redis) = (without_times(of_model.await), without_times(of_redis.await));
         assert_eq!(of_model, of_redis, "{command:?}\n{}", replay(seed));
     }
@@ -141,7 +139,8 @@ fn values(value: OwnedValue) -> String {
     match value {
         OwnedValue::Aggregate(_, parts) => {
             let kick = parts.iter().position(|part| *part == OwnedValue::Bulk("kick".into()));
-            let part = |(at, part)| if kick.is_some_and(|kick| at == kick + 1) { "age".to_owned() } else { values(part) };
+            let part =
+                |(at, part)| if kick.is_some_and(|kick| at == kick + 1) { "age".to_owned() } else { values(part) };
             format!("{:?}", parts.into_iter().enumerate().map(part).collect::<Vec<_>>())
         }
         OwnedValue::Bulk(bytes) => match std::str::from_utf8(&bytes).ok().and_then(|text| text.parse::<i64>().ok()) {

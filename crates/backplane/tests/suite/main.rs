@@ -12,7 +12,6 @@ mod members;
 mod processes;
 mod redis_model;
 mod scripted_nats;
-
 mod simulated_network;
 mod simulation;
 mod subscribers;

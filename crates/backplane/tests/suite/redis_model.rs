@@ -159,11 +159,13 @@ impl Store {
             (b"HSET", [key, field, value]) => {
                 self.write_field(key, field, value.to_vec()).map(|is_new| OutgoingReply::Integer(is_new.into()))
             }
-            (b"HGETALL", [key]) => {
-                self.fields(key).map(|all| OutgoingReply::array(all.into_iter().flat_map(|(name, value)| [bulk(name), bulk(value)])))
-            }
+            (b"HGETALL", [key]) => self
+                .fields(key)
+                .map(|all| OutgoingReply::array(all.into_iter().flat_map(|(name, value)| [bulk(name), bulk(value)]))),
             (b"RPUSH", [key, entry]) => self.push(key, entry).map(|length| OutgoingReply::Integer(length as i64)),
-            (b"LRANGE", [key, b"0", b"-1"]) => self.entries(key).map(|all| OutgoingReply::array(all.into_iter().map(bulk))),
+            (b"LRANGE", [key, b"0", b"-1"]) => {
+                self.entries(key).map(|all| OutgoingReply::array(all.into_iter().map(bulk)))
+            }
             _ => return None,
         })
     }

@@ -1,5 +1,6 @@
 //! Nodes with the client of Redis, and the model of the server, in a simulated network: all faults follow from the seed.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use tidegate_backplane::Backplane;
@@ -87,7 +88,7 @@ fn serve(host: &Host, model: &RedisModel) -> SimNode {
 fn enter(network: &Network, host: &Host, number: usize) -> (Member, SimNode) {
     let node = host.node();
     let task = node.spawn(async move {
-        let client = Client::over(Target::at(([10, 0, 0, 1], PORT))).timeout(Duration::from_secs(5));
+        let client = Client::over(Target::at(SocketAddr::from(([10, 0, 0, 1], PORT)))).timeout(Duration::from_secs(5));
         let id = NodeId([number as u8; 16]);
         let backplane = Backplane::redis_client(client).id(id).start();
         Member::enter_at_once(&backplane, "tides", 1000)
