@@ -11,6 +11,7 @@ use tidegate_testkit::{Random, seeds};
 
 use crate::members::{Member, Seen, check};
 use crate::redis_model::RedisModel;
+use crate::simulation;
 
 struct World {
     network: Network,
@@ -113,8 +114,10 @@ fn without_faults_each_node_has_all_messages_in_one_order() {
 }
 
 #[test]
-fn one_order_over_redis_whatever_the_network_does() {
-    for seed in seeds(6) {
+fn nodes_over_redis_deliver_one_order_whatever_the_network_does() {
+    let has_range = std::env::var_os("TIDEGATE_SEEDS").is_some();
+    let all: Vec<u64> = if has_range { simulation::seeds(1).collect() } else { seeds(6).collect() };
+    for seed in all {
         let mut world = World::new(seed);
         world.network.set_faults(FaultRates::benign().with(NetworkFault::Reset, 200));
         for number in 0..MESSAGES {
