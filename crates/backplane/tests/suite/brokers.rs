@@ -7,6 +7,7 @@ use tidegate_backplane::{Backplane, BackplaneBuilder, MemoryBroker};
 
 use crate::members::{Member, Seen, check, until};
 use crate::processes::{BrokerProcess, Kind};
+use crate::redis_model::RedisModel;
 
 /// Nodes of a broker.
 pub(crate) struct Nodes<'a>(&'a dyn Fn() -> BackplaneBuilder);
@@ -20,6 +21,10 @@ impl Nodes<'_> {
 pub(crate) fn with_each_broker(test: impl Fn(Nodes<'_>)) {
     let memory = MemoryBroker::new();
     test(Nodes(&|| Backplane::memory(&memory)));
+    println!("with the model of Redis");
+    let model = RedisModel::default().serve();
+    test(Nodes(&|| Backplane::redis(&format!("redis://{}", model.address())).expect("an address")));
+    drop(model);
     for kind in [Kind::Redis, Kind::Nats] {
         let Some(process) = BrokerProcess::start(kind, &[]) else { continue };
         println!("with {kind:?}");

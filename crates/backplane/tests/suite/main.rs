@@ -4,12 +4,15 @@
 
 mod bad_input;
 mod brokers;
+mod differences;
 mod disturbances;
 mod kicks;
 mod late_streams;
 mod members;
 mod processes;
+mod redis_model;
 mod scripted_nats;
+mod simulated_network;
 mod simulation;
 mod subscribers;
 mod users;

@@ -693,7 +693,7 @@ const STOPPED_MILLISECONDS: u64 = 40_000;
 const OUTPUT_BUFFER_MAX: usize = 2000;
 
 /// The seeds of this run: `TIDEGATE_SEEDS=1..=1000`, or a sample of so many.
-fn seeds(sample: u64) -> std::ops::RangeInclusive<u64> {
+pub(crate) fn seeds(sample: u64) -> std::ops::RangeInclusive<u64> {
     let range = std::env::var("TIDEGATE_SEEDS").ok();
     let parsed = range.as_deref().and_then(|range| {
         let (first, last) = range.split_once("..=")?;
