@@ -317,7 +317,10 @@ fn a_retry_token_from_before_a_restart_is_valid_behind_it() {
     let counts = |server: &ServerHandle| {
         (sum(server, |counts| counts.sessions.retries), sum(server, |counts| counts.sessions.handshakes))
     };
-    assert_eq!((counts(&old), counts(&new)), ((1, 0), (0, 1)), "Retry packets, and handshakes");
+    // A client that waits for long sends its first packet again, which has another Retry.
+    let (retries, handshakes) = counts(&old);
+    assert!(retries >= 1 && handshakes == 0, "{retries} Retry packets, {handshakes} handshakes");
+    assert_eq!(counts(&new), (0, 1), "Retry packets, and handshakes");
     state.is_over.store(true, SeqCst);
     old.drain(Duration::ZERO);
     new.drain(Duration::ZERO);
