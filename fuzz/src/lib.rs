@@ -51,6 +51,7 @@
 //! | `client_hello.rs` | the reader of a ClientHello, beside that of rustls |
 //! | `round_trips.rs` | both roles of the codec against each other |
 //! | `proxy_protocol.rs` | PROXY headers, received in both ways |
+//! | `qpack_tables.rs` | sections and instructions of dynamic QPACK tables, of both sides |
 //! | `websocket.rs` | frames to both roles of WebSocket, and round trips |
 //! | `socks.rs` | handshakes of SOCKS, in both roles |
 //! | `dns.rs` | DNS: messages that are written again, each split of a stream, zone files |

@@ -36,7 +36,7 @@ use crate::error::Violation;
 /// ```
 #[derive(Debug)]
 pub struct TableDecoder {
-    table: Table<Entry>,
+    table: Table<FieldEntry>,
     capacity_max: u32,
     blocked_streams_max: u32,
     /// How many insertions the peer knows to have come.
@@ -53,12 +53,12 @@ pub struct TableDecoder {
 
 /// A field: its name, and its value behind that.
 #[derive(Debug)]
-struct Entry {
+struct FieldEntry {
     text: Box<[u8]>,
     name_bytes: u32,
 }
 
-impl Entry {
+impl FieldEntry {
     fn parts(&self) -> (&[u8], &[u8]) {
         self.text.split_at(self.name_bytes as usize)
     }
@@ -166,14 +166,14 @@ impl TableDecoder {
     }
 
     /// The entry that was inserted `index` insertions before the last one.
-    fn recent(&self, index: u32) -> Result<&Entry, Violation> {
+    fn recent(&self, index: u32) -> Result<&FieldEntry, Violation> {
         let absolute = self.table.inserted().checked_sub(u64::from(index) + 1);
         absolute.and_then(|absolute| self.table.get(absolute)).ok_or(Violation::EncoderStream)
     }
 
     fn insert(&mut self, text: Vec<u8>, name_bytes: usize) -> Result<(), Violation> {
         let bytes = u32::try_from(text.len()).ok().and_then(|bytes| bytes.checked_add(ENTRY_BYTES));
-        let entry = Entry { text: text.into_boxed_slice(), name_bytes: name_bytes as u32 };
+        let entry = FieldEntry { text: text.into_boxed_slice(), name_bytes: name_bytes as u32 };
         let inserted = bytes.and_then(|bytes| self.table.insert(entry, bytes));
         inserted.map(|_| ()).ok_or(Violation::EncoderStream)
     }
@@ -328,7 +328,7 @@ impl<'a> CodedString<'a> {
 
 /// The lines of a section that is being rewritten.
 struct Lines<'a> {
-    table: &'a Table<Entry>,
+    table: &'a Table<FieldEntry>,
     base: u64,
     required: u64,
     /// The Required Insert Count by the references so far.
@@ -406,7 +406,7 @@ impl Lines<'_> {
     }
 
     fn write_entry(&mut self, index: u64) {
-        let Some((name, value)) = self.table.get(index).map(Entry::parts) else { return };
+        let Some((name, value)) = self.table.get(index).map(FieldEntry::parts) else { return };
         if self.expand(name.len() + value.len()) {
             integer::write(name.len() as u32, 3, 0x20, self.out);
             self.out.extend_from_slice(name);
@@ -419,7 +419,7 @@ impl Lines<'_> {
     fn write_named(&mut self, index: u64, is_secret: bool, section: &mut &[u8]) -> Result<(), QpackError> {
         let value = *section;
         skip_string(section, 7)?;
-        let Some((name, _)) = self.table.get(index).map(Entry::parts) else { return Ok(()) };
+        let Some((name, _)) = self.table.get(index).map(FieldEntry::parts) else { return Ok(()) };
         if self.expand(name.len()) {
             integer::write(name.len() as u32, 3, 0x20 | u8::from(is_secret) << 4, self.out);
             self.out.extend_from_slice(name);
