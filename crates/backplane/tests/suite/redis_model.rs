@@ -85,8 +85,11 @@ enum StoredValue {
     Text(Vec<u8>),
     List(VecDeque<Vec<u8>>),
     /// In the order of the first writes, as small ones are in Redis.
-    Hash(Vec<(Vec<u8>, Vec<u8>)>),
+    Hash(Fields),
 }
+
+/// Names and values.
+type Fields = Vec<(Vec<u8>, Vec<u8>)>;
 
 #[derive(Debug)]
 struct WrongType;
@@ -234,7 +237,7 @@ impl Store {
         }
     }
 
-    fn fields(&mut self, key: &[u8]) -> Result<Vec<(Vec<u8>, Vec<u8>)>, WrongType> {
+    fn fields(&mut self, key: &[u8]) -> Result<Fields, WrongType> {
         match self.value(key) {
             None => Ok(Vec::new()),
             Some(StoredValue::Hash(fields)) => Ok(fields.clone()),
