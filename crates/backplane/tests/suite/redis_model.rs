@@ -310,9 +310,8 @@ impl Store {
         let [channel, new_epoch, length_max, bytes_max, seconds, lasts, messages @ ..] = arguments else {
             return Ok(wrong_call());
         };
-        let mut foreign = 0;
-        if self.fields(meta).is_err() {
-            foreign = 1;
+        let mut foreign = i64::from(self.fields(meta).is_err());
+        if foreign == 1 {
             self.remove(meta);
         }
         let (mut epoch, mut offset) = self.position(meta)?;
