@@ -110,7 +110,7 @@ fn foreign_write(random: &mut Random, room: &str) -> Vec<String> {
         2 => vec!["SET".into(), key("p"), "junk".into()],
         3 => vec!["HSET".into(), key("m"), (*random.pick(&["e", "o", "b"])).into(), "junk".into()],
         4 => vec!["HSET".into(), key("p"), "other".into(), (*random.pick(&["junk", "1:old", ":"])).into()],
-        5 => vec!["DEL".into(), key(*random.pick(&["m", "h", "p", "k"]))],
+        5 => vec!["DEL".into(), key(["m", "h", "p", "k"][random.below(4)])],
         _ => vec!["SCRIPT".into(), "FLUSH".into()],
     };
     words

@@ -85,8 +85,11 @@ enum StoredValue {
     Text(Vec<u8>),
     List(VecDeque<Vec<u8>>),
     /// In the order of the first writes, as small ones are in Redis.
-    Hash(Vec<(Vec<u8>, Vec<u8>)>),
+    Hash(Fields),
 }
+
+/// Names and values.
+type Fields = Vec<(Vec<u8>, Vec<u8>)>;
 
 #[derive(Debug)]
 struct WrongType;
@@ -234,7 +237,7 @@ impl Store {
         }
     }
 
-    fn fields(&mut self, key: &[u8]) -> Result<Vec<(Vec<u8>, Vec<u8>)>, WrongType> {
+    fn fields(&mut self, key: &[u8]) -> Result<Fields, WrongType> {
         match self.value(key) {
             None => Ok(Vec::new()),
             Some(StoredValue::Hash(fields)) => Ok(fields.clone()),
@@ -307,9 +310,8 @@ impl Store {
         let [channel, new_epoch, length_max, bytes_max, seconds, lasts, messages @ ..] = arguments else {
             return Ok(wrong_call());
         };
-        let mut foreign = 0;
-        if self.fields(meta).is_err() {
-            foreign = 1;
+        let mut foreign = i64::from(self.fields(meta).is_err());
+        if foreign == 1 {
             self.remove(meta);
         }
         let (mut epoch, mut offset) = self.position(meta)?;
