@@ -20,7 +20,7 @@
 //! |---|---|
 //! | `connection.rs` | `Connection`: unidirectional streams, SETTINGS, GOAWAY, priorities, in either role |
 //! | `endpoint.rs` | `Endpoint`: the connections of a QUIC endpoint |
-//! | `early.rs` | requests in early data, until they may be served |
+//! | `early.rs` | requests in early data, until they may be served; in `early/` the methods of `Endpoint` |
 //! | `control_stream.rs` | frames of the peer's control stream, in pieces |
 //! | `request_stream.rs` | `RequestStream`: between frames and the records of a stream's codec |
 //! | `streams.rs` | the pipelines of a request stream |
