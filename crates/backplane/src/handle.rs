@@ -167,7 +167,7 @@ impl Backplane {
 
 impl tidegate_engine::Backplane for Backplane {
     fn attach(&self, name: &Arc<str>, limits: &RoomLimits, room: Arc<dyn BackplaneRoom>) {
-        self.call(RoomCall::Attach(name.clone(), bounds(limits), room, Instant::now()));
+        self.call(RoomCall::Attach(name.clone(), bounds(limits), room, time_of_call()));
     }
 
     fn detach(&self, name: &Arc<str>) {
@@ -188,6 +188,12 @@ impl Backplane {
     fn call(&self, call: RoomCall) -> bool {
         self.shared.inbox.push(call, &self.shared.limits)
     }
+}
+
+/// The time of the caller's loop, which a simulation sets; that of the system on a thread without a loop. A loop's time is that of
+/// its turn's begin: a member never seems to have entered after a kick that it did not see.
+fn time_of_call() -> Instant {
+    if task::can_spawn() { task::now() } else { Instant::now() }
 }
 
 fn bounds(limits: &RoomLimits) -> Option<HistoryBounds> {

@@ -28,7 +28,7 @@ pub struct NodeLimits {
     pub linger: Duration,
     /// Joins and leaves of this period are one message. 250 ms.
     pub presence_window: Duration,
-    /// How long members of a node that has died are counted. 30 s.
+    /// How long members of a node that has died are counted, and two presence windows more at most. 30 s.
     pub lease: Duration,
     /// How long the broker remembers the last kick of a room, for nodes that have missed it. 10 min. It bounds the kicks that a
     /// broker stores.

@@ -19,14 +19,30 @@ use std::time::Duration;
 pub struct Backoff {
     min: Duration,
     max: Duration,
-    random: RandomState,
+    seed: u64,
 }
 
 impl Backoff {
     /// Delays from `min` to `max`.
     #[must_use]
     pub fn new(min: Duration, max: Duration) -> Self {
-        Self { min, max, random: RandomState::new() }
+        Self { min, max, seed: RandomState::new().hash_one(0) }
+    }
+
+    /// The same delays with other random parts, which follow from `seed`: for tests that repeat. Clients of one server have
+    /// different seeds.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate::engine::Backoff;
+    ///
+    /// let delay = Duration::from_secs(10);
+    /// let [one, same] = [7, 7].map(|seed| Backoff::new(delay, delay).with_seed(seed));
+    /// assert_eq!(one.random_part(delay, 1), same.random_part(delay, 1));
+    /// ```
+    #[must_use]
+    pub fn with_seed(self, seed: u64) -> Self {
+        Self { seed, ..self }
     }
 
     /// The whole delay after so many failures in a row; the first delay is that after none.
@@ -39,8 +55,11 @@ impl Backoff {
     /// A random part of a delay: another one for each number of an attempt, and for each `Backoff`.
     #[must_use]
     pub fn random_part(&self, delay: Duration, attempt: u64) -> Duration {
-        // The upper half of a keyed hash: evenly distributed, and unlike that of any other client.
-        let random = (self.random.hash_one(attempt) >> 32) as u32;
+        // The finalizer of splitmix64 spreads both numbers over all bits: evenly distributed, and unlike any other client's.
+        let mut mixed = self.seed ^ attempt.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        let random = ((mixed ^ (mixed >> 31)) >> 32) as u32;
         delay.mul_f64(f64::from(random) / f64::from(u32::MAX))
     }
 }
@@ -111,8 +130,8 @@ mod tests {
         let backoff = Backoff::new(second, 60 * second);
         // The longest of many clients is close to the whole delay.
         let longest = |lasted: &[Option<Duration>], servers| {
-            let pause = |_| {
-                let backoff = Backoff { random: RandomState::new(), ..backoff.clone() };
+            let pause = |seed| {
+                let backoff = backoff.clone().with_seed(seed);
                 let mut pauses = ReconnectPauses::default();
                 lasted.iter().fold(Duration::ZERO, |_, lasted| pauses.next(&backoff, servers, *lasted))
             };

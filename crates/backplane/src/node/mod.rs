@@ -66,6 +66,8 @@ pub struct Node {
     requests: PresenceRequests,
     has_window: bool,
     has_renewal: bool,
+    /// When leases of other nodes are looked at.
+    expiry: Option<Instant>,
     events: Vec<FeedEvent>,
 }
 
@@ -133,6 +135,7 @@ impl Node {
             requests: PresenceRequests::default(),
             has_window: false,
             has_renewal: false,
+            expiry: None,
             events: Vec::new(),
         }
     }
@@ -211,6 +214,7 @@ impl Node {
                 Timer::Retry(name) => self.want_read(name),
                 Timer::PresenceWindow => self.end_window(),
                 Timer::Renewal => self.renew(now),
+                Timer::Expiry => self.expire(now),
             }
         }
     }

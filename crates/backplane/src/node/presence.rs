@@ -135,7 +135,6 @@ impl Node {
 
     pub(super) fn renew(&mut self, now: Instant) {
         self.has_renewal = false;
-        self.expire(now);
         let names = self.attached();
         if names.is_empty() {
             return;
@@ -153,18 +152,39 @@ impl Node {
         self.describe_next();
     }
 
-    /// Forgets nodes whose leases have ended.
-    fn expire(&mut self, now: Instant) {
-        let mut rooms: Vec<_> = self.rooms.iter_mut().collect();
+    /// Leases that end at this time are looked at then, or a presence window later: one look is for all that end meanwhile.
+    fn plan_expiry(&mut self, until: Instant, now: Instant) {
+        let at = until.max(now + self.limits.presence_window);
+        if self.expiry.is_none_or(|planned| at + self.limits.presence_window < planned) {
+            self.expiry = Some(at);
+            self.timers.add(at, Timer::Expiry);
+        }
+    }
+
+    /// Forgets nodes whose leases have ended, unless this is an expiry that an earlier one has replaced.
+    pub(super) fn expire(&mut self, now: Instant) {
+        if self.expiry.is_none_or(|planned| planned > now) {
+            return;
+        }
+        self.expiry = None;
+        let mut next = None;
+        let mut rooms: Vec<_> = self.rooms.iter_mut().filter(|(_, room)| !room.presence.nodes.is_empty()).collect();
         // The same order at each run.
         rooms.sort_unstable_by_key(|(name, _)| *name);
         for (name, room) in rooms {
             room.presence.nodes.retain(|(node, known)| {
-                if known.until <= now && known.has_members {
-                    self.outputs.push_back(Output::NodePresence(name.clone(), *node, None));
+                if known.until <= now {
+                    if known.has_members {
+                        self.outputs.push_back(Output::NodePresence(name.clone(), *node, None));
+                    }
+                    return false;
                 }
-                known.until > now
+                next = Some(next.map_or(known.until, |next: Instant| next.min(known.until)));
+                true
             });
+        }
+        if let Some(next) = next {
+            self.plan_expiry(next, now);
         }
     }
 
@@ -262,8 +282,9 @@ impl Node {
                 let before = &mut nodes[place].1;
                 if before.number == list.number {
                     (before.until, before.heard_at) = (until, now);
+                    return self.plan_expiry(until, now);
                 }
-                if before.number >= list.number {
+                if before.number > list.number {
                     return;
                 }
                 *before = known;
@@ -278,6 +299,7 @@ impl Node {
         }
         let members = has_members.then_some(list.members);
         self.outputs.push_back(Output::NodePresence(name.clone(), node, members));
+        self.plan_expiry(until, now);
     }
 }
 

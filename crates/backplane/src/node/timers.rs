@@ -20,8 +20,10 @@ pub(super) enum Timer {
     Retry(RoomName),
     /// Joins and leaves are published.
     PresenceWindow,
-    /// Leases are renewed, and those of other nodes end.
+    /// Leases are renewed.
     Renewal,
+    /// Leases of other nodes may have ended.
+    Expiry,
 }
 
 impl Timers {

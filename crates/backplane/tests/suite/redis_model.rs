@@ -25,7 +25,9 @@ impl RedisModel {
     pub(crate) fn connection(&self) -> (ServerCodec, Handler<ModelService>) {
         let service = ModelService(self.clone());
         let handler = Handler::with(service, Arc::new(HandlerConfig::default()), self.channels.clone());
-        (ServerCodec::default(), handler)
+        let mut store = self.store();
+        store.connections += 1;
+        (ServerCodec::default(), handler.client_id(store.connections))
     }
 
     /// Serves on the loopback address, until the handle is dropped.
@@ -44,6 +46,31 @@ impl RedisModel {
         let mut store = self.store();
         store.keys.clear();
         store.scripts.clear();
+    }
+
+    /// The data, for [`go_back`](Self::go_back).
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        Snapshot(self.store().keys.clone())
+    }
+
+    /// Has the data of an earlier moment, as a replica that lacks the last commands and becomes the master.
+    pub(crate) fn go_back(&self, snapshot: &Snapshot) {
+        self.store().keys.clone_from(&snapshot.0);
+    }
+
+    /// Sets the server's clock ahead, or back.
+    pub(crate) fn step_clock(&self, milliseconds: i64) {
+        self.store().ahead += milliseconds;
+    }
+
+    /// All messages of channels, in order.
+    pub(crate) fn published(&self) -> Vec<Published> {
+        self.store().published.clone()
+    }
+
+    /// All values that were set with a lifetime, in order.
+    pub(crate) fn values_set(&self) -> Vec<ValueSet> {
+        self.store().values_set.clone()
     }
 
     fn store(&self) -> MutexGuard<'_, Store> {
@@ -66,9 +93,37 @@ impl Service for ModelService {
     }
 }
 
+/// The data of a server at one moment.
+#[derive(Default)]
+pub(crate) struct Snapshot(HashMap<Vec<u8>, Key>);
+
+/// A message of a channel.
+#[derive(Clone)]
+pub(crate) struct Published {
+    pub(crate) channel: Vec<u8>,
+    pub(crate) payload: Vec<u8>,
+    /// The entry of the history before it, if the script has appended it.
+    pub(crate) previous: Option<Vec<u8>>,
+}
+
+/// A SET with a lifetime.
+#[derive(Clone)]
+pub(crate) struct ValueSet {
+    pub(crate) key: Vec<u8>,
+    pub(crate) value: Vec<u8>,
+    pub(crate) at: Instant,
+}
+
 #[derive(Default)]
 struct Store {
     keys: HashMap<Vec<u8>, Key>,
+    connections: u64,
+    published: Vec<Published>,
+    values_set: Vec<ValueSet>,
+    /// The time of the loop.
+    at: Option<Instant>,
+    /// How far the clock was set ahead, in milliseconds.
+    ahead: i64,
     scripts: HashMap<Vec<u8>, ModelScript>,
     /// The time of the first command, which is [`FIRST_TIME`].
     since: Option<Instant>,
@@ -76,11 +131,13 @@ struct Store {
     now: i64,
 }
 
+#[derive(Clone)]
 struct Key {
     value: StoredValue,
     expires_at: Option<i64>,
 }
 
+#[derive(Clone)]
 enum StoredValue {
     Text(Vec<u8>),
     List(VecDeque<Vec<u8>>),
@@ -120,7 +177,14 @@ pub(crate) fn script_source(name: &str) -> &'static str {
 impl Store {
     fn advance(&mut self, now: Instant) {
         let since = *self.since.get_or_insert(now);
-        self.now = FIRST_TIME + now.saturating_duration_since(since).as_millis() as i64;
+        self.now = FIRST_TIME + self.ahead + now.saturating_duration_since(since).as_millis() as i64;
+        self.at = Some(now);
+    }
+
+    /// Sends a message to the subscribers of a channel. Returns how many there are.
+    fn multicast(&mut self, channels: &Channels, channel: &[u8], payload: &[u8], previous: Option<Vec<u8>>) -> usize {
+        self.published.push(Published { channel: channel.to_vec(), payload: payload.to_vec(), previous });
+        channels.publish(channel, payload)
     }
 
     fn execute(&mut self, name: &[u8], arguments: &[&[u8]], channels: &Channels) -> Option<ModelReply> {
@@ -128,6 +192,9 @@ impl Store {
             (b"TIME", []) => {
                 let parts = [self.now / 1000, self.now % 1000 * 1000].map(|part| bulk(part.to_string()));
                 Ok(OutgoingReply::array(parts))
+            }
+            (b"PUBLISH", [channel, message]) => {
+                Ok(OutgoingReply::Integer(self.multicast(channels, channel, message, None) as i64))
             }
             (b"SCRIPT", [what, source]) if what.eq_ignore_ascii_case(b"LOAD") => Ok(self.load(source)),
             (b"SCRIPT", [what]) if what.eq_ignore_ascii_case(b"FLUSH") => {
@@ -153,7 +220,11 @@ impl Store {
         Some(match (name, arguments) {
             (b"SET", [key, value]) => Ok(self.set(key, value, None)),
             (b"SET", [key, value, unit, time]) if unit.eq_ignore_ascii_case(b"PX") => match number(time) {
-                Some(time) if time > 0 => Ok(self.set(key, value, Some(self.now + time))),
+                Some(time) if time > 0 => {
+                    let at = self.at.expect("a command is executed");
+                    self.values_set.push(ValueSet { key: key.to_vec(), value: value.to_vec(), at });
+                    Ok(self.set(key, value, Some(self.now + time)))
+                }
                 _ => Ok(OutgoingReply::error("ERR invalid expire time in 'set' command")),
             },
             (b"GET", [key]) => self.get(key).map(|value| value.map_or(OutgoingReply::Null, bulk)),
@@ -320,9 +391,10 @@ impl Store {
         for pair in messages.chunks_exact(2) {
             let [is_kept, message] = pair else { continue };
             if *is_kept != b"1" {
-                channels.publish(channel, message);
+                self.multicast(channels, channel, message, None);
                 continue;
             }
+            let mut previous = self.entries(history).ok().and_then(|entries| entries.last().cloned());
             match self.push(history, message) {
                 Ok(now) => length = now,
                 Err(WrongType) => {
@@ -335,7 +407,7 @@ impl Store {
                 None => {
                     self.remove(history);
                     length = self.push(history, message)?;
-                    (epoch, bytes) = (new_epoch.to_vec(), 0);
+                    (epoch, bytes, previous) = (new_epoch.to_vec(), 0, None);
                     0
                 }
             };
@@ -345,7 +417,7 @@ impl Store {
             offset = Some(last + 1);
             bytes += message.len() as i64;
             let head = [b"@", &epoch[..], b"-", (last + 1).to_string().as_bytes(), b"\n"].concat();
-            channels.publish(channel, &[&head, *message].concat());
+            self.multicast(channels, channel, &[&head, *message].concat(), previous);
         }
         let (length_max, bytes_max) = (number(length_max).unwrap_or(0), number(bytes_max).unwrap_or(0));
         while length > 0 && (length as i64 > length_max || bytes > bytes_max) {
@@ -412,7 +484,7 @@ impl Store {
                 self.remove_field(key, node);
             }
             if *has_message == b"1" {
-                channels.publish(channel, message);
+                self.multicast(channels, channel, message, None);
             }
             if reads {
                 let mut parts = self.leases(key, lease);

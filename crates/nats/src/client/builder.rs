@@ -104,6 +104,13 @@ impl ClientBuilder {
         self
     }
 
+    /// Sets the number from which the random parts of these pauses follow, for tests that repeat. It is random unless set, and
+    /// clients of one server have different ones. [`backoff`](Self::backoff) makes it random again.
+    pub fn backoff_seed(mut self, seed: u64) -> Self {
+        self.config.backoff = self.config.backoff.clone().with_seed(seed);
+        self
+    }
+
     /// How much may wait.
     pub fn limits(mut self, limits: ClientLimits) -> Self {
         self.config.limits = limits;

@@ -46,6 +46,14 @@ impl<S: Service, C: Broadcast<In = IncomingCommand, Out = OutgoingReply>> Handle
         Self { service, session: Session::new(config, channels) }
     }
 
+    /// Sets the number of the client, which CLIENT ID and HELLO report, for tests that repeat. It is that of the next connection
+    /// of this process unless set. Two connections with the same channels have different numbers.
+    #[must_use]
+    pub fn client_id(mut self, id: u64) -> Self {
+        self.session.client_id = id;
+        self
+    }
+
     /// A command of a connection with nothing special about it, or one that the checks before have let through.
     fn execute(
         &mut self,

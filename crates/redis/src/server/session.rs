@@ -23,7 +23,7 @@ use crate::server::transaction::TransactionQueue;
 pub(super) struct Session<C> {
     pub(super) config: Arc<HandlerConfig>,
     pub(super) channels: Channels<C>,
-    client_id: u64,
+    pub(super) client_id: u64,
     pub(super) version: Version,
     pub(super) is_authenticated: bool,
     /// No bound, transaction, queue or subscription changes the effect of a command.

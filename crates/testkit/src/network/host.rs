@@ -192,6 +192,26 @@ impl SimNode {
         self.with(|event_loop| event_loop.drain(deadline));
     }
 
+    /// Stops the loop as SIGSTOP stops a process, or lets it continue. While it is stopped, its kernel accepts connections and
+    /// takes bytes as far as there is room, and its timers become late.
+    pub fn set_stopped(&self, is_stopped: bool) {
+        let mut world = self.host.network.world.borrow_mut();
+        let state = &mut world.driver_states[self.driver];
+        (state.is_stopped, state.may_have_work) = (is_stopped, true);
+    }
+
+    /// Ends the loop as SIGKILL ends a process: the loop drops its tasks as they are, and the kernel closes its sockets.
+    ///
+    /// # Panics
+    /// If a [`Task`] of the loop or another handle that keeps it is left.
+    pub fn kill(self) {
+        let Self { host, event_loop, driver, .. } = self;
+        host.network.loops.borrow_mut().retain(|(number, _)| *number != driver);
+        drop(event_loop);
+        let has_ended = !host.network.world.borrow().driver_states[driver].is_turned;
+        assert!(has_ended, "a handle keeps the loop");
+    }
+
     /// Whether a drain is complete.
     #[must_use]
     pub fn is_drained(&self) -> bool {

@@ -278,6 +278,9 @@ impl Network {
             let mut at_rest = true;
             for number in 0..self.loops.borrow().len() {
                 let driver = self.loops.borrow()[number].0;
+                if self.world.borrow().driver_states[driver].is_stopped {
+                    continue;
+                }
                 let is_busy = self.loops.borrow()[number].1.borrow().is_busy();
                 if self.has_work(driver) || is_busy && self.world.borrow_mut().wakes(driver) {
                     at_rest = false;

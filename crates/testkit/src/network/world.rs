@@ -66,6 +66,8 @@ pub(super) struct SimDriverState {
     pub(super) wake_up: WakeUp,
     /// The network turns the loop, so that its sleep moves the clock.
     pub(super) is_turned: bool,
+    /// The process is stopped: the loop is not turned, and its sleep does not move the clock.
+    pub(super) is_stopped: bool,
     /// Until when the loop would sleep; none means until an event.
     pub(super) sleep: Option<Duration>,
     /// Whether the loop would have slept in its last turn.
@@ -97,6 +99,7 @@ impl SimDriverState {
             woken: Arc::default(),
             wake_up: WakeUp::default(),
             is_turned: false,
+            is_stopped: false,
             sleep: None,
             slept: false,
             turned_at: None,
@@ -228,7 +231,8 @@ impl World {
     /// The time of the next event, or of the next end of a loop's sleep.
     pub(super) fn next_time(&self) -> Option<Duration> {
         let event = self.event_queue.next_time();
-        let sleeps = self.driver_states.iter().filter(|state| state.is_turned).filter_map(|state| state.sleep);
+        let sleeps = self.driver_states.iter().filter(|state| state.is_turned && !state.is_stopped);
+        let sleeps = sleeps.filter_map(|state| state.sleep);
         sleeps.chain(event).min()
     }
 

@@ -292,6 +292,56 @@ fn bytes_take_the_time_of_their_link_in_either_direction() {
 }
 
 #[test]
+fn a_loop_that_is_stopped_is_late_and_loses_nothing() {
+    let network = Network::new(1);
+    let (server, client) = (network.host("10.0.0.1").node(), network.host("10.0.0.2").node());
+    let address = server.serve(7, Limits::default(), Lines::new, echo_lines).expect("the port is free");
+    let asking = client.spawn(async move {
+        let mut channel = Client::at(address).connect(Lines::new()).await.expect("a connection");
+        channel.send("ebb and flow".into()).expect("there is room");
+        channel.recv().await.expect("no error").map(|line| line.to_vec())
+    });
+    server.set_stopped(true);
+    assert!(!network.run_until(SECOND * 40, || asking.is_finished()));
+    server.set_stopped(false);
+    let stopped = network.elapsed();
+    assert_eq!(network.run_task(SECOND, asking).as_deref(), Some(&b"ebb and flow"[..]));
+    assert!(stopped >= SECOND * 40);
+}
+
+#[test]
+fn a_loop_that_is_killed_leaves_no_socket_and_no_task() {
+    let network = Network::new(1);
+    let (server, client) = (network.host("10.0.0.1").node(), network.host("10.0.0.2").node());
+    let address = server.serve(7, Limits::default(), Lines::new, echo_lines).expect("the port is free");
+    let waiting = client.spawn(async move {
+        let mut channel = Client::at(address).connect(Lines::new()).await.expect("a connection");
+        channel.recv().await.is_ok_and(|line| line.is_some())
+    });
+    network.run_for(SECOND);
+    assert!(!waiting.is_finished());
+    let kept = Rc::new(());
+    let of_task = kept.clone();
+    drop(server.spawn(async move {
+        task::sleep(SECOND * 1000).await;
+        drop(of_task);
+    }));
+    network.run_for(SECOND);
+    server.kill();
+    assert_eq!(Rc::strong_count(&kept), 1, "the task is dropped");
+    assert!(!network.run_task(SECOND, waiting), "the connection has ended");
+    network.run_for(SECOND * 10);
+    assert_eq!(network.open_endpoints(), 0);
+}
+
+async fn echo_lines(mut channel: Channel<Lines>) -> Result<(), Box<dyn Error>> {
+    while let Some(line) = channel.recv().await? {
+        channel.send(line.into())?;
+    }
+    Ok(())
+}
+
+#[test]
 fn several_loops_of_one_host_talk_to_each_other() {
     let network = Network::new(1);
     let host = network.host("::1");
