@@ -3,6 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
+use rustix::process::Signal;
 use tidegate::http::{CapsuleClient, ExtendedConnectError, UdpTunnel};
 use tidegate::http1::Version;
 use tidegate::http3::HttpDatagramLimits;
@@ -120,4 +121,42 @@ fn a_route_of_the_file_is_a_udp_proxy_with_a_path_of_its_own() {
         let (code, _, errors) = run(&["check-config", &files.path("wrong.toml")]);
         assert!(code != Some(0) && errors.iter().any(|line| line.contains(mistake)), "{mistake}: {errors:?}");
     }
+}
+
+#[test]
+fn open_tunnels_count_towards_the_rules_of_a_reload() {
+    let files = Files::new();
+    let text = |rule: &str| {
+        format!(
+            "[[listen]]\naddress = \"127.0.0.1:0\"\nprotocol = \"https\"\nself-signed = true\n\
+             [[route]]\nconnect-udp = {{ allow = \"127.0.0.0/8\"{rule} }}\n"
+        )
+    };
+    files.write("gateway.toml", &text(""));
+    let program = files.start("gateway.toml", &["--admin", "127.0.0.1:0"]);
+    let tls = ClientConfig::dangerous_builder_without_verification(&Provider::aws_lc_rs()).build().expect("TLS");
+    let address = program.ip();
+    let has_tunnels = |count: u32| {
+        let text = metrics(&program);
+        let line = format!("/{{target_port}}/\"}} {count}\n");
+        text.contains(&format!("tidegate_udp_proxy_tunnels{{proxy=\"/.well-known/masque/udp/{{target_host}}{line}"))
+    };
+    let ran = EventLoop::on(Backend::Epoll).expect("a loop").block_on(async {
+        let client = CapsuleClient::bind((Ipv4Addr::LOCALHOST, 0).into(), &tls, HttpDatagramLimits::default());
+        let client = client.expect("a socket");
+        let connection = client.connect_over(Version::Http2, address, "localhost").await.expect("a connection");
+        let first = UdpTunnel::open(&connection, "127.0.0.1", 9).await.expect("a tunnel");
+        files.write("gateway.toml", &text(", tunnels = 1"));
+        program.signal(Signal::HUP);
+        program.until_logged("configuration reloaded", 1);
+        assert!(has_tunnels(1), "{}", metrics(&program));
+        let second = UdpTunnel::open(&connection, "127.0.0.1", 9).await;
+        assert!(matches!(second, Err(ExtendedConnectError::Refused(503))), "{second:?}");
+        drop(first);
+        while !has_tunnels(0) {
+            task::sleep(Duration::from_millis(1)).await;
+        }
+        UdpTunnel::open(&connection, "127.0.0.1", 9).await.expect("a tunnel");
+    });
+    ran.expect("it runs");
 }

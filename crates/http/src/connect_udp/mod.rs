@@ -115,6 +115,23 @@ impl UdpProxy {
         Self { resolver, ..self }
     }
 
+    /// The same proxy with other rules, for a reload: open tunnels count towards the bounds of these rules, and both proxies have
+    /// the same [`counts`](Self::counts). A tunnel that is open keeps the rules by which it was opened.
+    ///
+    /// ```
+    /// use tidegate::http::{UdpProxy, UdpProxyRules};
+    ///
+    /// let proxy = UdpProxy::new(UdpProxyRules::default());
+    /// let mut rules = UdpProxyRules::default();
+    /// rules.tunnels_max = 64;
+    /// let reloaded = proxy.with_rules(rules);
+    /// assert_eq!(reloaded.counts(), proxy.counts());
+    /// ```
+    #[must_use]
+    pub fn with_rules(&self, rules: UdpProxyRules) -> Self {
+        Self { rules: Arc::new(rules), ..self.clone() }
+    }
+
     /// The function of the proxy's route.
     pub fn function(&self) -> impl AsyncFn(ConnectUdp) -> Response + 'static {
         let proxy = self.clone();
