@@ -113,6 +113,8 @@ fn a_route_of_the_file_is_a_udp_proxy_with_a_path_of_its_own() {
     exchange(Version::Http2, program.ip(), "127.0.0.1").expect("a tunnel");
     for (path, rule, mistake) in [
         ("path = \"/udp/*\"\n", "", "{target_host}"),
+        ("path = \"/*\"\n", "", "{target_host}"),
+        ("", "nat64 = \"64:ff9b::/95\"", "NAT64"),
         ("", "ports = \"ebb\"", "8000-8100"),
         ("", "allow = \"sea\"", "sea"),
         ("respond = {}\n", "", "a route has one of"),
@@ -120,6 +122,32 @@ fn a_route_of_the_file_is_a_udp_proxy_with_a_path_of_its_own() {
         files.write("wrong.toml", &text(path, rule));
         let (code, _, errors) = run(&["check-config", &files.path("wrong.toml")]);
         assert!(code != Some(0) && errors.iter().any(|line| line.contains(mistake)), "{mistake}: {errors:?}");
+    }
+}
+
+#[test]
+fn a_udp_proxy_for_all_networks_without_authentication_is_warned_of() {
+    let all = ["--connect-udp-clients", "0.0.0.0/1", "--connect-udp-clients", "128.0.0.0/1"];
+    let flags = ["--loops", "1", "--tls-self-signed", "--connect-udp", "--connect-udp-nat64", "2001:db8:64::/96"];
+    Program::serve(&[&flags[..], &all].concat()).until_logged("--connect-udp-clients has all networks", 1);
+    let files = Files::new();
+    let text = |rule: &str, more: &str| {
+        format!(
+            "[[listen]]\naddress = \"127.0.0.1:0\"\n[[route]]\n{more}connect-udp = {{ nat64 = \"2001:db8:64::/96\"{rule} }}\n"
+        )
+    };
+    for (rule, more, is_open) in [
+        (", clients = [\"0.0.0.0/0\", \"::/0\"]", "", true),
+        (", clients = \"::/0\"", "allow = \"::/0\"\n", true),
+        (", clients = \"::/0\"", "allow = \"10.0.0.0/8\"\n", false),
+        (", clients = \"::/0\"", "basic-auth = { users = { ebb = \"flow\" } }\n", false),
+        (", clients = \"10.0.0.0/8\"", "", false),
+        ("", "", false),
+    ] {
+        files.write("gateway.toml", &text(rule, more));
+        let (code, _, errors) = run(&["check-config", &files.path("gateway.toml")]);
+        let is_warned = errors.iter().any(|line| line.contains("warning") && line.contains("clients of all networks"));
+        assert_eq!((code, is_warned), (Some(0), is_open), "{rule} {more}: {errors:?}");
     }
 }
 

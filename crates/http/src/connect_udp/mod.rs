@@ -2,10 +2,11 @@
 //!
 //! A request names its target. The proxy looks the target up, opens a socket to it, and accepts the request; the task of the
 //! tunnel (`relay.rs`) passes datagrams on in both directions. Which clients may do so, and which targets they reach, is decided
-//! by rules whose defaults refuse most (`rules.rs`, `target.rs`).
+//! by rules whose defaults refuse most (`rules.rs`, `target.rs`, `nat64.rs`).
 
 mod counts;
 mod metrics;
+mod nat64;
 mod relay;
 mod rules;
 mod target;
@@ -23,6 +24,7 @@ use tidegate_sys::DatagramOptions;
 
 pub use self::counts::UdpProxyCounts;
 use self::counts::{TunnelCounters, TunnelPlace, count};
+pub use self::nat64::{InvalidNat64Prefix, Nat64Prefix};
 use self::relay::{Relay, UDP_BYTES_MAX};
 pub use self::rules::UdpProxyRules;
 use self::target::{TargetHost, UdpTarget, is_own};
