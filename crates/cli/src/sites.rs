@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use clap::{ArgGroup, Args};
 use tidegate::IpNet;
-use tidegate::http::Response;
+use tidegate::http::{Nat64Prefix, Response};
 
 use crate::access_log::AccessLogFormat;
 use crate::admission::parse_network;
@@ -39,6 +39,10 @@ pub(crate) struct SitesOptions {
     /// With --connect-udp: network of targets that are refused, also where --connect-udp-allow has them; may be repeated
     #[arg(long, value_name = "NETWORK", requires = "connect_udp", value_parser = parse_network)]
     connect_udp_deny: Vec<IpNet>,
+    /// With --connect-udp: prefix of NAT64 in this network, beside 64:ff9b::/96: the IPv4 address in a target has to be permitted
+    /// too; may be repeated
+    #[arg(long, value_name = "PREFIX", requires = "connect_udp")]
+    connect_udp_nat64: Vec<Nat64Prefix>,
     /// Run FILE, as `tidegate run` does: a file without [[listen]] gets the listener of the flags
     #[arg(long, value_name = "FILE", conflicts_with_all = ["pcap", "log_bytes"])]
     config: Option<PathBuf>,
@@ -106,7 +110,13 @@ impl SitesOptions {
         }
         if self.connect_udp {
             let (clients, allow) = (&self.connect_udp_clients, &self.connect_udp_allow);
-            let rule = UdpProxyRule::of_flags(clients, allow, &self.connect_udp_deny);
+            let rule = UdpProxyRule::of_flags(clients, allow, &self.connect_udp_deny, &self.connect_udp_nat64);
+            if rule.has_all_clients() && self.auth.is_empty() && listen.client_ca.is_none() {
+                let text = "--connect-udp-clients has all networks, and clients need no password: any of them sends datagrams to \
+                            any target from the address of this machine. Add --auth NAME:PASSWORD or --tls-client-ca FILE, or \
+                            name the networks of the clients";
+                tracing::warn!(subsystem = "config", "{text}");
+            }
             let path = Located::of_flag(PathRule::of_udp_targets());
             routes.push(Route { action: Some(Action::ConnectUdp(rule)), path, ..shared.clone() });
         }

@@ -120,7 +120,7 @@ mod wheel;
 #[cfg(feature = "tokio")]
 mod with_tokio_runtime;
 
-pub use admission::{Admission, AdmissionControl, ConnectionRate, Refusal};
+pub use admission::{Admission, AdmissionControl, ConnectionRate, Refusal, contains_address};
 pub use backend::{Backend, UnknownBackend};
 pub use backoff::{Backoff, ReconnectPauses};
 pub use channel::{Channel, ChannelError, Close, Flushed, ReadHalf, Ready, Recv, Within, WriteHalf};

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::rc::Rc;
 
 use http::Uri;
-use tidegate_engine::IpNet;
+use tidegate_engine::{IpNet, contains_address};
 use tidegate_http_message::percent;
 use tidegate_http_upstream::{ForwardProxy, Origin, ProxyKind};
 
@@ -199,9 +199,10 @@ impl Exception {
                 let above = origin.host.strip_suffix(&**name);
                 is_port(port) && above.is_some_and(|above| above.is_empty() || above.ends_with('.'))
             }
-            Self::Network(network) => origin.name().parse::<IpAddr>().is_ok_and(|ip| network.contains(&ip)),
+            Self::Network(network) => origin.name().parse::<IpAddr>().is_ok_and(|ip| contains_address(&[*network], ip)),
             Self::Address(address, port) => {
-                is_port(port) && origin.name().parse::<IpAddr>().is_ok_and(|ip| ip == *address)
+                is_port(port)
+                    && origin.name().parse::<IpAddr>().is_ok_and(|ip| ip.to_canonical() == address.to_canonical())
             }
         }
     }
@@ -253,6 +254,8 @@ mod tests {
             ("192.0.2.1", "http://192.0.2.1:81/", true),
             ("::1", "http://[::1]/", true),
             ("[::1]", "http://[::1]/", true),
+            ("10.0.0.0/8", "http://[::ffff:10.1.2.3]/", true),
+            ("192.0.2.1", "http://[::ffff:192.0.2.1]/", true),
             ("[::1]:81", "http://[::1]/", false),
             ("*", "http://a/", true),
             ("a,b , c", "http://c/", true),

@@ -6,11 +6,12 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Duration;
 
 use tidegate_codec::{Direction, DynOver, Filters, Pipeline};
-use tidegate_engine::{Channel, ChannelError, SessionEndpoint, SessionError, SessionLimits, SessionStreams};
+use tidegate_engine::{Channel, ChannelError, SessionEndpoint, SessionError, SessionLimits, SessionStreams, task};
 use tidegate_http1::ResponseHead;
-use tidegate_http1::client::{Incoming, Request};
+use tidegate_http1::client::{Incoming, Outgoing, Request};
 use tidegate_http3::{self as http3, CapsuleCodec, Settings};
 use tidegate_quic as quic;
 use tidegate_sys::DatagramOptions;
@@ -31,9 +32,14 @@ pub(crate) struct Http3Connection {
     config: Arc<http3::Config>,
 }
 
+/// A request without its response. Dropping it resets the stream, or the connection that it has alone.
+pub(crate) struct PendingRequest<C: Pipeline>(Option<Channel<C>>);
+
 /// Why a request has no tunnel.
+#[derive(Debug)]
 pub(crate) enum RequestFailure {
     Connection(quic::ConnectionError),
+    Timeout,
     Unsupported,
     Refused(u16),
     Request,
@@ -61,11 +67,13 @@ impl Http3Connector {
     }
 
     /// Connects to a server whose certificate has this name, and waits for its SETTINGS, which have to permit the request.
+    /// The handshake has the deadline of the TLS configuration, and SETTINGS may take `settings_timeout` after it.
     pub(crate) async fn connect(
         &self,
         server: SocketAddr,
         name: &str,
         permits: fn(&Settings) -> bool,
+        settings_timeout: Duration,
     ) -> Result<Http3Connection, RequestFailure> {
         let connection = self.connector.connect(server, name).await.map_err(RequestFailure::Connection)?;
         let is_permitted = std::future::poll_fn(|cx| {
@@ -80,7 +88,7 @@ impl Http3Connector {
                 Err(_) => Poll::Ready(false),
             }
         });
-        if !is_permitted.await {
+        if !task::timeout(settings_timeout, is_permitted).await.map_err(|_| RequestFailure::Timeout)? {
             return Err(RequestFailure::Unsupported);
         }
         Ok(Http3Connection { connection, config: self.config.clone() })
@@ -88,7 +96,7 @@ impl Http3Connector {
 }
 
 impl Http3Connection {
-    /// Sends a request, and makes its stream one of capsules after a response of success.
+    /// Sends a request, and makes its stream one of capsules after a response of success. The caller has a deadline.
     pub(crate) async fn open(
         &self,
         request: Request,
@@ -96,9 +104,8 @@ impl Http3Connection {
     ) -> Result<Channel<DynOver<CapsuleCodec>>, RequestFailure> {
         let codec = http3::client_stream(&self.config, Arc::default(), true);
         let opening = self.connection.open_when_allowed(Direction::Bidirectional, codec);
-        let mut channel = opening.await.map_err(RequestFailure::Session)?;
-        channel.send(request.into()).map_err(|_| RequestFailure::Request)?;
-        await_success(&mut channel, 200..300).await?;
+        let request = PendingRequest::send(opening.await.map_err(RequestFailure::Session)?, request)?;
+        let (_, channel) = request.accepted(200..300).await?;
         let to = move |codec: http3::ClientStream| {
             let filters = codec.into_filters(|stream| Filters::default().with(stream.into_tunnel()));
             filters.stack(capsules)
@@ -107,25 +114,68 @@ impl Http3Connection {
     }
 }
 
-/// Waits for a response whose status accepts the request, and returns its head.
-pub(crate) async fn await_success<C: Pipeline<In = Incoming>>(
-    channel: &mut Channel<C>,
-    accepting: std::ops::Range<u16>,
-) -> Result<ResponseHead, RequestFailure> {
-    loop {
-        match channel.recv().await.map_err(RequestFailure::Closed)? {
-            Some(Incoming::Head(head)) if accepting.contains(&head.status().code()) => return Ok(head),
-            Some(Incoming::Head(head)) => return Err(RequestFailure::Refused(head.status().code())),
-            Some(_) => {}
-            None => return Err(RequestFailure::Unsupported),
+impl<C: Pipeline<In = Incoming, Out = Outgoing>> PendingRequest<C> {
+    pub(crate) fn send(mut channel: Channel<C>, request: Request) -> Result<Self, RequestFailure> {
+        channel.send(request.into()).map_err(|_| RequestFailure::Request)?;
+        Ok(Self(Some(channel)))
+    }
+
+    /// Waits for a response whose status accepts the request, and returns its head.
+    pub(crate) async fn accepted(
+        mut self,
+        accepting: std::ops::Range<u16>,
+    ) -> Result<(ResponseHead, Channel<C>), RequestFailure> {
+        while let Some(channel) = &mut self.0 {
+            match channel.recv().await.map_err(RequestFailure::Closed)? {
+                Some(Incoming::Head(head)) if accepting.contains(&head.status().code()) => {
+                    return self.0.take().map(|channel| (head, channel)).ok_or(RequestFailure::Unsupported);
+                }
+                Some(Incoming::Head(head)) => return Err(RequestFailure::Refused(head.status().code())),
+                Some(_) => {}
+                None => break,
+            }
+        }
+        Err(RequestFailure::Unsupported)
+    }
+}
+
+impl<C: Pipeline> Drop for PendingRequest<C> {
+    fn drop(&mut self) {
+        if let Some(channel) = self.0.take() {
+            channel.abort();
         }
     }
 }
+
+/// Makes the error of a client from a [`RequestFailure`]. All errors of clients have the same variants for it.
+macro_rules! from_request_failure {
+    ($error:ident) => {
+        impl From<$crate::extended_client::RequestFailure> for $error {
+            fn from(failure: $crate::extended_client::RequestFailure) -> Self {
+                use $crate::extended_client::RequestFailure;
+                match failure {
+                    RequestFailure::Connection(error) => Self::Connection(error),
+                    RequestFailure::Timeout => Self::Timeout,
+                    RequestFailure::Unsupported => Self::Unsupported,
+                    RequestFailure::Refused(status) => Self::Refused(status),
+                    RequestFailure::Request => Self::Request,
+                    RequestFailure::Closed(error) => Self::Closed(error),
+                    RequestFailure::Session(error) => Self::Session(error),
+                }
+            }
+        }
+    };
+}
+pub(crate) use from_request_failure;
 
 /// The authority of a server.
 pub(crate) fn authority(server: SocketAddr, name: &str) -> String {
     if server.port() == 443 { name.to_owned() } else { format!("{name}:{}", server.port()) }
 }
+
+/// How long a server may take for SETTINGS, and for the response to a request, unless the application sets another time. A UDP
+/// proxy may look a name up first.
+pub(crate) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 
 fn invalid(error: impl Into<Box<dyn Error + Send + Sync>>) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, error)

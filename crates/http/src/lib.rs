@@ -81,7 +81,7 @@
 //! | `webtransport/` | `WebTransportUpgrade`, a request that opens a session of WebTransport; the session (`session.rs`), the task that serves it (`serve.rs`), a client (`client.rs`) |
 //! | `capsules/` | `CapsuleUpgrade`, a request that opens a tunnel of capsules and datagrams; the tunnel (`tunnel.rs`), a client over all versions (`client.rs`) |
 //! | `extended_client.rs` | HTTP/3 connections and requests of clients whose streams become tunnels |
-//! | `connect_udp/` | `UdpProxy`, UDP over HTTP: its rules (`rules.rs`, `target.rs`), the task of a tunnel (`relay.rs`), its numbers (`counts.rs`, `metrics.rs`), the tunnel of a client (`tunnel.rs`) |
+//! | `connect_udp/` | `UdpProxy`, UDP over HTTP: its rules (`rules.rs`, `target.rs`, `nat64.rs`), the task of a tunnel (`relay.rs`), its numbers (`counts.rs`, `metrics.rs`), the tunnel of a client (`tunnel.rs`) |
 //! | `same_site.rs` | whether a page's origin is that of the host |
 //! | `with_middleware.rs` | a function with middleware of its own |
 
@@ -173,7 +173,9 @@ pub use codec::{HttpCodec, HttpFilter, SessionCodec};
 pub use compression::{RequestDecompression, ResponseCompression};
 pub use condition::Condition;
 #[cfg(feature = "connect-udp")]
-pub use connect_udp::{ConnectUdp, UdpProxy, UdpProxyCounts, UdpProxyRules, UdpTunnel};
+pub use connect_udp::{
+    ConnectUdp, InvalidNat64Prefix, Nat64Prefix, UdpProxy, UdpProxyCounts, UdpProxyRules, UdpTunnel,
+};
 pub use edit::{Edit, EditValue};
 pub use endpoint::{
     AsyncFunction, BoxResponseFuture, Endpoint, HalfClose, RequestFunction, SyncFunction, WithHalfClose, WithRequest,

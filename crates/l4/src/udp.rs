@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use tidegate_buffer::{Datagram, DatagramErrorReason, LocalAddress, Transmit};
 use tidegate_engine::task::{self, Sleep, Task};
-use tidegate_engine::{DatagramChannel, EndpointLimits, EndpointListener, IpNet, ServedEndpoint};
+use tidegate_engine::{DatagramChannel, EndpointLimits, EndpointListener, IpNet, ServedEndpoint, contains_address};
 use tidegate_sys::DatagramOptions;
 
 use super::upstreams::{Lease, Upstreams};
@@ -277,7 +277,7 @@ impl Flows {
     fn begin(self: &Rc<Self>, first: &Datagram) -> Option<Rc<Flow>> {
         let plan = self.forwarder.plan();
         let (rules, source, now) = (&plan.rules, first.source.ip(), task::now());
-        let has = |networks: &[IpNet]| networks.iter().any(|network| network.contains(&source));
+        let has = |networks: &[IpNet]| contains_address(networks, source);
         if has(&rules.deny) || !(rules.allow.is_empty() || has(&rules.allow)) {
             return None;
         }

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use super::mistakes::{Mistakes, Place};
 use super::model::{Action, Conditions, Route};
 use super::reach;
-use super::{Config, Forwards, PathRule, RedirectHttps, forwarding, host_key};
+use super::{Config, Forwards, Listen, PathRule, RedirectHttps, forwarding, host_key};
 
 impl Config {
     /// Checks the rules between tables.
@@ -21,19 +21,37 @@ impl Config {
         self.check_hosts(mistakes);
         self.check_paths(mistakes);
         self.check_caches(mistakes);
+        self.check_udp_proxies(mistakes);
         self.check_folders(mistakes);
         reach::check_listeners(self, mistakes);
     }
 
     /// A cache is shared, and behind authentication: a response for one user would be that of the next one.
     fn check_caches(&self, mistakes: &mut Mistakes) {
-        let has_users =
-            |route: &&Route| route.jwt.is_some() || route.forward_auth.is_some() || route.basic_auth.is_some();
-        for route in self.routes.iter().filter(|route| route.guards.cache.is_some()).filter(has_users) {
+        for route in self.routes.iter().filter(|route| route.guards.cache.is_some() && route.has_users()) {
             mistakes.warn(
                 route.place,
                 "the users of this route share its `cache`: its upstream has to mark what is for one user as `private`",
             );
+        }
+    }
+
+    /// An open proxy: any client sends datagrams from the address of this machine.
+    fn check_udp_proxies(&self, mistakes: &mut Mistakes) {
+        let has_certificates = |listen: &Listen| listen.forwards.is_some() || listen.client_ca.is_some();
+        if !self.listen.is_empty() && self.listen.iter().all(has_certificates) {
+            return;
+        }
+        for route in &self.routes {
+            let Some(Action::ConnectUdp(rule)) = &route.action else { continue };
+            if rule.has_all_clients() && !route.has_users() && !route.is_for_some_networks() {
+                mistakes.warn(
+                    route.place,
+                    "`connect-udp` has clients of all networks, and they need no password: any of them sends datagrams to any \
+                     target from the address of this machine. Set `basic-auth`, `jwt`, `forward-auth`, or `client-ca` of the \
+                     listeners, or name the networks in `clients`",
+                );
+            }
         }
     }
 

@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 
 use tidegate::IpNet;
-use tidegate::http::UdpProxyRules;
+use tidegate::http::{Nat64Prefix, UdpProxyRules};
 
 use super::keys::{Key, Keys, Kind};
 
@@ -37,6 +37,16 @@ impl Keys for UdpProxyRule {
             Kind::OneOrMore(&Kind::Text),
             "Networks of targets that are refused, also where `allow` has them.",
             |to, value, reader| to.rules.deny = reader.networks(value),
+        )
+        .default("[]"),
+        Key::<Self>::new(
+            "nat64",
+            Kind::OneOrMore(&Kind::Text),
+            "Prefixes of NAT64 in this network, such as `2001:db8:64::/96`, beside `64:ff9b::/96`: the IPv4 address in a target has to be permitted too.",
+            |to, value, reader| {
+                let prefixes = reader.parsed(value, "a prefix of NAT64, such as 2001:db8:64::/96", |text| text.parse().ok());
+                to.rules.nat64 = prefixes.into_iter().map(|prefix| prefix.value).collect();
+            },
         )
         .default("[]"),
         Key::<Self>::new(
@@ -94,14 +104,25 @@ impl Keys for UdpProxyRule {
 
 impl UdpProxyRule {
     /// The rules of flags: networks beside the defaults.
-    pub(crate) fn of_flags(clients: &[IpNet], allow: &[IpNet], deny: &[IpNet]) -> Self {
+    pub(crate) fn of_flags(clients: &[IpNet], allow: &[IpNet], deny: &[IpNet], nat64: &[Nat64Prefix]) -> Self {
         let mut rules = UdpProxyRules::default();
+        rules.nat64 = nat64.to_vec();
         if !clients.is_empty() {
             rules.clients = clients.to_vec();
         }
         (rules.allow, rules.deny) = (allow.to_vec(), deny.to_vec());
         Self { rules }
     }
+
+    /// Whether clients of all IPv4 or all IPv6 networks have tunnels.
+    pub(crate) fn has_all_clients(&self) -> bool {
+        has_all(&self.rules.clients)
+    }
+}
+
+/// Whether networks together have all addresses of a family.
+pub(super) fn has_all(networks: &[IpNet]) -> bool {
+    IpNet::aggregate(&networks.to_vec()).iter().any(|network| network.prefix_len() == 0)
 }
 
 /// `443` or `8000-8100`.
@@ -113,7 +134,21 @@ fn parse_ports(text: &str) -> Option<RangeInclusive<u16>> {
 
 #[cfg(test)]
 mod tests {
-    use super::parse_ports;
+    use super::{has_all, parse_ports};
+
+    #[test]
+    fn networks_together_have_all_addresses_of_a_family() {
+        for (networks, expected) in [
+            (&["0.0.0.0/0"][..], true),
+            (&["::/0", "10.0.0.0/8"], true),
+            (&["0.0.0.0/1", "128.0.0.0/1"], true),
+            (&["0.0.0.0/1", "10.0.0.0/8"], false),
+            (&[], false),
+        ] {
+            let list: Vec<_> = networks.iter().map(|network| network.parse().expect(network)).collect();
+            assert_eq!(has_all(&list), expected, "{networks:?}");
+        }
+    }
 
     #[test]
     fn ports_are_one_or_a_range() {

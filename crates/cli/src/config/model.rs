@@ -10,7 +10,7 @@ use tidegate::{ConnectionRate, IpNet};
 
 use super::auth::{ForwardAuthRule, JwtRule};
 use super::caching::CacheRule;
-use super::connect_udp::UdpProxyRule;
+use super::connect_udp::{UdpProxyRule, has_all};
 use super::cors::CorsRule;
 use super::mirror::MirrorRule;
 use super::mistakes::{Located, Place};
@@ -90,6 +90,17 @@ impl Conditions {
 }
 
 impl Route {
+    /// Whether clients need a password or a token.
+    pub(crate) fn has_users(&self) -> bool {
+        self.jwt.is_some() || self.forward_auth.is_some() || self.basic_auth.is_some()
+    }
+
+    /// Whether clients of some networks alone meet its conditions, or pass its guards.
+    pub(super) fn is_for_some_networks(&self) -> bool {
+        let is_some = |networks: &[IpNet]| !networks.is_empty() && !has_all(networks);
+        is_some(&self.conditions.client) || self.guards.allow.as_ref().is_some_and(|allow| !has_all(allow))
+    }
+
     /// Whether requests for UDP tunnels become datagrams here.
     pub(crate) fn has_udp_proxy(&self) -> bool {
         matches!(self.action, Some(Action::ConnectUdp(_)))

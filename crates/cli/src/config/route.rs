@@ -140,7 +140,7 @@ impl Keys for Route {
                 .add(self.place, "the route has no `upstream`, `folder`, `redirect`, `respond` or `connect-udp`");
         };
         if self.has_udp_proxy() {
-            if self.path.value == PathRule::ALL {
+            if self.path.value == PathRule::ALL && self.path.place == Place::FLAG {
                 self.path.value = PathRule::of_udp_targets();
             } else if !self.path.value.has_parameters(&["target_host", "target_port"]) {
                 mistakes.add(self.path.place, "the path of `connect-udp` has `{target_host}` and `{target_port}`");

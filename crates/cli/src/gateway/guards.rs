@@ -32,7 +32,8 @@ pub(super) struct Guards {
 }
 
 impl Guards {
-    /// Those of a route. They keep the counts and the stored responses of `before`, as far as its settings are the same.
+    /// Those of a route. They keep the rates and the stored responses of `before`, as far as its settings are the same, and the
+    /// count of requests in progress.
     pub(super) fn new(
         route: &Route,
         before: Option<(&Route, &Self)>,
@@ -45,9 +46,11 @@ impl Guards {
             Some((_, guards)) => (guards.rate.clone(), guards.shared_rate.clone()),
             None => rates(route, &trusted, stores)?,
         };
-        let kept_concurrency = before.filter(|(other, _)| other.guards.concurrency == rules.concurrency);
-        let new_concurrency = || rules.concurrency.map(ConcurrencyLimit::new);
-        let concurrency = kept_concurrency.map_or_else(new_concurrency, |(_, guards)| guards.concurrency.clone());
+        let concurrency =
+            rules.concurrency.map(|count| match before.and_then(|(_, guards)| guards.concurrency.as_ref()) {
+                Some(limit) => limit.with_requests_max(count),
+                None => ConcurrencyLimit::new(count),
+            });
         let kept_cache = before.filter(|(other, _)| stores_the_same(other, route));
         let cache = match (kept_cache.and_then(|(_, guards)| guards.cache.clone()), &rules.cache) {
             (Some(cache), _) => Some(cache),

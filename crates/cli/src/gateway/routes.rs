@@ -353,9 +353,10 @@ impl OpenRoute {
             }
             _ => None,
         };
-        let kept_udp = before.filter(|before| udp_rule(&before.route) == udp_rule(route));
-        let udp = kept_udp
-            .map_or_else(|| udp_rule(route).map(|rule| UdpProxy::new(rule.rules.clone())), |before| before.udp.clone());
+        let udp = udp_rule(route).map(|rule| match before.and_then(|before| before.udp.as_ref()) {
+            Some(proxy) => proxy.with_rules(rule.rules.clone()),
+            None => UdpProxy::new(rule.rules.clone()),
+        });
         let mut error_pages = Vec::new();
         for page in &route.error_pages {
             let path = &page.path.value;

@@ -3,6 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
+use rustix::process::Signal;
 use tidegate::http::{CapsuleClient, ExtendedConnectError, UdpTunnel};
 use tidegate::http1::Version;
 use tidegate::http3::HttpDatagramLimits;
@@ -112,6 +113,8 @@ fn a_route_of_the_file_is_a_udp_proxy_with_a_path_of_its_own() {
     exchange(Version::Http2, program.ip(), "127.0.0.1").expect("a tunnel");
     for (path, rule, mistake) in [
         ("path = \"/udp/*\"\n", "", "{target_host}"),
+        ("path = \"/*\"\n", "", "{target_host}"),
+        ("", "nat64 = \"64:ff9b::/95\"", "NAT64"),
         ("", "ports = \"ebb\"", "8000-8100"),
         ("", "allow = \"sea\"", "sea"),
         ("respond = {}\n", "", "a route has one of"),
@@ -120,4 +123,68 @@ fn a_route_of_the_file_is_a_udp_proxy_with_a_path_of_its_own() {
         let (code, _, errors) = run(&["check-config", &files.path("wrong.toml")]);
         assert!(code != Some(0) && errors.iter().any(|line| line.contains(mistake)), "{mistake}: {errors:?}");
     }
+}
+
+#[test]
+fn a_udp_proxy_for_all_networks_without_authentication_is_warned_of() {
+    let all = ["--connect-udp-clients", "0.0.0.0/1", "--connect-udp-clients", "128.0.0.0/1"];
+    let flags = ["--loops", "1", "--tls-self-signed", "--connect-udp", "--connect-udp-nat64", "2001:db8:64::/96"];
+    Program::serve(&[&flags[..], &all].concat()).until_logged("--connect-udp-clients has all networks", 1);
+    let files = Files::new();
+    let text = |rule: &str, more: &str| {
+        format!(
+            "[[listen]]\naddress = \"127.0.0.1:0\"\n[[route]]\n{more}connect-udp = {{ nat64 = \"2001:db8:64::/96\"{rule} }}\n"
+        )
+    };
+    for (rule, more, is_open) in [
+        (", clients = [\"0.0.0.0/0\", \"::/0\"]", "", true),
+        (", clients = \"::/0\"", "allow = \"::/0\"\n", true),
+        (", clients = \"::/0\"", "allow = \"10.0.0.0/8\"\n", false),
+        (", clients = \"::/0\"", "basic-auth = { users = { ebb = \"flow\" } }\n", false),
+        (", clients = \"10.0.0.0/8\"", "", false),
+        ("", "", false),
+    ] {
+        files.write("gateway.toml", &text(rule, more));
+        let (code, _, errors) = run(&["check-config", &files.path("gateway.toml")]);
+        let is_warned = errors.iter().any(|line| line.contains("warning") && line.contains("clients of all networks"));
+        assert_eq!((code, is_warned), (Some(0), is_open), "{rule} {more}: {errors:?}");
+    }
+}
+
+#[test]
+fn open_tunnels_count_towards_the_rules_of_a_reload() {
+    let files = Files::new();
+    let text = |rule: &str| {
+        format!(
+            "[[listen]]\naddress = \"127.0.0.1:0\"\nprotocol = \"https\"\nself-signed = true\n\
+             [[route]]\nconnect-udp = {{ allow = \"127.0.0.0/8\"{rule} }}\n"
+        )
+    };
+    files.write("gateway.toml", &text(""));
+    let program = files.start("gateway.toml", &["--admin", "127.0.0.1:0"]);
+    let tls = ClientConfig::dangerous_builder_without_verification(&Provider::aws_lc_rs()).build().expect("TLS");
+    let address = program.ip();
+    let has_tunnels = |count: u32| {
+        let text = metrics(&program);
+        let line = format!("/{{target_port}}/\"}} {count}\n");
+        text.contains(&format!("tidegate_udp_proxy_tunnels{{proxy=\"/.well-known/masque/udp/{{target_host}}{line}"))
+    };
+    let ran = EventLoop::on(Backend::Epoll).expect("a loop").block_on(async {
+        let client = CapsuleClient::bind((Ipv4Addr::LOCALHOST, 0).into(), &tls, HttpDatagramLimits::default());
+        let client = client.expect("a socket");
+        let connection = client.connect_over(Version::Http2, address, "localhost").await.expect("a connection");
+        let first = UdpTunnel::open(&connection, "127.0.0.1", 9).await.expect("a tunnel");
+        files.write("gateway.toml", &text(", tunnels = 1"));
+        program.signal(Signal::HUP);
+        program.until_logged("configuration reloaded", 1);
+        assert!(has_tunnels(1), "{}", metrics(&program));
+        let second = UdpTunnel::open(&connection, "127.0.0.1", 9).await;
+        assert!(matches!(second, Err(ExtendedConnectError::Refused(503))), "{second:?}");
+        drop(first);
+        while !has_tunnels(0) {
+            task::sleep(Duration::from_millis(1)).await;
+        }
+        UdpTunnel::open(&connection, "127.0.0.1", 9).await.expect("a tunnel");
+    });
+    ran.expect("it runs");
 }

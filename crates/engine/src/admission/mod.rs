@@ -19,6 +19,7 @@ use ipnet::IpNet;
 use tidegate_sys::{Address, memory};
 
 use self::networks::Networks;
+pub use self::networks::contains_address;
 use self::table::{AddressTable, Caps};
 
 /// Which peers may connect to a listener, and how many connections each of them may have.

@@ -37,6 +37,32 @@ impl Networks {
     }
 }
 
+/// Whether one of the networks contains an address. An IPv6 address that maps an IPv4 one is that IPv4 address, and so is a network
+/// of such addresses; a wider IPv6 network, as `::/0`, contains no IPv4 address.
+///
+/// ```
+/// use tidegate::engine::{IpNet, contains_address};
+///
+/// let networks: [IpNet; 2] = ["10.0.0.0/8".parse()?, "::ffff:192.0.2.0/120".parse()?];
+/// assert!(contains_address(&networks, "::ffff:10.0.0.1".parse()?));
+/// assert!(contains_address(&networks, "192.0.2.7".parse()?));
+/// assert!(!contains_address(&networks, "11.0.0.1".parse()?));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[must_use]
+pub fn contains_address(networks: &[IpNet], address: IpAddr) -> bool {
+    let address = address.to_canonical();
+    networks.iter().any(|network| match (network, address) {
+        (IpNet::V6(network), IpAddr::V4(address)) => {
+            network.prefix_len() >= MAPPED_BITS && network.contains(&address.to_ipv6_mapped())
+        }
+        _ => network.contains(&address),
+    })
+}
+
+/// The bits before an IPv4 address that is mapped to IPv6.
+const MAPPED_BITS: u8 = 96;
+
 fn bounds_v6(network: &IpNet) -> (u128, u128) {
     let number = |address| match address {
         IpAddr::V4(address) => u128::from(address.to_ipv6_mapped()),
@@ -65,7 +91,7 @@ fn is_in<N: Ord + Copy>(ranges: &[(N, N)], address: N) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::Networks;
+    use super::{Networks, contains_address};
 
     fn networks(list: &[&str]) -> Networks {
         Networks::new(&list.iter().map(|network| network.parse().expect("a network")).collect::<Vec<_>>())
@@ -104,5 +130,16 @@ mod tests {
         let all = networks(&["::/0"]);
         assert!(contains(&all, "2001:db8::1"));
         assert!(!contains(&all, "::ffff:10.0.0.1"), "an IPv4-mapped address is an IPv4 address");
+        for (network, address, expected) in [
+            ("::ffff:10.0.0.0/104", "10.255.0.1", true),
+            ("::ffff:10.0.0.0/104", "11.0.0.0", false),
+            ("10.0.0.0/8", "::ffff:10.0.0.1", true),
+            ("::/0", "10.0.0.1", false),
+            ("::/0", "2001:db8::1", true),
+            ("0.0.0.0/0", "::1", false),
+        ] {
+            let list = [network.parse().expect(network)];
+            assert_eq!(contains_address(&list, address.parse().expect(address)), expected, "{network} {address}");
+        }
     }
 }

@@ -19,7 +19,9 @@ use tidegate_tls as tls;
 
 use super::CAPSULE_BYTES_MAX;
 use super::tunnel::CapsuleTunnel;
-use crate::extended_client::{Http3Connection, Http3Connector, RequestFailure, authority, await_success};
+use crate::extended_client::{
+    Http3Connection, Http3Connector, PendingRequest, RESPONSE_TIMEOUT, authority, from_request_failure,
+};
 
 /// A client that opens tunnels of capsules, for tasks of one loop. Its sockets close behind the last tunnel.
 ///
@@ -44,12 +46,14 @@ use crate::extended_client::{Http3Connection, Http3Connector, RequestFailure, au
 pub struct CapsuleClient {
     http3: Http3Connector,
     tls: tls::ClientConfig,
+    response_timeout: Duration,
 }
 
 /// A connection of a [`CapsuleClient`]. It closes behind its last tunnel, once it is dropped.
 pub struct CapsuleConnection {
     version: TunnelVersion,
     authority: String,
+    response_timeout: Duration,
 }
 
 /// The way to the server.
@@ -78,7 +82,8 @@ pub enum ExtendedConnectError {
     Connection(quic::ConnectionError),
     /// There is no TCP connection.
     Tcp(ConnectError),
-    /// The TLS handshake, or SETTINGS of an HTTP/2 server, took longer than 10 seconds.
+    /// Over TCP, the connection with its TLS handshake and SETTINGS took longer than 10 seconds; or SETTINGS over QUIC, or a
+    /// response, longer than [`CapsuleClient::response_timeout`].
     Timeout,
     /// The server does not permit extended CONNECT, does not speak the version, or has switched to another protocol.
     Unsupported,
@@ -108,7 +113,30 @@ impl CapsuleClient {
             ..quic::TransportLimits::default()
         };
         let http3 = Http3Connector::bind(address, tls, transport, http3::Config::default().datagram_limits(limits))?;
-        Ok(Self { http3, tls: tls.clone() })
+        Ok(Self { http3, tls: tls.clone(), response_timeout: RESPONSE_TIMEOUT })
+    }
+
+    /// How long [`open`](CapsuleConnection::open) may take, from the call to the head of the response, on connections that are
+    /// made after it; and how long SETTINGS of an HTTP/3 server may take. 30 seconds. It stops a server that accepts a request and
+    /// never answers, or that permits no stream.
+    ///
+    /// ```
+    /// use std::net::SocketAddr;
+    /// use std::time::Duration;
+    ///
+    /// use tidegate::http::CapsuleClient;
+    /// use tidegate::http3::HttpDatagramLimits;
+    /// use tidegate::tls::ClientConfig;
+    ///
+    /// fn bind(address: SocketAddr, tls: &ClientConfig) -> std::io::Result<CapsuleClient> {
+    ///     let client = CapsuleClient::bind(address, tls, HttpDatagramLimits::default())?;
+    ///     Ok(client.response_timeout(Duration::from_secs(5)))
+    /// }
+    /// # drop(bind);
+    /// ```
+    #[must_use]
+    pub fn response_timeout(self, response_timeout: Duration) -> Self {
+        Self { response_timeout, ..self }
     }
 
     /// Connects over HTTP/3 to a server whose certificate has this name, and waits for its SETTINGS.
@@ -116,8 +144,9 @@ impl CapsuleClient {
     /// # Errors
     /// [`ExtendedConnectError`].
     pub async fn connect(&self, server: SocketAddr, name: &str) -> Result<CapsuleConnection, ExtendedConnectError> {
-        let connection = self.http3.connect(server, name, |settings| settings.extended_connect).await?;
-        Ok(CapsuleConnection { version: TunnelVersion::Http3(connection), authority: authority(server, name) })
+        let permits = |settings: &http3::Settings| settings.extended_connect;
+        let connection = self.http3.connect(server, name, permits, self.response_timeout).await?;
+        Ok(self.connection(TunnelVersion::Http3(connection), authority(server, name)))
     }
 
     /// The same over this version: HTTP/2 and HTTP/1.1 by TCP and TLS. Over HTTP/1.1 each tunnel has a connection of its own,
@@ -166,15 +195,20 @@ impl CapsuleClient {
         } else {
             TunnelVersion::Http1(server_by_tcp)
         };
-        Ok(CapsuleConnection { version, authority: authority(server, name) })
+        Ok(self.connection(version, authority(server, name)))
+    }
+
+    fn connection(&self, version: TunnelVersion, authority: String) -> CapsuleConnection {
+        CapsuleConnection { version, authority, response_timeout: self.response_timeout }
     }
 }
 
 impl CapsuleConnection {
-    /// Opens a tunnel of a protocol at a path.
+    /// Opens a tunnel of a protocol at a path. Dropping the future resets the request.
     ///
     /// # Errors
-    /// [`ExtendedConnectError`]. Over HTTP/2, [`SessionError::Open`] while the server permits no further stream.
+    /// [`ExtendedConnectError`]; [`Timeout`](ExtendedConnectError::Timeout) after
+    /// [`response_timeout`](CapsuleClient::response_timeout). Over HTTP/2, [`SessionError::Open`] while the server permits no further stream.
     pub async fn open(&self, protocol: &str, path: &str) -> Result<CapsuleTunnel, ExtendedConnectError> {
         self.open_within(protocol, path, CAPSULE_BYTES_MAX).await
     }
@@ -201,12 +235,14 @@ impl CapsuleConnection {
         let request = Request::get(path).and_then(|request| request.host(&self.authority)?.upgrade_to(protocol));
         let request = request.map_err(|_| ExtendedConnectError::Request)?;
         let request = request.field("Capsule-Protocol", "?1").map_err(|_| ExtendedConnectError::Request)?;
-        let channel = match &self.version {
-            TunnelVersion::Http1(server) => open_http1(server, (request, protocol), capsules).await?,
-            TunnelVersion::Http2(session) => open_http2(session, request, capsules).await?,
-            TunnelVersion::Http3(connection) => connection.open(request, capsules).await?,
+        let opening = async {
+            Ok(match &self.version {
+                TunnelVersion::Http1(server) => open_http1(server, (request, protocol), capsules).await?,
+                TunnelVersion::Http2(session) => open_http2(session, request, capsules).await?,
+                TunnelVersion::Http3(connection) => connection.open(request, capsules).await?,
+            })
         };
-        Ok(CapsuleTunnel::new(channel))
+        task::timeout(self.response_timeout, opening).await.unwrap_or(Err(TIMED_OUT)).map(CapsuleTunnel::new)
     }
 }
 
@@ -264,9 +300,8 @@ async fn open_http2(
             opened => Poll::Ready(opened),
         }
     });
-    let mut channel = opened.await.map_err(ExtendedConnectError::Session)?;
-    channel.send(request.into()).map_err(|_| ExtendedConnectError::Request)?;
-    await_success(&mut channel, 200..300).await?;
+    let channel = opened.await.map_err(ExtendedConnectError::Session)?;
+    let (_, channel) = PendingRequest::send(channel, request)?.accepted(200..300).await?;
     let to = |codec: http2::ClientStream| Filters::default().with(codec.into_tunnel()).stack(capsules);
     channel.switch(to).map_err(ExtendedConnectError::Closed)
 }
@@ -278,9 +313,8 @@ async fn open_http1(
     capsules: CapsuleCodec,
 ) -> Result<Channel<DynOver<CapsuleCodec>>, ExtendedConnectError> {
     let connecting = connect_tls(server);
-    let mut channel = task::timeout(CONNECT_TIMEOUT, connecting).await.unwrap_or(Err(TIMED_OUT))?;
-    channel.send(request.into()).map_err(|_| ExtendedConnectError::Request)?;
-    let head = await_success(&mut channel, 101..102).await?;
+    let channel = task::timeout(CONNECT_TIMEOUT, connecting).await.unwrap_or(Err(TIMED_OUT))?;
+    let (head, channel) = PendingRequest::send(channel, request)?.accepted(101..102).await?;
     // A server could switch to a protocol that was not asked for, and its bytes are no capsules (RFC 9298 §3.3).
     let mut protocols =
         head.headers().filter(|(name, _)| name.eq_ignore_ascii_case(b"upgrade")).map(|(_, value)| value);
@@ -292,18 +326,7 @@ async fn open_http1(
     channel.switch(to).map_err(ExtendedConnectError::Closed)
 }
 
-impl From<RequestFailure> for ExtendedConnectError {
-    fn from(failure: RequestFailure) -> Self {
-        match failure {
-            RequestFailure::Connection(error) => Self::Connection(error),
-            RequestFailure::Unsupported => Self::Unsupported,
-            RequestFailure::Refused(status) => Self::Refused(status),
-            RequestFailure::Request => Self::Request,
-            RequestFailure::Closed(error) => Self::Closed(error),
-            RequestFailure::Session(error) => Self::Session(error),
-        }
-    }
-}
+from_request_failure!(ExtendedConnectError);
 
 /// Of TCP, the TLS handshake and SETTINGS.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -326,7 +349,7 @@ impl fmt::Display for ExtendedConnectError {
         match self {
             Self::Connection(error) => error.fmt(f),
             Self::Tcp(error) => error.fmt(f),
-            Self::Timeout => f.write_str("the server took longer than 10 seconds"),
+            Self::Timeout => f.write_str("the server took too long"),
             Self::Unsupported => {
                 f.write_str("the server does not permit the tunnel's protocol, or does not speak the version")
             }

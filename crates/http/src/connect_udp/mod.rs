@@ -2,10 +2,11 @@
 //!
 //! A request names its target. The proxy looks the target up, opens a socket to it, and accepts the request; the task of the
 //! tunnel (`relay.rs`) passes datagrams on in both directions. Which clients may do so, and which targets they reach, is decided
-//! by rules whose defaults refuse most (`rules.rs`, `target.rs`).
+//! by rules whose defaults refuse most (`rules.rs`, `target.rs`, `nat64.rs`).
 
 mod counts;
 mod metrics;
+mod nat64;
 mod relay;
 mod rules;
 mod target;
@@ -23,6 +24,7 @@ use tidegate_sys::DatagramOptions;
 
 pub use self::counts::UdpProxyCounts;
 use self::counts::{TunnelCounters, TunnelPlace, count};
+pub use self::nat64::{InvalidNat64Prefix, Nat64Prefix};
 use self::relay::{Relay, UDP_BYTES_MAX};
 pub use self::rules::UdpProxyRules;
 use self::target::{TargetHost, UdpTarget, is_own};
@@ -113,6 +115,23 @@ impl UdpProxy {
     #[must_use]
     pub fn resolver(self, resolver: NameResolver) -> Self {
         Self { resolver, ..self }
+    }
+
+    /// The same proxy with other rules, for a reload: open tunnels count towards the bounds of these rules, and both proxies have
+    /// the same [`counts`](Self::counts). A tunnel that is open keeps the rules by which it was opened.
+    ///
+    /// ```
+    /// use tidegate::http::{UdpProxy, UdpProxyRules};
+    ///
+    /// let proxy = UdpProxy::new(UdpProxyRules::default());
+    /// let mut rules = UdpProxyRules::default();
+    /// rules.tunnels_max = 64;
+    /// let reloaded = proxy.with_rules(rules);
+    /// assert_eq!(reloaded.counts(), proxy.counts());
+    /// ```
+    #[must_use]
+    pub fn with_rules(&self, rules: UdpProxyRules) -> Self {
+        Self { rules: Arc::new(rules), ..self.clone() }
     }
 
     /// The function of the proxy's route.

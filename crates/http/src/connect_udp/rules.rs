@@ -4,9 +4,10 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use tidegate_engine::IpNet;
+use tidegate_engine::{IpNet, contains_address};
 
-use super::target::{embedded_v4, is_special};
+use super::nat64::{Nat64Prefix, embedded_v4, is_unknown_nat64};
+use super::target::is_special;
 use crate::client_address::ClientAddress;
 
 /// Which clients have tunnels, to which targets, and bounds. Each default protects.
@@ -19,10 +20,14 @@ pub struct UdpProxyRules {
     /// Networks of targets that are permitted although they are not public, or of this machine. None, unless set: loopback
     /// addresses, private networks, link-local and multicast addresses are refused, and all addresses of this machine, as targets
     /// and as addresses of a name. It stops clients that reach services behind the proxy, or beside it past its firewall. Of an
-    /// address of NAT64 or 6to4, the IPv4 address inside has to be permitted too.
+    /// address of NAT64, 6to4, Teredo or ISATAP, the IPv4 addresses inside have to be permitted too.
     pub allow: Vec<IpNet>,
     /// Networks of targets that are refused, also where `allow` has them, such as the public addresses of the proxy's site.
     pub deny: Vec<IpNet>,
+    /// Prefixes of NAT64 in the network of the proxy, beside `64:ff9b::/96`. None, unless set. Without its prefix, a translator
+    /// takes clients past the rules for IPv4 addresses. Addresses of a prefix of local use (`64:ff9b:1::/48`, RFC 8215) that is not
+    /// here are refused, also where `allow` has them.
+    pub nat64: Vec<Nat64Prefix>,
     /// Ports of targets that are permitted; all, if there is none.
     pub ports: Vec<RangeInclusive<u16>>,
     /// Tunnels at once, of all loops. 1,024, or an eighth of the descriptors of the process if that is less: each has a socket.
@@ -45,6 +50,7 @@ impl Default for UdpProxyRules {
             clients: loopback.collect(),
             allow: Vec::new(),
             deny: Vec::new(),
+            nat64: Vec::new(),
             ports: Vec::new(),
             tunnels_max: (tidegate_sys::memory::descriptors_max() / 8).clamp(1, 1_024),
             tunnels_per_client_max: 64,
@@ -63,7 +69,7 @@ impl UdpProxyRules {
             ClientAddress::Unix => Ipv4Addr::LOCALHOST.into(),
             ClientAddress::Unknown => return None,
         };
-        has(&self.clients, ip).then(|| counted(ip))
+        contains_address(&self.clients, ip).then(|| counted(ip))
     }
 
     pub(super) fn permits_port(&self, port: u16) -> bool {
@@ -72,14 +78,13 @@ impl UdpProxyRules {
 
     pub(super) fn permits_ip(&self, ip: IpAddr, is_own: &dyn Fn(IpAddr) -> bool) -> bool {
         let ip = ip.to_canonical();
-        // The gateway of such a network sends to the address inside.
-        let reaches_permitted = embedded_v4(ip).is_none_or(|inner| self.permits_ip(inner.into(), is_own));
-        reaches_permitted && !has(&self.deny, ip) && (has(&self.allow, ip) || !is_special(ip) && !is_own(ip))
+        // A translator, or the router of a tunnel, sends to an address inside.
+        let inner = embedded_v4(ip, &self.nat64);
+        let is_translated = inner.iter().all(|inner| self.permits_ip(IpAddr::V4(*inner), is_own));
+        let reaches_permitted = is_translated && !is_unknown_nat64(ip, &self.nat64);
+        let is_public = || !is_special(ip) && !is_own(ip);
+        reaches_permitted && !contains_address(&self.deny, ip) && (contains_address(&self.allow, ip) || is_public())
     }
-}
-
-fn has(networks: &[IpNet], ip: IpAddr) -> bool {
-    networks.iter().any(|network| network.contains(&ip))
 }
 
 /// The network of 64 bits of an IPv6 address: a client has all addresses of one.
@@ -147,6 +152,34 @@ mod tests {
             ("2002:100:1::", true),
             ("2002:101:101::", false),
             ("2002:7f00:1::5", false),
+        ] {
+            assert_eq!(rules.permits_ip(ip(text), &|_| false), is_permitted, "{text}");
+        }
+    }
+
+    #[test]
+    fn translators_and_tunnels_reach_no_ipv4_address_that_is_refused() {
+        let allow = ["64:ff9b:1::/48", "2001::/32", "::/96"].map(|network| network.parse().unwrap());
+        let deny = vec!["1.1.1.1/32".parse().unwrap(), "::ffff:8.0.0.0/104".parse().unwrap()];
+        let nat64 = ["64:ff9b:1:fffe::/96", "2600:64::/48"].map(|prefix| prefix.parse().unwrap());
+        let rules = UdpProxyRules { allow: allow.to_vec(), deny, nat64: nat64.to_vec(), ..UdpProxyRules::default() };
+        for (text, is_permitted) in [
+            ("64:ff9b:1:fffe::1.0.0.1", true),
+            ("64:ff9b:1:fffe::1.1.1.1", false),
+            ("64:ff9b:1:fffe::8.8.8.8", false),
+            ("64:ff9b:1:fffe::10.0.0.1", false),
+            // The length of this prefix is unknown.
+            ("64:ff9b:1::1.0.0.1", false),
+            ("2600:64:0:100:0:100::", true),
+            ("2600:64:0:a00:0:100::", false),
+            ("2001:0:4136:e378:8000:63bf:fefe:fefe", false),
+            ("2001:0:4136:e378:8000:63bf:fefe:fefd", true),
+            ("2001:0:a00:1:8000:63bf:fefe:fefd", false),
+            ("::1.0.0.1", true),
+            ("::1.1.1.1", false),
+            ("2600::5efe:1.1.1.1", false),
+            ("2600::5efe:1.0.0.1", true),
+            ("8.8.8.8", false),
         ] {
             assert_eq!(rules.permits_ip(ip(text), &|_| false), is_permitted, "{text}");
         }

@@ -75,16 +75,6 @@ pub(super) fn is_own(ip: IpAddr) -> bool {
     !binds(elsewhere) || begins_there().unwrap_or(false)
 }
 
-/// The IPv4 address that a gateway sends to: of NAT64 (RFC 6052), or of 6to4 (RFC 3056).
-pub(super) fn embedded_v4(ip: IpAddr) -> Option<Ipv4Addr> {
-    let IpAddr::V6(ip) = ip else { return None };
-    match ip.segments() {
-        [0x64, 0xff9b, 0, 0, 0, 0, ..] => Some(Ipv4Addr::from(ip.to_bits() as u32)),
-        [0x2002, ..] => Some(Ipv4Addr::from((ip.to_bits() >> 80) as u32)),
-        _ => None,
-    }
-}
-
 fn is_within(ip: Ipv4Addr, network: [u8; 4], bits: u32) -> bool {
     (ip.to_bits() ^ Ipv4Addr::from(network).to_bits()) >> (32 - bits) == 0
 }

@@ -37,6 +37,19 @@ impl ConcurrencyLimit {
         Self { requests_max, in_progress: Arc::default() }
     }
 
+    /// The same count with another limit, for a reload: requests that are in progress count towards it.
+    ///
+    /// ```
+    /// use tidegate::http::ConcurrencyLimit;
+    ///
+    /// let limit = ConcurrencyLimit::new(16);
+    /// assert_eq!(limit.with_requests_max(8).in_progress(), limit.in_progress());
+    /// ```
+    #[must_use]
+    pub fn with_requests_max(&self, requests_max: u32) -> Self {
+        Self { requests_max, in_progress: self.in_progress.clone() }
+    }
+
     /// How many requests are in progress.
     #[must_use]
     pub fn in_progress(&self) -> u32 {
@@ -114,5 +127,16 @@ mod tests {
         requests.remove(0);
         assert_eq!((limit.in_progress(), other.in_progress()), (1, 0));
         assert!(limit.before(&mut requests[1]).is_ok());
+    }
+
+    #[test]
+    fn requests_in_progress_count_towards_another_limit() {
+        let limit = ConcurrencyLimit::new(2);
+        let [mut first, mut second] = [(); 2].map(|()| request("GET", "/", ""));
+        assert!(limit.before(&mut first).is_ok());
+        assert!(limit.with_requests_max(1).before(&mut second).is_err());
+        drop(first);
+        assert!(limit.with_requests_max(1).before(&mut second).is_ok());
+        assert_eq!(limit.in_progress(), 1);
     }
 }

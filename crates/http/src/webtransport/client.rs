@@ -4,6 +4,7 @@ use std::error::Error;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use tidegate_engine::{ChannelError, SessionError, task};
 use tidegate_http1::client::Request;
@@ -16,7 +17,7 @@ use tidegate_tls as tls;
 use super::CAPSULE_BYTES_MAX;
 use super::serve::{begin, drive};
 use super::session::WebTransportSession;
-use crate::extended_client::{Http3Connector, RequestFailure, authority};
+use crate::extended_client::{Http3Connector, RESPONSE_TIMEOUT, RequestFailure, authority, from_request_failure};
 
 /// A client of WebTransport, for tasks of one loop. Its sockets close behind the last session.
 ///
@@ -35,7 +36,10 @@ use crate::extended_client::{Http3Connector, RequestFailure, authority};
 /// }
 /// # drop(ask);
 /// ```
-pub struct WebTransportClient(Http3Connector);
+pub struct WebTransportClient {
+    http3: Http3Connector,
+    response_timeout: Duration,
+}
 
 /// Why no session was opened.
 #[derive(Debug)]
@@ -43,6 +47,8 @@ pub struct WebTransportClient(Http3Connector);
 pub enum WebTransportError {
     /// There is no connection.
     Connection(quic::ConnectionError),
+    /// SETTINGS of the server, or the response, took longer than [`WebTransportClient::response_timeout`].
+    Timeout,
     /// The server permits no session.
     Unsupported,
     /// The server has responded with another status than one of success.
@@ -70,11 +76,30 @@ impl WebTransportClient {
             datagram_receive_bytes: Some(limits.datagram_bytes_max),
             ..quic::TransportLimits::default()
         };
-        Http3Connector::bind(address, tls, transport, http3::Config::default().webtransport(limits)).map(Self)
+        let http3 = Http3Connector::bind(address, tls, transport, http3::Config::default().webtransport(limits))?;
+        Ok(Self { http3, response_timeout: RESPONSE_TIMEOUT })
+    }
+
+    /// How long SETTINGS of the server may take, and then the response to the request of a session. 30 seconds. It stops a server
+    /// that accepts a request and never answers, or that permits no stream.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use tidegate::http::WebTransportClient;
+    ///
+    /// fn impatient(client: WebTransportClient) -> WebTransportClient {
+    ///     client.response_timeout(Duration::from_secs(5))
+    /// }
+    /// # drop(impatient);
+    /// ```
+    #[must_use]
+    pub fn response_timeout(self, response_timeout: Duration) -> Self {
+        Self { response_timeout, ..self }
     }
 
     /// Opens a session for a path of a server whose certificate has this name. It lasts until one of the two sides closes it, so
-    /// a task that needs it no more [closes](WebTransportSession::close) it.
+    /// a task that needs it no more [closes](WebTransportSession::close) it. Dropping the future closes the connection.
     ///
     /// # Errors
     /// [`WebTransportError`].
@@ -86,8 +111,11 @@ impl WebTransportClient {
     ) -> Result<WebTransportSession, WebTransportError> {
         let request = Request::get(path).and_then(|request| request.host(&authority(server, name)));
         let request = request.map_err(|_| WebTransportError::Request)?.upgrade("webtransport");
-        let connection = self.0.connect(server, name, |settings| settings.webtransport_sessions_max > 0).await?;
-        let channel = connection.open(request, CapsuleCodec::new(CAPSULE_BYTES_MAX).for_session()).await?;
+        let permits = |settings: &http3::Settings| settings.webtransport_sessions_max > 0;
+        let connection = self.http3.connect(server, name, permits, self.response_timeout).await?;
+        let opening = connection.open(request, CapsuleCodec::new(CAPSULE_BYTES_MAX).for_session());
+        let opened = task::timeout(self.response_timeout, opening).await;
+        let channel = opened.unwrap_or(Err(RequestFailure::Timeout))?;
         let (session, reader) = begin(channel).map_err(WebTransportError::Session)?;
         let driven = session.clone();
         drop(task::spawn(async move {
@@ -99,18 +127,7 @@ impl WebTransportClient {
     }
 }
 
-impl From<RequestFailure> for WebTransportError {
-    fn from(failure: RequestFailure) -> Self {
-        match failure {
-            RequestFailure::Connection(error) => Self::Connection(error),
-            RequestFailure::Unsupported => Self::Unsupported,
-            RequestFailure::Refused(status) => Self::Refused(status),
-            RequestFailure::Request => Self::Request,
-            RequestFailure::Closed(error) => Self::Closed(error),
-            RequestFailure::Session(error) => Self::Session(error),
-        }
-    }
-}
+from_request_failure!(WebTransportError);
 
 impl fmt::Debug for WebTransportClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -122,6 +139,7 @@ impl fmt::Display for WebTransportError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Connection(error) => error.fmt(f),
+            Self::Timeout => f.write_str("the server took too long"),
             Self::Unsupported => f.write_str("the server permits no session of WebTransport"),
             Self::Refused(status) => write!(f, "the server has refused the session with {status}"),
             Self::Request => f.write_str("the path or the name of the server cannot be part of a request"),

@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 use tidegate::engine::{NameResolver, Resolve, Resolving, SessionLimits};
 use tidegate::http::{
     CapsuleClient, CapsuleConnection, CapsuleTunnel, Client, Config, ExtendedConnectError, Response, Router, Server,
-    UdpProxy, UdpProxyRules, UdpTunnel, Upgrade,
+    UdpProxy, UdpProxyRules, UdpTunnel, Upgrade, WebTransportClient, WebTransportError,
 };
 use tidegate::http1::Version;
+use tidegate::http3::webtransport::WebTransportLimits;
 use tidegate::http3::{Capsule, CapsuleCodec, HttpDatagramLimits};
 use tidegate::{Backend, EventLoop, quic, task};
 
@@ -593,4 +594,47 @@ fn the_proxy_is_the_same_over_http2() {
     peer.read_until(|peer| peer.stream(3).is_over());
     assert_eq!(peer.stream(3).field("proxy-status"), Some("tidegate; error=destination_ip_prohibited"));
     assert_eq!((proxy.counts().begun, proxy.counts().refused), (1, 1));
+}
+
+/// The resolver of the proxy does not answer, and the rules let it take an hour.
+#[test]
+fn a_server_that_does_not_answer_a_request_for_a_tunnel_has_a_deadline() {
+    for version in VERSIONS {
+        let mut rules = rules();
+        rules.resolve_timeout = Duration::from_secs(3_600);
+        let (proxy, running, tls) = start_over_tls(rules);
+        let address = running.0.address().ip().expect("an address");
+        let opening = async move {
+            let client = CapsuleClient::bind((Ipv4Addr::LOCALHOST, 0).into(), &tls, HttpDatagramLimits::default());
+            let client = client.expect("a socket").response_timeout(Duration::from_millis(50));
+            let connection = client.connect_over(version, address, NAME).await.expect("a connection");
+            let opened = UdpTunnel::open(&connection, "slow.example", 9).await;
+            assert!(matches!(opened, Err(ExtendedConnectError::Timeout)), "{version:?}: {opened:?}");
+            // The request is reset, and the connection stays.
+            while proxy.counts().tunnels > 0 {
+                task::sleep(Duration::from_millis(1)).await;
+            }
+            drop(connection);
+        };
+        EventLoop::on(Backend::Auto).expect("a loop").block_on(opening).expect("it runs");
+    }
+}
+
+/// A server that does not send SETTINGS, without which no request may be extended.
+#[test]
+fn a_server_that_sends_no_settings_has_a_deadline() {
+    Stage::on_system(|stage| {
+        let (server, tls) = (stage.serve_quic_alone(), stage.client_tls());
+        stage.task(async move {
+            let local = (Ipv4Addr::LOCALHOST, 0).into();
+            let client = CapsuleClient::bind(local, &tls, HttpDatagramLimits::default()).expect("a socket");
+            let client = client.response_timeout(Duration::from_millis(50));
+            let connected = client.connect(server, NAME).await.map(drop);
+            assert!(matches!(connected, Err(ExtendedConnectError::Timeout)), "{connected:?}");
+            let client = WebTransportClient::bind(local, &tls, WebTransportLimits::default()).expect("a socket");
+            let client = client.response_timeout(Duration::from_millis(50));
+            let opened = client.open(server, NAME, "/").await.map(drop);
+            assert!(matches!(opened, Err(WebTransportError::Timeout)), "{opened:?}");
+        });
+    });
 }

@@ -670,6 +670,24 @@ fn a_drain_is_announced_and_the_application_closes_in_time() {
 }
 
 #[test]
+fn a_server_that_does_not_answer_a_request_for_a_session_has_a_deadline() {
+    let (server_tls, client_tls) = tls();
+    let server = Server::bind("127.0.0.1:0").expect("an address").tls(server_tls);
+    let server = server.webtransport(WebTransportLimits::default()).and_then(Server::http3).expect("limits");
+    let router = || Router::new().get("/silent", async |_: WebTransportUpgrade| std::future::pending::<&str>().await);
+    let server = server.start(router).expect("a server");
+    let address = server.address().ip().expect("an IP address");
+    let opened = EventLoop::on(Backend::Auto).expect("a loop").block_on(async move {
+        let local = SocketAddr::from(([127, 0, 0, 1], 0));
+        let client = WebTransportClient::bind(local, &client_tls, limits()).expect("a client");
+        client.response_timeout(Duration::from_millis(50)).open(address, NAME, "/silent").await.map(drop)
+    });
+    let opened = opened.expect("the loop runs");
+    assert!(matches!(opened, Err(WebTransportError::Timeout)), "{opened:?}");
+    server.drain(Duration::ZERO);
+}
+
+#[test]
 fn a_server_without_webtransport_is_noticed_before_the_request() {
     let (server_tls, client_tls) = tls();
     let server = Server::bind("127.0.0.1:0").expect("an address").tls(server_tls).http3().expect("limits");

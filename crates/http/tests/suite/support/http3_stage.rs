@@ -131,6 +131,21 @@ impl Stage {
         bound.expect("an address").ip().expect("an IP address")
     }
 
+    /// Runs a server on the first loop that speaks QUIC, and sends nothing of HTTP/3.
+    pub(crate) fn serve_quic_alone(&mut self) -> SocketAddr {
+        let quic = self.quic(quic::TransportLimits::default());
+        let (socket, options) = (self.socket(0), DatagramOptions::default());
+        let bound = self.with(0, |event_loop| {
+            let make = move || quic.endpoint(0);
+            let services = |_| SessionStreams {
+                unidirectional: Some(Streams::handle(|| (Raw, Collect(Rc::default())))),
+                bidirectional: None,
+            };
+            event_loop.bind_sessions(socket, &options, SessionLimits::default(), make, services)
+        });
+        bound.expect("an address").ip().expect("an IP address")
+    }
+
     /// A client on the second loop that is connected, and has sent SETTINGS.
     pub(crate) fn connect(&mut self, server: SocketAddr) -> Peer {
         self.connect_within(server, quic::TransportLimits::default())
