@@ -499,12 +499,17 @@ fn start_connections(worker: &Rc<Worker>, config: &WorkerConfig, part: Part, con
             task::spawn(worker.keep(role));
             continue;
         }
-        let share = (part.connections_before + index) as f64 / config.connections as f64;
+        let after = opening_time(ramp, part.connections_before + index, config.connections);
         task::spawn(async move {
-            task::sleep_until(begun + ramp.mul_f64(share)).await;
+            task::sleep_until(begun + after).await;
             worker.keep(role).await;
         });
     }
+}
+
+/// How long after the begin of a load a connection is opened, of so many: evenly within the ramp.
+fn opening_time(ramp: Duration, number: usize, connections: usize) -> Duration {
+    ramp.mul_f64(number as f64 / connections as f64)
 }
 
 /// The maximum number of concurrent connection attempts of a thread.
@@ -532,4 +537,15 @@ const FOREVER: Duration = Duration::from_secs(1_000_000);
 /// A codec over TLS or without it. The type is the same for both, since each pipeline is code of its own.
 fn stack<C: tidegate::codec::Pipeline>(tls: Option<Tls>, codec: C) -> DynOver<C> {
     tls.into_iter().fold(Filters::default(), Filters::with).stack(codec)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_open_evenly_within_the_ramp() {
+        let times = [0, 1, 10, 19].map(|number| opening_time(Duration::from_secs(2), number, 20).as_millis());
+        assert_eq!(times, [0, 100, 1_000, 1_900]);
+    }
 }

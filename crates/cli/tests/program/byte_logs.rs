@@ -51,7 +51,7 @@ fn with_tls_a_capture_file_and_hex_dumps_have_the_decrypted_bytes() {
         let arguments = [&["--loops", "1", "--tls-self-signed", "--log-bytes", "--pcap", &file], more].concat();
         let mut program = Program::serve(&arguments);
         let url = format!("https://{}/plaintext", program.ip());
-        let (code, ..) = run(&["load", "--insecure", &url, "-d", "0.2", "-c", "1"]);
+        let (code, ..) = run(&["load", "--insecure", &url, "-n", "5", "-c", "1"]);
         assert_eq!(code, Some(0));
         program.until_logged("|HTTP/1.1 200 OK.|", 1);
         program.signal(Signal::TERM);

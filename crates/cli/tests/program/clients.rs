@@ -159,11 +159,19 @@ fn wrk_reports_no_errors() {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../benches/load.lua");
     let (url, script) = (format!("http://{}", program.ip()), script.to_str().unwrap());
     for depth in ["1", "16", "256"] {
-        let arguments = ["-t", "1", "-c", "64", "-d", "1s", "-s", script, &url, "--", depth];
-        let Some((code, output)) = run("wrk", &arguments) else { return };
-        let output = text(output);
-        let result = output.lines().find_map(|line| line.strip_prefix("load-result ")).expect("the script says");
-        assert_eq!(code, 0, "{output}");
+        // A busy machine may leave one of the programs without a processor for a second.
+        let mut result = String::new();
+        for duration in ["1s", "10s"] {
+            let arguments = ["-t", "1", "-c", "64", "-d", duration, "-s", script, &url, "--", depth];
+            let Some((code, output)) = run("wrk", &arguments) else { return };
+            let output = text(output);
+            assert_eq!(code, 0, "{output}");
+            let line = output.lines().find_map(|line| line.strip_prefix("load-result "));
+            result = line.expect("the script says").to_owned();
+            if !result.contains("\"requests\": 0") {
+                break;
+            }
+        }
         for error in ["connect", "read", "write", "timeout", "status"] {
             assert!(result.contains(&format!("\"{error}\": 0")), "{depth} deep: {result}");
         }

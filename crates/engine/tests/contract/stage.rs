@@ -681,3 +681,6 @@ const TURNS_AWAKE_MAX: usize = 100;
 const NEVER_IN_A_TEST: Duration = Duration::from_secs(10 * 86_400);
 
 const SLEEP: Duration = Duration::from_millis(5);
+
+/// Later than a scenario waits for anything.
+pub(crate) const LATE: Duration = Duration::from_secs(86_400);

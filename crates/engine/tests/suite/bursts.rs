@@ -46,7 +46,8 @@ fn a_burst_of_posts_to_an_awake_loop_is_read_without_a_wake_up() {
 #[test]
 fn a_burst_of_deadlines_takes_several_turns_and_no_sleep() {
     const CONNECTIONS: usize = 5_000;
-    let bed = Bed::default();
+    let (bed, start) = (Bed::default(), Instant::now());
+    bed.now.set(Some(start));
     let mut event_loop = EventLoop::new(Box::new(bed.clone()), Pool::new());
     let (unnamed, noted) = (Address::Unix(PathBuf::new()), Rc::<Cell<usize>>::default());
     for number in 0..CONNECTIONS {
@@ -62,7 +63,7 @@ fn a_burst_of_deadlines_takes_several_turns_and_no_sleep() {
             )
             .expect("the driver takes it");
     }
-    std::thread::sleep(Duration::from_millis(75));
+    bed.now.set(Some(start + Duration::from_millis(75)));
     let mut turns = 0;
     while noted.get() < CONNECTIONS {
         let before = noted.get();

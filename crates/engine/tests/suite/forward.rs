@@ -38,8 +38,12 @@ fn a_drain_spares_client_connections_that_serving_tasks_need() {
     let (server, mut client, mut far) = forwarder();
     far.write_all(b"ebb").unwrap();
     client.read_exact(&mut [0; 3]).unwrap();
+    let address = server.address().ip().unwrap();
     let drain = std::thread::spawn(move || server.drain(PATIENCE));
-    std::thread::sleep(Duration::from_millis(50));
+    // The drain has begun when the listener is closed.
+    while TcpStream::connect(address).is_ok() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
     far.write_all(b" and flow").unwrap();
     drop(far);
     let mut rest = Vec::new();

@@ -2,7 +2,7 @@
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -14,14 +14,23 @@ use tidegate::{Backend, EventLoop, ServerHandle};
 
 /// One service, at a port that changes, for a second.
 #[derive(Debug, Clone)]
-struct MovingService(Arc<AtomicU16>);
+struct MovingService {
+    port: Arc<AtomicU16>,
+    /// Every query from then on fails.
+    fails: Arc<AtomicBool>,
+    failures: Arc<AtomicUsize>,
+}
 
 impl Responder for MovingService {
     fn answer(&self, question: &Question) -> Response {
+        if self.fails.load(Ordering::SeqCst) {
+            self.failures.fetch_add(1, Ordering::SeqCst);
+            return Response::of_code(ResponseCode::SERVFAIL);
+        }
         let host: Name = "host.app.example".parse().expect("a name");
         let mut response = Response::of_code(ResponseCode::NOERROR);
         let data = match question.record_type {
-            RecordType::SRV => Some(Rdata::srv(0, 1, self.0.load(Ordering::SeqCst), &host)),
+            RecordType::SRV => Some(Rdata::srv(0, 1, self.port.load(Ordering::SeqCst), &host)),
             RecordType::A => Some(Rdata::a(Ipv4Addr::LOCALHOST)),
             _ => None,
         };
@@ -58,7 +67,8 @@ fn until(gateway: &ServerHandle, text: &str) {
 fn an_upstream_follows_its_service_and_stays_where_it_was_without_a_server() {
     let (first, second) = (service("first"), service("second"));
     let at = Arc::new(AtomicU16::new(port(&first)));
-    let moving = MovingService(at.clone());
+    let (fails, failures) = (Arc::<AtomicBool>::default(), Arc::<AtomicUsize>::default());
+    let moving = MovingService { port: at.clone(), fails: fails.clone(), failures: failures.clone() };
     let dns = DnsServer::bind("127.0.0.1:0").expect("an address").loops(1);
     let dns = dns.start(move |_| moving.clone()).expect("it starts");
     let upstream = NameServer::at(dns.address().ip().expect("an IP address"));
@@ -73,9 +83,14 @@ fn an_upstream_follows_its_service_and_stays_where_it_was_without_a_server() {
     at.store(port(&second), Ordering::SeqCst);
     until(&gateway, "second");
     assert_eq!(upstreams.len(), 1);
-    // Nothing answers any more, and its time is over.
-    dns.drain(Duration::ZERO);
-    thread::sleep(Duration::from_secs(3));
+    // No lookup succeeds any more: the time of the last answer is over when one has failed, in both of its rounds.
+    fails.store(true, Ordering::SeqCst);
+    let end = Instant::now() + Duration::from_secs(120);
+    while failures.load(Ordering::SeqCst) < 2 {
+        assert!(Instant::now() < end, "there is no further lookup");
+        thread::sleep(Duration::from_millis(5));
+    }
     until(&gateway, "second");
     assert_eq!(upstreams.len(), 1);
+    dns.drain(Duration::ZERO);
 }

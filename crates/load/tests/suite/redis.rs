@@ -15,7 +15,7 @@ use tidegate::redis::{
 use tidegate::tls::{Certificates, Provider, ServerConfig};
 use tidegate::{Address, Over, Server, ServerHandle};
 
-use crate::support::{PATIENCE, ScriptedServer, load, refused};
+use crate::support::{PATIENCE, ScriptedServer, load, load_until, refused};
 
 /// Keeps strings, and counts.
 #[derive(Clone, Default)]
@@ -67,6 +67,14 @@ fn errors(figures: &Value) -> Vec<(&str, u64)> {
     errors.map(|(kind, number)| (kind.as_str(), count(number))).filter(|(_, count)| *count > 0).collect()
 }
 
+fn any_error(figures: &Value) -> bool {
+    !errors(figures).is_empty()
+}
+
+fn any_response(figures: &Value) -> bool {
+    count(&figures["requests"]) > 0
+}
+
 #[test]
 fn commands_are_counted_by_kind_and_none_fails() {
     let server = server();
@@ -77,7 +85,7 @@ fn commands_are_counted_by_kind_and_none_fails() {
         &["-c", "2", "--rate", "2000"],
         &["-c", "2", "--commands", "get:1,set:1,ping:2", "--commands", "SET mine '__value__ __key__' :3"],
     ] {
-        let (is_good, figures) = load(&[arguments, &["-d", "300ms", &url]].concat());
+        let (is_good, figures) = load_until(&[arguments, &[&url]].concat(), any_response);
         assert!(is_good && errors(&figures).is_empty() && figures["protocol"] == "redis", "{arguments:?}: {figures}");
         let commands = figures["redis"]["commands"].as_array().expect("commands");
         let replies: u64 = commands.iter().map(|command| count(&command["replies"])).sum();
@@ -120,10 +128,10 @@ fn error_replies_are_counted_by_their_first_word() {
 fn published_messages_are_delivered_to_every_subscriber() {
     let server = server();
     for arguments in [
-        &["--subscribers", "5", "--publish", "200", "-d", "500ms"][..],
-        &["--subscribers", "3", "-c", "2", "-t", "2", "--message-bytes", "5000", "-d", "300ms"],
+        &["--subscribers", "5", "--publish", "200"][..],
+        &["--subscribers", "3", "-c", "2", "-t", "2", "--message-bytes", "5000"],
     ] {
-        let (is_good, figures) = load(&[arguments, &[&url(&server)]].concat());
+        let (is_good, figures) = load_until(&[arguments, &[&url(&server)]].concat(), any_response);
         let receivers = count(&figures["redis"]["receivers"]);
         assert!(is_good && errors(&figures).is_empty(), "{arguments:?}: {figures}");
         assert!(receivers > 0 && count(&figures["requests"]) > 0, "{arguments:?}: {figures}");
@@ -182,12 +190,10 @@ fn a_server_that_answers_wrongly_is_an_error_of_its_kind() {
     ] {
         let server = ScriptedServer::answering(answers.0, answers.1);
         let url = format!("redis://:secret@{}/", server.address);
-        let (is_good, figures) = load(&["-c", "1", "-t", "1", "-d", "500ms", "--timeout", "200ms", &url]);
-        let errors = errors(&figures);
-        assert!(
-            !is_good && errors.iter().all(|(found, _)| *found == kind) && !errors.is_empty(),
-            "{answers:?}: {figures}"
-        );
+        // Only where no answer comes.
+        let timeout = if kind == "timeout" { "100ms" } else { "1h" };
+        let (is_good, figures) = load_until(&["-c", "1", "-t", "1", "--timeout", timeout, &url], any_error);
+        assert!(!is_good && errors(&figures).iter().all(|(found, _)| *found == kind), "{answers:?}: {figures}");
         assert!(!figures.to_string().contains("secret"), "{figures}");
     }
 }
@@ -199,9 +205,8 @@ fn a_server_that_closes_within_a_reply_is_an_error() {
             let _ = stream.read(&mut [0; 4096]).and_then(|_| stream.write_all(answer.as_bytes()));
         }
     });
-    let (is_good, figures) = load(&["-c", "1", "-d", "300ms", &format!("redis://{}/", server.address)]);
-    let errors = errors(&figures);
-    assert!(!is_good && errors.iter().all(|(kind, _)| *kind == "closed") && !errors.is_empty(), "{figures}");
+    let (is_good, figures) = load_until(&["-c", "1", &format!("redis://{}/", server.address)], any_error);
+    assert!(!is_good && errors(&figures).iter().all(|(kind, _)| *kind == "closed"), "{figures}");
 }
 
 #[test]
@@ -269,9 +274,9 @@ fn redis_server_answers_every_known_command_without_an_error() {
     let all = "get,set,incr,mget,lpush,hset,zadd,ping";
     let (is_good, figures) = load(&["-n", "4000", "-c", "4", "--pipeline", "8", "--commands", all, &url]);
     assert!(is_good && figures["requests"] == 4000, "{figures}");
-    let (is_good, figures) = load(&["--subscribers", "3", "--publish", "100", "-d", "300ms", &url]);
+    let (is_good, figures) = load_until(&["--subscribers", "3", "--publish", "100", &url], any_response);
     assert!(is_good && count(&figures["requests"]) > 0, "{figures}");
     let wrong = format!("redis://:wrong@127.0.0.1:{}/", server.port);
-    let (is_good, figures) = load(&["-c", "1", "-d", "200ms", &wrong]);
+    let (is_good, figures) = load_until(&["-c", "1", &wrong], any_error);
     assert!(!is_good && count(&figures["redis"]["error_replies"]["WRONGPASS"]) > 0, "{figures}");
 }
