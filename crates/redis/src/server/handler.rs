@@ -1,7 +1,8 @@
 //! `Handler`: the application on one connection of a server.
 //!
 //! Replies leave in the order of their commands. While a reply is not ready, those behind it wait in a queue with a bound;
-//! a command that changes the connection is held, with decoding paused, until the queue is empty.
+//! a command that changes the connection is held, with decoding paused, until the queue is empty. A blocking command pauses
+//! decoding as well, and is the last of the queue.
 
 use std::fmt;
 use std::sync::Arc;
@@ -71,6 +72,15 @@ impl<S: Service, C: Broadcast<In = IncomingCommand, Out = OutgoingReply>> Handle
                 self.enqueue(QueuedReply::Task(task), cx);
                 Outcome::Continue
             }
+            Answer::Blocking(reply) => {
+                let task = cx.spawn(reply);
+                self.enqueue(QueuedReply::Task(task), cx);
+                self.session.is_blocked = true;
+                cx.pause();
+                // Its end would wait behind the commands that are not decoded.
+                cx.watch_end();
+                Outcome::Continue
+            }
             Answer::Unknown => {
                 let reply = match what {
                     Some(what) => self.session.execute(what, command, cx),
@@ -111,11 +121,12 @@ impl<S: Service, C: Broadcast<In = IncomingCommand, Out = OutgoingReply>> Handle
             self.session.more().queue.count_finished();
             if self.session.has_full_queue() {
                 cx.pause();
-            } else if self.session.more().held.is_none() {
+            } else if self.session.more().held.is_none() && !self.session.is_blocked {
                 cx.resume();
             }
             return Outcome::Continue;
         }
+        self.session.is_blocked = false;
         let held = self.session.more().held.take();
         self.session.settle();
         cx.resume();
@@ -126,6 +137,14 @@ impl<S: Service, C: Broadcast<In = IncomingCommand, Out = OutgoingReply>> Handle
             }
         }
         if self.session.is_closing { Outcome::Close } else { Outcome::Continue }
+    }
+
+    /// The client of a blocking command has left, or the server drains: replies before it are sent, and the connection
+    /// closes.
+    fn end_blocked(&mut self) -> Outcome<C> {
+        self.session.is_closing = true;
+        self.session.more().queue.cancel_last();
+        if self.session.has_queue() { Outcome::Continue } else { Outcome::Close }
     }
 
     fn command(&mut self, command: &Command, cx: &mut Context<'_, C, ChannelPost>) -> Outcome<C> {
@@ -363,6 +382,7 @@ where
             Event::Posted(post) => self.deliver(post, cx),
             Event::TaskFinished => self.send_queued(cx),
             Event::Writable if self.session.has_queue() => self.send_queued(cx),
+            Event::HungUp | Event::ReadClosed | Event::Drain if self.session.is_blocked => self.end_blocked(),
             Event::ReadClosed | Event::Drain if self.session.has_queue() => {
                 self.session.is_closing = true;
                 Outcome::Continue

@@ -61,6 +61,13 @@ impl ReplyQueue {
         }
     }
 
+    /// Removes the last one if its task still runs, and drops the future.
+    pub(super) fn cancel_last(&mut self) {
+        if matches!(self.replies.back(), Some(QueuedReply::Task(task)) if !task.is_finished()) {
+            self.replies.pop_back();
+        }
+    }
+
     /// Counts the replies of tasks that have finished before the first one.
     pub(super) fn count_finished(&mut self) {
         for queued in &mut self.replies {

@@ -74,6 +74,10 @@ pub enum Answer {
     Reply(OutgoingReply),
     /// The reply comes later. Commands that follow go on, and their replies wait. Within a transaction it is an error.
     Later(Pin<Box<dyn Future<Output = OutgoingReply>>>),
+    /// The reply comes later, and commands behind it are executed after it, as behind BLPOP. When the client ends its
+    /// stream, or the server drains, the future is dropped and the connection closes: no value goes to a client that has
+    /// left. Within a transaction it is an error.
+    Blocking(Pin<Box<dyn Future<Output = OutgoingReply>>>),
     /// The service does not know the command.
     Unknown,
 }
@@ -82,6 +86,39 @@ impl Answer {
     /// A reply that comes later.
     pub fn later(reply: impl Future<Output = OutgoingReply> + 'static) -> Self {
         Self::Later(Box::pin(reply))
+    }
+
+    /// A reply that comes later, and that the commands behind it wait for.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use tidegate::redis::{Answer, CallContext, Command, Handler, OutgoingReply, ServerCodec, Service};
+    /// use tidegate::task;
+    /// use tidegate_testkit::Embedded;
+    ///
+    /// struct Pauses;
+    ///
+    /// impl Service for Pauses {
+    ///     fn call(&mut self, command: &Command, _: &CallContext) -> Answer {
+    ///         match command.name() {
+    ///             b"WAIT" => Answer::blocking(async {
+    ///                 task::sleep(Duration::from_secs(1)).await;
+    ///                 OutgoingReply::Null
+    ///             }),
+    ///             _ => Answer::Unknown,
+    ///         }
+    ///     }
+    /// }
+    ///
+    /// let mut pipe = Embedded::new(ServerCodec::default(), Handler::new(Pauses));
+    /// pipe.receive(b"WAIT\r\nPING\r\n");
+    /// assert_eq!(pipe.take_written(), b"");
+    /// pipe.advance(Duration::from_secs(1));
+    /// assert_eq!(pipe.take_written(), b"$-1\r\n+PONG\r\n");
+    /// ```
+    pub fn blocking(reply: impl Future<Output = OutgoingReply> + 'static) -> Self {
+        Self::Blocking(Box::pin(reply))
     }
 }
 
@@ -96,6 +133,7 @@ impl fmt::Debug for Answer {
         match self {
             Self::Reply(reply) => f.debug_tuple("Reply").field(reply).finish(),
             Self::Later(_) => f.write_str("Later(..)"),
+            Self::Blocking(_) => f.write_str("Blocking(..)"),
             Self::Unknown => f.write_str("Unknown"),
         }
     }

@@ -30,6 +30,8 @@ pub(super) struct Session<C> {
     pub(super) is_plain: bool,
     /// The connection closes once the queue is empty.
     pub(super) is_closing: bool,
+    /// The last reply of the queue is one that the commands behind it wait for.
+    pub(super) is_blocked: bool,
     pub(super) more: Option<Box<OptionalState>>,
 }
 
@@ -55,6 +57,7 @@ impl<C: Broadcast> Session<C> {
             is_authenticated,
             is_plain: is_authenticated,
             is_closing: false,
+            is_blocked: false,
             more: None,
         }
     }

@@ -30,7 +30,9 @@ impl Transaction<'_> {
         for command in self.commands {
             let reply = match call(command, &self.context) {
                 Answer::Reply(reply) => reply,
-                Answer::Later(_) => OutgoingReply::error("ERR this command cannot be executed in a transaction"),
+                Answer::Later(_) | Answer::Blocking(_) => {
+                    OutgoingReply::error("ERR this command cannot be executed in a transaction")
+                }
                 Answer::Unknown => (self.otherwise)(command),
             };
             match reply {

@@ -33,6 +33,15 @@ impl Service for Counter {
                     OutgoingReply::Simple(format!("slept {millis}").into())
                 })
             }
+            b"BLOCK" => {
+                let millis = String::from_utf8_lossy(command.argument(1).unwrap_or_default()).parse().unwrap_or(0);
+                let dropped = LogDrop(self.executed.clone());
+                Answer::blocking(async move {
+                    task::sleep(std::time::Duration::from_millis(millis)).await;
+                    std::mem::forget(dropped);
+                    OutgoingReply::Simple(format!("blocked {millis}").into())
+                })
+            }
             b"PANIC" => Answer::later(async { panic!("on purpose") }),
             b"TORN" => OutgoingReply::Simple("a\r\nb".into()).into(),
             _ => Answer::Unknown,
@@ -45,6 +54,22 @@ impl Service for Counter {
             name => Ok(matches!(name, b"INCR" | b"SLEEP")),
         }
     }
+}
+
+/// Logs a future that is dropped before its end.
+struct LogDrop(Rc<RefCell<Vec<String>>>);
+
+impl Drop for LogDrop {
+    fn drop(&mut self) {
+        self.0.borrow_mut().push("dropped".to_owned());
+    }
+}
+
+/// A connection, and the log of its commands.
+fn logging_pipe() -> (Embedded<ChannelPost>, Rc<RefCell<Vec<String>>>) {
+    let executed = Rc::default();
+    let service = Counter { executed: Rc::clone(&executed), ..Counter::default() };
+    (Embedded::new(ServerCodec::default(), Handler::new(service)), executed)
 }
 
 fn pipe() -> Embedded<ChannelPost> {
@@ -97,6 +122,51 @@ fn replies_that_are_due_are_sent_after_the_client_has_ended_its_side() {
     advance(&mut pipe, 30);
     assert_eq!(written(&mut pipe), "+slept 20 :1 ");
     assert!(pipe.is_closed() || pipe.is_write_closed());
+}
+
+#[test]
+fn commands_behind_a_blocking_one_are_executed_after_it() {
+    let (mut pipe, executed) = logging_pipe();
+    assert_eq!(talk(&mut pipe, "INCR\nSLEEP 10\nBLOCK 30\nINCR\nMULTI\nINCR\nEXEC\nBLOCK 30\nPING\n"), ":1 ");
+    assert_eq!(*executed.borrow(), ["INCR", "SLEEP", "BLOCK"]);
+    advance(&mut pipe, 15);
+    assert_eq!(written(&mut pipe), "+slept 10 ");
+    assert_eq!(executed.borrow().len(), 3, "the reply before it lets nothing pass");
+    advance(&mut pipe, 20);
+    assert_eq!(written(&mut pipe), "+blocked 30 :2 +OK +QUEUED *1 :3 ");
+    advance(&mut pipe, 35);
+    assert_eq!(written(&mut pipe), "+blocked 30 +PONG ");
+    assert_eq!(talk(&mut pipe, "INCR\n"), ":4 ");
+    pipe.receive_fin();
+    assert!(pipe.is_write_closed());
+}
+
+#[test]
+fn a_blocked_client_that_leaves_or_is_drained_gets_nothing_more() {
+    for drain in [false, true] {
+        let (mut pipe, executed) = logging_pipe();
+        assert_eq!(talk(&mut pipe, "SLEEP 10\nBLOCK 30\nINCR\n"), "");
+        if drain {
+            pipe.drain(std::time::Duration::from_secs(10))
+        } else {
+            pipe.receive_fin()
+        }
+        assert_eq!(*executed.borrow(), ["SLEEP", "BLOCK", "dropped"]);
+        assert!(!pipe.is_write_closed(), "a reply before it is due");
+        advance(&mut pipe, 15);
+        assert_eq!(written(&mut pipe), "+slept 10 ");
+        assert!(pipe.is_write_closed());
+        assert_eq!(executed.borrow().len(), 3);
+    }
+}
+
+#[test]
+fn a_blocked_client_that_resets_is_forgotten() {
+    let (mut pipe, executed) = logging_pipe();
+    assert_eq!(talk(&mut pipe, "BLOCK 30\nINCR\n"), "");
+    pipe.reset();
+    assert!(pipe.is_closed());
+    assert_eq!(*executed.borrow(), ["BLOCK", "dropped"]);
 }
 
 #[test]
