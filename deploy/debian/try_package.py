@@ -294,15 +294,6 @@ path = "/blog/{*rest}"
 upstream = "blog"
 """
 
-PORTS = """
-[Service]
-AmbientCapabilities=CAP_NET_BIND_SERVICE
-CapabilityBoundingSet=CAP_NET_BIND_SERVICE
-PrivateUsers=no
-StateDirectory=tidegate
-"""
-
-
 def gateway(system):
     """The steps of docs/deployment.md, behind the installation."""
     def write(path, text):
@@ -320,10 +311,9 @@ def gateway(system):
                  "install -m 640 -g tidegate chain.pem key.pem /etc/tidegate/tls/")
     write("/etc/tidegate/tidegate.toml", GATEWAY)
     text += shell("tidegate check-config /etc/tidegate/tidegate.toml")
-    shell("install -d /etc/systemd/system/tidegate.service.d")
-    write("/etc/systemd/system/tidegate.service.d/ports.conf", PORTS)
-    text += shell("systemctl disable --now tidegate.socket; systemctl daemon-reload; systemctl enable tidegate.service; "
-                  "systemctl restart tidegate.service; systemctl status --no-pager -l tidegate.service; "
+    text += shell("systemctl stop tidegate.service; "
+                  "systemctl enable --now tidegate.socket tidegate-https.socket tidegate.service; "
+                  "systemctl status --no-pager -l tidegate.service; "
                   "journalctl -u tidegate --no-pager | tail -n 20")
     system.wait("the shop", lambda: "shop" in shell("curl -sS 127.0.0.1:9001/page") and "blog" in shell("curl -sS 127.0.0.1:9002/blog/page"))
     answers = [shell(f"curl -sS -m 10 --cacert /tmp/chain.pem https://localhost/{path}").strip() for path in ["page", "blog/page"]]
@@ -333,12 +323,14 @@ def gateway(system):
     pid = main_pid(system)
     shell("systemctl reload tidegate.service")
     check("blog" in shell("curl -sS -m 10 --cacert /tmp/chain.pem https://localhost/blog/page") and main_pid(system) == pid, "a reload keeps the process")
-    shell("rm -r /etc/tidegate/tls /etc/systemd/system/tidegate.service.d")
+    owner = shell("stat -c '%U %a' /var/lib/tidegate")
+    check(owner.strip() == "tidegate 700", "the service has a folder of its own for certificates of an authority", owner)
+    shell("rm -r /etc/tidegate/tls")
 
 
 def take_away(system):
     system.run("dpkg", "-r", "tidegate")
-    state = system.run("systemctl", "is-active", "tidegate.service", "tidegate.socket")
+    state = system.run("systemctl", "is-active", "tidegate.service", "tidegate.socket", "tidegate-https.socket")
     check("\nactive" not in f"\n{state}", "removal ends service and socket", state)
     left = system.run("sh", "-c", "ls /usr/bin/tidegate /usr/lib/systemd/system/tidegate.* /etc/tidegate/*; find /etc/systemd -name 'tidegate*'")
     check("/etc/tidegate/tidegate.toml" in left and "/etc/systemd" not in left, "removal leaves the configuration alone", left)

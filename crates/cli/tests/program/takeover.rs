@@ -205,6 +205,64 @@ fn a_listener_passed_by_the_environment_is_used() {
     assert_eq!(program.until_ended().code(), Some(0));
 }
 
+/// The program with two listeners as descriptors 3 and 4.
+fn activated_twice(first: OwnedFd, second: &OwnedFd, arguments: &[&str]) -> Command {
+    // The child gets it by its number.
+    rustix::io::fcntl_setfd(second, rustix::io::FdFlags::empty()).unwrap();
+    let mut command = ending_with_the_test("bash");
+    let script = format!(
+        "exec 4<&{} 3<&0 0</dev/null; export LISTEN_PID=$$ LISTEN_FDS=2; exec \"$@\"",
+        std::os::fd::AsRawFd::as_raw_fd(second)
+    );
+    command.args(["-c", &script, "bash", env!("CARGO_BIN_EXE_tidegate"), "serve", "--loops", "2"]).args(arguments);
+    command.stdin(first);
+    command
+}
+
+/// Each passed socket serves the `[[listen]]` with its address, before and after a reload that changes the listeners.
+#[test]
+fn passed_sockets_go_to_the_listeners_with_their_addresses() {
+    let directory = Directory::new();
+    let [plain, limited] = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+    let [first, second] = [&plain, &limited].map(|listener| listener.local_addr().unwrap());
+    std::fs::create_dir(directory.path("www")).unwrap();
+    std::fs::write(directory.path("www/page"), vec![b'x'; 100]).unwrap();
+    let (path, www) = (directory.path("tidegate.toml"), directory.path("www"));
+    let write = |listens: String| {
+        std::fs::write(&path, format!("{listens}\n[[route]]\nfolder = \"{www}\"\n")).unwrap();
+    };
+    let listen = |address| format!("[[listen]]\naddress = \"{address}\"\n");
+    let (http, https) = (listen(first), listen(second) + "protocol = \"https\"\nself-signed = true\n");
+    write(format!("{http}{https}{}", listen("127.0.0.2:0".parse().unwrap())));
+    // In the other order than in the file.
+    let second_descriptor: OwnedFd = plain.into();
+    let mut command = activated_twice(limited.into(), &second_descriptor, &["--config", &path]);
+    let mut program = Program::start_with_input(&mut command).unwrap();
+    drop(second_descriptor);
+    let status = || Peer::to(&first.into()).get("/page").status;
+    assert_eq!(status(), 200);
+    // The other one speaks TLS: a request without it gets an alert, or nothing.
+    let mut plain = std::net::TcpStream::connect(second).unwrap();
+    std::io::Write::write_all(&mut plain, b"GET /page HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
+    let mut received = Vec::new();
+    let _ = std::io::Read::read_to_end(&mut plain, &mut received);
+    assert!(!received.starts_with(b"HTTP/"), "{received:?}");
+    program.until_logged("no passed socket is bound to it", 1);
+
+    // Without the listener of a socket, which stays open for it.
+    write(http.clone() + "idle-timeout = 30\n" + &listen("127.0.0.2:0".parse().unwrap()));
+    program.signal(Signal::HUP);
+    program.until_logged("no listener has this address", 1);
+    program.until_logged("configuration reloaded", 1);
+    assert_eq!(status(), 200);
+    write(format!("{http}{https}"));
+    program.signal(Signal::HUP);
+    program.until_logged("configuration reloaded", 2);
+    assert_eq!(status(), 200);
+    program.signal(Signal::TERM);
+    assert_eq!(program.until_ended().code(), Some(0));
+}
+
 #[test]
 fn invalid_listen_variables_are_one_error_line_and_exit_code_2() {
     let listener = || -> OwnedFd { TcpListener::bind("127.0.0.1:0").unwrap().into() };

@@ -441,7 +441,7 @@ impl fmt::Debug for ServedListener {
 
 /// Opens the sockets of all listeners, or none of them. `taken` are those of the server before: an address that is
 /// configured here again keeps its sockets, and the others are closed. If there is one listener, and none of its addresses
-/// was taken, it uses all that were.
+/// was taken, it uses all that were. `passed` are those of a service manager, for addresses that were not taken.
 ///
 /// # Errors
 /// All addresses that cannot be used.
@@ -449,31 +449,28 @@ pub(super) fn open_all(
     listeners: &[ServedListener],
     loops: usize,
     taken: Option<Vec<OwnedFd>>,
+    passed: &[OwnedFd],
 ) -> Result<Vec<Vec<Socket>>, StartError> {
-    let is_takeover = taken.is_some();
-    let first = listeners.first().ok_or(StartError::NoListener)?;
-    let taken = taken.unwrap_or_default();
-    let mut taken = taken.iter().map(|descriptor| first.listener.adopt(descriptor)).collect::<Result<Vec<_>, _>>()?;
-    if is_takeover
-        && let [only] = listeners
-        && !only.listener.configured().any(|address| taken.iter().any(|socket| is_at(socket, address)))
-    {
-        for address in only.listener.configured() {
+    let Some(taken) = taken else { return open_others(listeners, loops, &[], passed) };
+    let mut taken = adopt_all(listeners, &taken)?;
+    if let Some(only) = only_elsewhere(listeners, &taken) {
+        for address in only.configured() {
             log_ignored(address, "the listeners of the server before are used");
         }
         return Ok(vec![taken]);
     }
+    let passed = add_passed(&mut taken, adopt_all(listeners, passed)?);
     let opened = open_each(listeners, loops, &mut taken)?;
-    for socket in &taken {
-        if let Ok(address) = socket.address(Side::Local) {
-            log_ignored(&address, "only the server before listened there");
-        }
+    for address in addresses(&taken) {
+        let reason = if passed.contains(&address) { UNWANTED } else { "only the server before listened there" };
+        log_ignored(&address, reason);
     }
     Ok(opened)
 }
 
 /// The same for a server that replaces another one of its process: a listener may have other addresses than before, and
-/// those that are not here again are closed by the other server.
+/// those that are not here again are closed by the other server. If there is one listener, and a service manager has passed
+/// none of its addresses, it uses all sockets that were `passed`.
 ///
 /// # Errors
 /// All addresses that cannot be used.
@@ -481,11 +478,56 @@ pub(super) fn open_others(
     listeners: &[ServedListener],
     loops: usize,
     replaced: &[OwnedFd],
+    passed: &[OwnedFd],
 ) -> Result<Vec<Vec<Socket>>, StartError> {
+    let passed = adopt_all(listeners, passed)?;
+    if !passed.is_empty()
+        && let Some(only) = only_elsewhere(listeners, &passed)
+    {
+        for address in only.configured() {
+            log_passed(address, "not opened: the passed sockets take its place");
+        }
+        return Ok(vec![passed]);
+    }
+    let mut taken = adopt_all(listeners, replaced)?;
+    let passed = add_passed(&mut taken, passed);
+    if !passed.is_empty() {
+        for address in listeners.iter().flat_map(|served| served.listener.configured()) {
+            if !taken.iter().any(|socket| is_at(socket, address)) {
+                log_passed(address, "opened by the server: no passed socket is bound to it");
+            }
+        }
+    }
+    let opened = open_each(listeners, loops, &mut taken)?;
+    for address in addresses(&taken).filter(|address| passed.contains(address)) {
+        log_ignored(&address, UNWANTED);
+    }
+    Ok(opened)
+}
+
+fn adopt_all(listeners: &[ServedListener], descriptors: &[OwnedFd]) -> Result<Vec<Socket>, StartError> {
     let first = listeners.first().ok_or(StartError::NoListener)?;
-    let mut taken =
-        replaced.iter().map(|descriptor| first.listener.adopt(descriptor)).collect::<Result<Vec<_>, _>>()?;
-    open_each(listeners, loops, &mut taken)
+    descriptors.iter().map(|descriptor| first.listener.adopt(descriptor)).collect()
+}
+
+/// The only listener, if none of these sockets is at one of its addresses.
+fn only_elsewhere<'a>(listeners: &'a [ServedListener], sockets: &[Socket]) -> Option<&'a Listener> {
+    let [ServedListener { listener, .. }] = listeners else { return None };
+    let is_here = |address| sockets.iter().any(|socket| is_at(socket, address));
+    (!listener.configured().any(is_here)).then_some(listener)
+}
+
+/// Adds the passed sockets to those of another server, except at its addresses: there that server has the same sockets.
+/// Returns the addresses of all passed sockets.
+fn add_passed(taken: &mut Vec<Socket>, passed: Vec<Socket>) -> Vec<Address> {
+    let (there, all): (Vec<_>, Vec<_>) = (addresses(taken).collect(), addresses(&passed).collect());
+    let is_new = |socket: &Socket| socket.address(Side::Local).is_ok_and(|address| !there.contains(&address));
+    taken.extend(passed.into_iter().filter(is_new));
+    all
+}
+
+fn addresses(sockets: &[Socket]) -> impl Iterator<Item = Address> {
+    sockets.iter().filter_map(|socket| socket.address(Side::Local).ok())
 }
 
 /// Opens the sockets of each listener, which may be among `taken`.
@@ -512,3 +554,12 @@ fn log_ignored(address: &Address, reason: &'static str) {
         tracing::warn!(subsystem = "takeover", %address, reason, "address ignored");
     });
 }
+
+/// Logs what passed sockets mean for a configured address.
+fn log_passed(address: &Address, outcome: &'static str) {
+    crate::unwind::catch_and_log(|| {
+        tracing::info!(subsystem = "server", %address, outcome, "address without a passed socket");
+    });
+}
+
+const UNWANTED: &str = "a service manager passed a socket that is bound to it, but no listener has this address";

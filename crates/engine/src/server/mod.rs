@@ -30,7 +30,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Weak};
 
 use tidegate_codec::Pipeline;
-use tidegate_sys::{Address, ListenOptions, Side, Socket, handover};
+use tidegate_sys::{Address, ListenOptions, Side, Socket, handover, inherited};
 
 use self::datagram_sockets::{KeptSockets, OpenedSockets};
 pub use self::ended::Ended;
@@ -94,6 +94,8 @@ pub struct Server {
     is_replaceable: bool,
     /// The listeners of the server that this one replaces.
     replaced: Option<Vec<OwnedFd>>,
+    /// The listening sockets of a service manager.
+    passed: Vec<OwnedFd>,
     /// That server has a successor once this one runs.
     replaced_successor: Option<Successor>,
     /// The sessions of that server.
@@ -143,6 +145,7 @@ impl Server {
             takeover: None,
             is_replaceable: false,
             replaced: None,
+            passed: Vec::new(),
             replaced_successor: None,
             replaced_sessions: None,
             has_predecessor: false,
@@ -197,6 +200,47 @@ impl Server {
     /// [`StartError::Inherited`] if the variables are malformed, or a passed descriptor is not a listener.
     pub fn from_environment() -> Result<Option<Self>, StartError> {
         Ok(Listener::from_environment()?.map(Self::on))
+    }
+
+    /// The listening sockets that a service manager has passed to this process, for [`passed`](Server::passed). Empty if it
+    /// has passed none, or an earlier call has taken them. Call this early, as [`from_environment`](Server::from_environment).
+    ///
+    /// # Errors
+    /// As [`from_environment`](Server::from_environment).
+    pub fn sockets_from_environment() -> Result<Vec<OwnedFd>, StartError> {
+        inherited::take().map(Option::unwrap_or_default).map_err(StartError::Inherited)
+    }
+
+    /// Listening stream sockets that were opened elsewhere, for the listeners of this server: each listener uses those that
+    /// are bound to its addresses, and opens its other addresses itself. `[::]:80` and `0.0.0.0:80` are two addresses. A
+    /// server with one listener, to none of whose addresses a socket is bound, uses all of them in place of its addresses.
+    /// Those of a server before, by [`takeover`](Server::takeover), have precedence. A socket that no listener wants is
+    /// logged.
+    ///
+    /// ```
+    /// # use std::net::TcpListener;
+    /// # use tidegate::framing::Lines;
+    /// # use tidegate::{Channel, ChannelError, Listener, Server};
+    /// # async fn discard(mut channel: Channel<Lines>) -> Result<(), ChannelError> {
+    /// #     while channel.recv().await?.is_some() {}
+    /// #     Ok(())
+    /// # }
+    /// // As a service manager does.
+    /// let socket = TcpListener::bind("127.0.0.1:0")?;
+    /// let address = socket.local_addr()?;
+    /// let server = Server::new()
+    ///     .loops(1)
+    ///     .passed(vec![socket.into()])
+    ///     .listener(Listener::at(address.into()).serve(Lines::new, discard))
+    ///     .listener(Listener::bind("127.0.0.1:0")?.serve(Lines::new, discard))
+    ///     .run()?;
+    /// assert_eq!(server.listeners()[0].addresses(), [address.into()]);
+    /// # server.drain(std::time::Duration::ZERO);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn passed(mut self, sockets: Vec<OwnedFd>) -> Self {
+        self.passed = sockets;
+        self
     }
 
     /// A server with one protocol, on a listener: [`start`](Server::start) or [`serve`](Server::serve) names the
@@ -602,10 +646,10 @@ impl Server {
         match self.replaced.take() {
             // Those of a path are the same ones.
             Some(replaced) if !self.listeners.is_empty() => {
-                listener::open_others(&self.listeners, self.loops, &replaced)
+                listener::open_others(&self.listeners, self.loops, &replaced, &self.passed)
             }
             _ if self.listeners.is_empty() => Ok(Vec::new()),
-            _ => listener::open_all(&self.listeners, self.loops, taken),
+            _ => listener::open_all(&self.listeners, self.loops, taken, &self.passed),
         }
     }
 
