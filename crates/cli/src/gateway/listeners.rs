@@ -59,9 +59,6 @@ impl ListenPlan {
         passed: &[OwnedFd],
         replaced: Option<&ServerHandle>,
     ) -> Result<ServerHandle, Box<dyn Error>> {
-        if !passed.is_empty() && self.listens.iter().all(|listen| listen.forwards == Some(Forwards::Udp)) {
-            return Err("the environment passes listeners (LISTEN_FDS), which are not for `udp`".into());
-        }
         let passed = passed.iter().map(OwnedFd::try_clone).collect::<Result<_, _>>()?;
         let mut server = parts.process.apply(Server::new()).replaceable().passed(passed);
         if let Some(replaced) = replaced {

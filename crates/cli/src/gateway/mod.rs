@@ -122,7 +122,7 @@ pub(crate) fn check(mut config: Config) -> Result<String, Box<dyn Error>> {
 struct Gateway {
     source: Source,
     process: ProcessOptions,
-    /// The listening sockets of a service manager. They stay open, for the listeners of a later configuration.
+    /// The sockets of a service manager. They stay open, for the listeners of a later configuration.
     passed: Vec<OwnedFd>,
     access_log: AccessLines,
     metrics: Option<HttpMetrics>,

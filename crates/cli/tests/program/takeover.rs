@@ -250,9 +250,10 @@ fn passed_sockets_go_to_the_listeners_with_their_addresses() {
     program.until_logged("no passed socket is bound to it", 1);
 
     // Without the listener of a socket, which stays open for it.
-    write(http.clone() + "idle-timeout = 30\n" + &listen("127.0.0.2:0".parse().unwrap()));
+    write(http.clone() + "limits = { idle-timeout = 30 }\n" + &listen("127.0.0.2:0".parse().unwrap()));
     program.signal(Signal::HUP);
-    program.until_logged("no listener has this address", 1);
+    let unserved = program.until_logged("no listener has the address of a passed socket", 1);
+    assert!(unserved[0].contains(" WARN ") && unserved[0].contains(&second.to_string()), "{unserved:?}");
     program.until_logged("configuration reloaded", 1);
     assert_eq!(status(), 200);
     write(format!("{http}{https}"));
