@@ -3,7 +3,7 @@
 //! wrk generates the load. If it is missing, its tests are skipped with a message, unless `TIDEGATE_TOOLS_REQUIRED=1`
 //! is in the environment.
 
-use std::net::TcpListener;
+use std::net::{TcpListener, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal};
 
+use crate::http3;
 use crate::support::peer::Peer;
 use crate::support::program::{Directory, Program, ending_with_the_test, tidegate, until};
 
@@ -260,6 +261,53 @@ fn passed_sockets_go_to_the_listeners_with_their_addresses() {
     program.signal(Signal::HUP);
     program.until_logged("configuration reloaded", 2);
     assert_eq!(status(), 200);
+    program.signal(Signal::TERM);
+    assert_eq!(program.until_ended().code(), Some(0));
+}
+
+/// A socket for TCP and one for UDP at its port: no loop but one has the latter, and that stays so through a reload.
+#[test]
+fn a_passed_datagram_socket_serves_http3_beside_the_stream_socket_of_its_port() {
+    let directory = Directory::new();
+    let (stream, datagram, address) = loop {
+        let stream = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = stream.local_addr().unwrap();
+        // Another program may have the port for datagrams.
+        if let Ok(datagram) = UdpSocket::bind(address) {
+            break (stream, datagram, address);
+        }
+    };
+    std::fs::write(directory.path("page"), "ebb").unwrap();
+    let path = directory.path("tidegate.toml");
+    let write = |more: &str| {
+        let listen = "protocol = \"https\"\nself-signed = true\nhttp3 = true";
+        let text = format!(
+            "[[listen]]\naddress = \"{address}\"\n{listen}\n{more}\n[[route]]\nfolder = \"{}\"\n",
+            directory.path("")
+        );
+        std::fs::write(&path, text).unwrap();
+    };
+    write("");
+    let datagram: OwnedFd = datagram.into();
+    let mut command = activated_twice(stream.into(), &datagram, &["--config", &path]);
+    let mut program = Program::start_with_input(&mut command).unwrap();
+    drop(datagram);
+    let serves = || {
+        let (status, _, body) = http3::get(address, "/page").expect("a response");
+        assert_eq!((status, &body[..]), (200, &b"ebb"[..]));
+    };
+    serves();
+    write("limits = { idle-timeout = 30 }");
+    program.signal(Signal::HUP);
+    program.until_logged("listeners changed", 1);
+    serves();
+    let warnings: Vec<_> = program.log().into_iter().filter(|line| line.contains("passed socket")).collect();
+    assert!(warnings.is_empty(), "{warnings:?}");
+    // Without HTTP/3 nothing serves the socket.
+    write("http3 = false");
+    std::fs::write(&path, std::fs::read_to_string(&path).unwrap().replacen("http3 = true\n", "", 1)).unwrap();
+    program.signal(Signal::HUP);
+    program.until_logged("no listener has the address of a passed socket", 1);
     program.signal(Signal::TERM);
     assert_eq!(program.until_ended().code(), Some(0));
 }
