@@ -113,7 +113,7 @@ fn the_unit_files_are_valid_and_hardened() {
     }
     let deploy = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../deploy");
     let directory = Directory::new();
-    let names = ["tidegate.service", "tidegate.socket", "tidegate-https.socket"];
+    let names = ["tidegate.service", "tidegate.socket", "tidegate-https.socket", "tidegate-http3.socket"];
     // The program that the unit names need not be installed for this test.
     for name in names {
         let text = std::fs::read_to_string(deploy.join(name)).unwrap();

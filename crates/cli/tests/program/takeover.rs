@@ -280,14 +280,14 @@ fn a_passed_datagram_socket_serves_http3_beside_the_stream_socket_of_its_port() 
     std::fs::write(directory.path("page"), "ebb").unwrap();
     let path = directory.path("tidegate.toml");
     let write = |more: &str| {
-        let listen = "protocol = \"https\"\nself-signed = true\nhttp3 = true";
+        let listen = "protocol = \"https\"\nself-signed = true";
         let text = format!(
             "[[listen]]\naddress = \"{address}\"\n{listen}\n{more}\n[[route]]\nfolder = \"{}\"\n",
             directory.path("")
         );
         std::fs::write(&path, text).unwrap();
     };
-    write("");
+    write("http3 = true");
     let datagram: OwnedFd = datagram.into();
     let mut command = activated_twice(stream.into(), &datagram, &["--config", &path]);
     let mut program = Program::start_with_input(&mut command).unwrap();
@@ -297,15 +297,14 @@ fn a_passed_datagram_socket_serves_http3_beside_the_stream_socket_of_its_port() 
         assert_eq!((status, &body[..]), (200, &b"ebb"[..]));
     };
     serves();
-    write("limits = { idle-timeout = 30 }");
+    write("http3 = true\nlimits = { idle-timeout = 30 }");
     program.signal(Signal::HUP);
     program.until_logged("listeners changed", 1);
     serves();
     let warnings: Vec<_> = program.log().into_iter().filter(|line| line.contains("passed socket")).collect();
     assert!(warnings.is_empty(), "{warnings:?}");
     // Without HTTP/3 nothing serves the socket.
-    write("http3 = false");
-    std::fs::write(&path, std::fs::read_to_string(&path).unwrap().replacen("http3 = true\n", "", 1)).unwrap();
+    write("");
     program.signal(Signal::HUP);
     program.until_logged("no listener has the address of a passed socket", 1);
     program.signal(Signal::TERM);
