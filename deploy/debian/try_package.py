@@ -294,15 +294,6 @@ path = "/blog/{*rest}"
 upstream = "blog"
 """
 
-PORTS = """
-[Service]
-AmbientCapabilities=CAP_NET_BIND_SERVICE
-CapabilityBoundingSet=CAP_NET_BIND_SERVICE
-PrivateUsers=no
-StateDirectory=tidegate
-"""
-
-
 def gateway(system):
     """The steps of docs/deployment.md, behind the installation."""
     def write(path, text):
@@ -320,10 +311,9 @@ def gateway(system):
                  "install -m 640 -g tidegate chain.pem key.pem /etc/tidegate/tls/")
     write("/etc/tidegate/tidegate.toml", GATEWAY)
     text += shell("tidegate check-config /etc/tidegate/tidegate.toml")
-    shell("install -d /etc/systemd/system/tidegate.service.d")
-    write("/etc/systemd/system/tidegate.service.d/ports.conf", PORTS)
-    text += shell("systemctl disable --now tidegate.socket; systemctl daemon-reload; systemctl enable tidegate.service; "
-                  "systemctl restart tidegate.service; systemctl status --no-pager -l tidegate.service; "
+    text += shell("systemctl stop tidegate.service; "
+                  "systemctl enable --now tidegate.socket tidegate-https.socket tidegate.service; "
+                  "systemctl status --no-pager -l tidegate.service; "
                   "journalctl -u tidegate --no-pager | tail -n 20")
     system.wait("the shop", lambda: "shop" in shell("curl -sS 127.0.0.1:9001/page") and "blog" in shell("curl -sS 127.0.0.1:9002/blog/page"))
     answers = [shell(f"curl -sS -m 10 --cacert /tmp/chain.pem https://localhost/{path}").strip() for path in ["page", "blog/page"]]
@@ -333,14 +323,38 @@ def gateway(system):
     pid = main_pid(system)
     shell("systemctl reload tidegate.service")
     check("blog" in shell("curl -sS -m 10 --cacert /tmp/chain.pem https://localhost/blog/page") and main_pid(system) == pid, "a reload keeps the process")
-    shell("rm -r /etc/tidegate/tls /etc/systemd/system/tidegate.service.d")
+    http3(system, write, shell)
+    owner = shell("stat -c '%U %a' /var/lib/tidegate")
+    check(owner.strip() == "tidegate 700", "the service has a folder of its own for certificates of an authority", owner)
+    shell("rm -r /etc/tidegate/tls")
+
+
+def http3(system, write, shell):
+    """UDP port 443 by its socket unit, with one socket, then with one for each of two loops."""
+    write("/etc/tidegate/tidegate.toml", GATEWAY.replace('protocol = "https"', 'protocol = "https"\nhttp3 = true'))
+    drop_in = "/etc/systemd/system/tidegate-http3.socket.d"
+    sockets = "[Socket]\nListenDatagram=\nListenDatagram=443\nListenDatagram=443\nReusePort=yes\n"
+    for count in [1, 2]:
+        if count == 2:
+            shell(f"mkdir -p {drop_in}")
+            write(f"{drop_in}/loops.conf", sockets)
+        shell("systemctl daemon-reload; systemctl stop tidegate.service tidegate-http3.socket; "
+              "systemctl enable --now tidegate-http3.socket; systemctl start tidegate.service")
+        log = shell("journalctl -u tidegate --no-pager -n 20")
+        bound = shell("ss -Hulnp sport = :443")
+        bound_by_both = [line for line in bound.splitlines() if "systemd" in line and "tidegate" in line]
+        check(len(bound_by_both) == len(bound.splitlines()) == count, f"the service has systemd's sockets for HTTP/3: {count}", bound + log)
+        load = shell("tidegate load --http3 --insecure --connections 4 --duration 1s https://localhost/page")
+        check("HTTP/3:" in load and " 100.00% " in load, "HTTP/3 is served", load + log)
+        check("passed socket" not in log, "each passed socket has a listener", log)
+    shell(f"systemctl disable --now tidegate-http3.socket; rm -r {drop_in}; systemctl daemon-reload")
 
 
 def take_away(system):
     system.run("dpkg", "-r", "tidegate")
-    state = system.run("systemctl", "is-active", "tidegate.service", "tidegate.socket")
+    state = system.run("systemctl", "is-active", "tidegate.service", "tidegate.socket", "tidegate-https.socket", "tidegate-http3.socket")
     check("\nactive" not in f"\n{state}", "removal ends service and socket", state)
-    left = system.run("sh", "-c", "ls /usr/bin/tidegate /usr/lib/systemd/system/tidegate.* /etc/tidegate/*; find /etc/systemd -name 'tidegate*'")
+    left = system.run("sh", "-c", "ls /usr/bin/tidegate /usr/lib/systemd/system/tidegate* /etc/tidegate/*; find /etc/systemd -name 'tidegate*'")
     check("/etc/tidegate/tidegate.toml" in left and "/etc/systemd" not in left, "removal leaves the configuration alone", left)
     check(left.count("No such file") == 2, "program and units are gone", left)
     system.run("dpkg", "-P", "tidegate")

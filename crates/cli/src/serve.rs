@@ -1,6 +1,7 @@
 //! `tidegate serve`: from the flags to the last connection.
 
 use std::error::Error;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -53,7 +54,7 @@ pub(crate) fn run(options: ServeOptions) -> Result<(), Box<dyn Error>> {
     log_to_stderr(process.quiet, options.log_bytes);
     process.set_resolver();
     // Before this process opens descriptors of its own.
-    let inherited = Server::from_environment()?;
+    let passed = Server::sockets_from_environment()?;
     // Registered before the server starts, so that no signal is missed once the start-up line is printed.
     let signals = signals()?;
     let byte_logs = ByteLogs::new(options.log_bytes, options.pcap.as_deref()).map_err(StartError::System)?;
@@ -66,7 +67,7 @@ pub(crate) fn run(options: ServeOptions) -> Result<(), Box<dyn Error>> {
     let backplane = options.chat.backplane()?;
     let chat = options.chat.open(tls.is_some(), backplane.as_ref());
     let shown = chat.clone();
-    let server = start(&options, inherited, byte_logs.clone(), tls.as_ref(), (chat, metrics.as_ref()))?;
+    let server = start(&options, passed, byte_logs.clone(), tls.as_ref(), (chat, metrics.as_ref()))?;
     acme::start()?;
     let admin = RunningAdmin::default();
     let has_takeover = process.has_takeover();
@@ -104,7 +105,7 @@ pub(crate) fn run(options: ServeOptions) -> Result<(), Box<dyn Error>> {
 
 fn start(
     options: &ServeOptions,
-    inherited: Option<Server>,
+    passed: Vec<OwnedFd>,
     byte_logs: Option<ByteLogs>,
     tls: Option<&Tls>,
     (chat, metrics): (Chat, Option<&HttpMetrics>),
@@ -121,7 +122,7 @@ fn start(
         metrics: metrics.cloned(),
         chat,
     };
-    Ok(site.start(options.server.server(inherited))?)
+    Ok(site.start(options.server.server(passed))?)
 }
 
 /// HTTP/3 beside the listener, if there is some.

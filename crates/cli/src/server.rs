@@ -1,6 +1,7 @@
 //! Shared parts of `serve` and `proxy`: the flags of a server, its signals, its start-up lines, its end.
 
 use std::error::Error;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, SyncSender};
@@ -33,7 +34,7 @@ use crate::tls::{Tls, TlsOptions};
 #[derive(Debug, Args)]
 pub(crate) struct ServerOptions {
     /// Address to listen on, may be repeated: IP:PORT, [IPV6]:PORT, [IPV6%INTERFACE]:PORT, localhost:PORT, unix:PATH
-    /// or unix:@NAME (abstract); port 0 picks a free port, and [::] accepts IPv4 too. Ignored if the environment passes listeners (LISTEN_FDS, LISTEN_PID). With --takeover,
+    /// or unix:@NAME (abstract); port 0 picks a free port, and [::] accepts IPv4 too. A socket that the environment passes (LISTEN_FDS, LISTEN_PID) serves the address that it is bound to; if none is bound to an address of the only listener, they take the place of its addresses. With --takeover,
     /// an address at which the running server listens keeps its listeners
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
     listen: Vec<Address>,
@@ -243,12 +244,11 @@ impl ProcessOptions {
 }
 
 impl ServerOptions {
-    /// The server without services on its listeners: inherited by the environment, or bound to the addresses.
-    pub(crate) fn server(&self, inherited: Option<Server>) -> Server {
+    /// The server without services on its listener: bound to the addresses, or on the sockets that a service manager passed.
+    pub(crate) fn server(&self, passed: Vec<OwnedFd>) -> Server {
         let options = ListenOptions { only_v6: self.ipv6_only, ..ListenOptions::default() };
-        let server =
-            inherited.unwrap_or_else(|| Server::on(self.listen.iter().cloned().collect::<Listener>().options(options)));
-        self.process.apply(server)
+        let listener = self.listen.iter().cloned().collect::<Listener>().options(options);
+        self.process.apply(Server::on(listener)).passed(passed)
     }
 
     /// The listener of the flags, as a file would have it.

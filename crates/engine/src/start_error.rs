@@ -17,6 +17,13 @@ pub enum StartError {
     Address(Box<str>),
     /// Another socket listens there already.
     InUse(Address),
+    /// A socket that a service manager passed listens there already, under another address.
+    InUseByPassed {
+        /// The address of the listener.
+        address: Address,
+        /// That of the passed socket.
+        passed: Address,
+    },
     /// The system does not let us listen there.
     Listen(Address, io::Error),
     /// Several addresses cannot be used; this is the error of each.
@@ -62,7 +69,14 @@ impl fmt::Display for StartError {
                 write!(f, "'{text}' is no address: write IP:PORT, [IPV6]:PORT, localhost:PORT, unix:PATH or unix:@NAME")
             }
             Self::InUse(address) => write!(f, "{address} is in use: stop its listener, or choose another port"),
-            Self::Listen(address, error) => write!(f, "cannot listen on {address}: {error}"),
+            Self::InUseByPassed { address, passed } => write!(
+                f,
+                "{address} is in use by the passed socket {passed}: write {passed} as the address of the listener, or change \
+                 the address in the unit that opens the socket"
+            ),
+            Self::Listen(address, error) => {
+                write!(f, "cannot listen on {address}: {error}{}", listen_advice(address, error))
+            }
             Self::Several(errors) => errors.iter().enumerate().try_for_each(|(number, error)| {
                 let separator = if number == 0 { "" } else { "; " };
                 write!(f, "{separator}{error}")
@@ -103,6 +117,17 @@ impl std::error::Error for StartError {
             | Self::System(error) => Some(error),
             _ => None,
         }
+    }
+}
+
+/// The probable cause of an error of listening, where its text does not name it.
+fn listen_advice(address: &Address, error: &io::Error) -> &'static str {
+    match (error.kind(), address) {
+        (io::ErrorKind::PermissionDenied, Address::Ip(at)) if at.port() < 1024 => {
+            "; a port below 1024 needs the capability CAP_NET_BIND_SERVICE, or a service manager that passes its socket"
+        }
+        (io::ErrorKind::AddrNotAvailable, Address::Ip(_)) => "; no interface of this machine has the IP address",
+        _ => "",
     }
 }
 

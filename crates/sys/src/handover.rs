@@ -25,6 +25,7 @@ use socket2::{Domain, SockAddr, SockRef, Type};
 
 use tidegate_buffer::Address;
 
+use crate::driver::Side;
 use crate::{socket, socket_address};
 
 /// Sends listeners, or other descriptors; [`receive`] or [`receive_any`] is the other end.
@@ -297,6 +298,15 @@ pub fn check(descriptor: BorrowedFd<'_>) -> io::Result<()> {
         return Ok(());
     }
     Err(malformed("a descriptor is no listening stream socket"))
+}
+
+/// The address of a listening stream socket.
+///
+/// # Errors
+/// `InvalidData` if the descriptor is anything else; otherwise those of the system.
+pub fn listener_address(descriptor: BorrowedFd<'_>) -> io::Result<Address> {
+    check(descriptor)?;
+    socket::address_of(descriptor, Side::Local)
 }
 
 /// Whether a descriptor is a datagram socket that is bound: to a port (UDP), or to the name of a Unix socket.

@@ -1,5 +1,6 @@
-//! Listeners that a service manager passes to the process when it starts: `LISTEN_PID` is the process for which they
-//! are meant, `LISTEN_FDS` is their number. They are the descriptors from 3 on (`sd_listen_fds(3)`).
+//! Sockets that a service manager passes to the process when it starts: `LISTEN_PID` is the process for which they
+//! are meant, `LISTEN_FDS` is their number. They are the descriptors from 3 on (`sd_listen_fds(3)`). Their names,
+//! `LISTEN_FDNAMES`, have no effect: the engine knows them by their addresses.
 
 use std::ffi::OsStr;
 use std::io;
@@ -10,14 +11,14 @@ use rustix::io::FdFlags;
 
 use crate::handover::{self, LISTENERS_MAX};
 
-/// Takes the listeners that were passed to this process, according to the environment. Returns `None` if there are
-/// none, and from the second call on. Call it before the process opens or closes descriptors by number.
+/// Takes the sockets that were passed to this process, according to the environment: listening stream sockets, and bound
+/// datagram sockets. Returns `None` if there are none, and from the second call on. Call it before the process opens or closes descriptors by number.
 ///
 /// The variables stay set. They have no effect on child processes, which have other process numbers.
 ///
 /// # Errors
-/// `InvalidInput` if the variables are malformed, `InvalidData` if a descriptor is no listening stream socket: then no
-/// descriptor is taken.
+/// `InvalidInput` if the variables are malformed, `InvalidData` if a descriptor is no such socket: then no descriptor is
+/// taken.
 pub fn take() -> io::Result<Option<Vec<OwnedFd>>> {
     let count = announced(
         std::env::var_os("LISTEN_PID").as_deref(),
@@ -56,12 +57,18 @@ fn number<T: std::str::FromStr>(text: &OsStr) -> Option<T> {
 fn claim(first: RawFd, count: usize) -> io::Result<Vec<OwnedFd>> {
     let numbers = first..first + count as RawFd;
     for number in numbers.clone() {
+        let wrong = |what: &str| io::Error::new(io::ErrorKind::InvalidData, format!("descriptor {number} {what}"));
         if !is_open(number) {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "a descriptor is not open"));
+            return Err(wrong("is not open"));
         }
-        // SAFETY: the descriptor is open, as checked above, and `check` only queries it.
+        // SAFETY: the descriptor is open, as checked above, and the checks only query it.
         let descriptor = unsafe { BorrowedFd::borrow_raw(number) };
-        handover::check(descriptor)?;
+        if !handover::is_datagram_socket(descriptor) && handover::check(descriptor).is_err() {
+            return Err(wrong(
+                "is neither a listening stream socket nor a bound datagram socket (systemd: `ListenStream=` with \
+                 `Accept=no`, or `ListenDatagram=`)",
+            ));
+        }
     }
     // SAFETY: all of them are open. By the protocol of the variables they belong to the process that reads those, which
     // `take` does once in the life of a process.
@@ -124,6 +131,14 @@ mod tests {
         let (stream, _peer) = std::os::unix::net::UnixStream::pair().unwrap();
         assert_eq!(claim(stream.as_raw_fd(), 1).unwrap_err().kind(), io::ErrorKind::InvalidData);
         assert!(is_open(reader.as_raw_fd()) && is_open(stream.as_raw_fd()), "`claim` closed a descriptor");
+    }
+
+    #[test]
+    fn a_bound_datagram_socket_is_claimed() {
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let address = socket.local_addr().unwrap();
+        let claimed = claim(socket.into_raw_fd(), 1).unwrap();
+        assert_eq!(handover::datagram_address(std::os::fd::AsFd::as_fd(&claimed[0])), Some(address.into()));
     }
 
     #[test]

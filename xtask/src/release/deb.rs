@@ -66,7 +66,9 @@ fn files(program: &Path) -> Result<(), Failure> {
     write("usr/bin/tidegate", &read(&program.join("tidegate"))?, 0o755)?;
     let unit = String::from_utf8_lossy(&read(Path::new("deploy/tidegate.service"))?).into_owned();
     write("usr/lib/systemd/system/tidegate.service", unit_of_package(&unit)?.as_bytes(), 0o644)?;
-    write("usr/lib/systemd/system/tidegate.socket", &read(Path::new("deploy/tidegate.socket"))?, 0o644)?;
+    for socket in ["tidegate.socket", "tidegate-https.socket", "tidegate-http3.socket"] {
+        write(&format!("usr/lib/systemd/system/{socket}"), &read(&Path::new("deploy").join(socket))?, 0o644)?;
+    }
     write("etc/tidegate/tidegate.toml", &read(Path::new("deploy/debian/tidegate.toml"))?, 0o644)?;
     write("usr/share/tidegate/www/index.html", &read(Path::new("deploy/debian/index.html"))?, 0o644)?;
     for page in list(&program.join("man"))? {

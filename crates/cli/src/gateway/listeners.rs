@@ -1,6 +1,7 @@
 //! From the listeners of a configuration to a running server.
 
 use std::error::Error;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -49,29 +50,17 @@ impl ListenPlan {
         self.listens.iter().map(|listen| Tls::of(listen, process.handshake_timeout())).collect()
     }
 
-    /// Starts the server: on the listeners of the environment, if it passes some, or in place of another one.
+    /// Starts the server: on the `passed` sockets of a service manager that are bound to its addresses, or in place of
+    /// another one.
     pub(super) fn start(
         &self,
         parts: &ServerParts<'_>,
         tls: &[Option<Tls>],
-        inherited: Option<Server>,
+        passed: &[OwnedFd],
         replaced: Option<&ServerHandle>,
     ) -> Result<ServerHandle, Box<dyn Error>> {
-        if let Some(inherited) = inherited {
-            let [listen] = &self.listens[..] else {
-                return Err("the environment passes listeners (LISTEN_FDS), which are for one [[listen]] alone".into());
-            };
-            if listen.forwards == Some(Forwards::Udp) {
-                return Err("the environment passes listeners (LISTEN_FDS), which are not for `udp`".into());
-            }
-            let config = self.config(parts, listen, tls[0].as_ref())?;
-            let server = parts.process.apply(inherited).replaceable();
-            return Ok(server.run_main(|listener| {
-                let listener = with_admission(listener, parts, listen);
-                self.serve_streams(parts, (0, listen), config, listener)
-            })?);
-        }
-        let mut server = parts.process.apply(Server::new()).replaceable();
+        let passed = passed.iter().map(OwnedFd::try_clone).collect::<Result<_, _>>()?;
+        let mut server = parts.process.apply(Server::new()).replaceable().passed(passed);
         if let Some(replaced) = replaced {
             server = server.replaces(replaced)?;
         }

@@ -15,6 +15,7 @@ mod routes;
 mod upstreams;
 
 use std::error::Error;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
@@ -79,13 +80,13 @@ pub(crate) fn run(source: Source, process: ProcessOptions) -> Result<(), Box<dyn
     log_to_stderr_without_spans(process.quiet);
     process.set_resolver();
     // Before this process opens descriptors of its own.
-    let inherited = Server::from_environment()?;
+    let passed = Server::sockets_from_environment()?;
     // Registered before the server starts, so that no signal is missed once the start-up line is printed.
     let signals = signals()?;
     signals.handle().add_signal(SIGHUP).map_err(StartError::System)?;
     let access_log = process.access_log.open()?;
     let metrics = process.admin.metrics();
-    let gateway = Arc::new(Gateway::start(source, process, access_log, metrics, inherited)?);
+    let gateway = Arc::new(Gateway::start(source, process, access_log, metrics, passed)?);
     gateway.start_admin()?;
     gateway.announce();
     gateway.admin.announce();
@@ -121,6 +122,8 @@ pub(crate) fn check(mut config: Config) -> Result<String, Box<dyn Error>> {
 struct Gateway {
     source: Source,
     process: ProcessOptions,
+    /// The sockets of a service manager. They stay open, for the listeners of a later configuration.
+    passed: Vec<OwnedFd>,
     access_log: AccessLines,
     metrics: Option<HttpMetrics>,
     servers: CurrentServer,
@@ -147,7 +150,7 @@ impl Gateway {
         process: ProcessOptions,
         access_log: AccessLines,
         metrics: Option<HttpMetrics>,
-        inherited: Option<Server>,
+        passed: Vec<OwnedFd>,
     ) -> Result<Self, Box<dyn Error>> {
         let config = source.read(&process)?;
         let plan = ListenPlan::new(&config);
@@ -156,12 +159,12 @@ impl Gateway {
         let forwarding = Forwarding::open(&config, &process, None)?.maintain()?;
         let parts =
             ServerParts { process: &process, metrics: metrics.as_ref(), table: &table, forwarding: &forwarding };
-        let server = plan.start(&parts, &tls, inherited, None)?;
+        let server = plan.start(&parts, &tls, &passed, None)?;
         acme::start()?;
         let (in_use, forwarders) = (Mutex::new(table.clone()), Mutex::new(forwarding.named(&config)));
         let current = Mutex::new(Running { plan, tls, table, forwarding });
         let (servers, admin) = (CurrentServer::new(server), RunningAdmin::default());
-        Ok(Self { source, process, access_log, metrics, servers, admin, table: in_use, forwarders, current })
+        Ok(Self { source, process, passed, access_log, metrics, servers, admin, table: in_use, forwarders, current })
     }
 
     /// Starts the administrative server, which follows the server and its routes through reloads.
@@ -263,7 +266,7 @@ impl Gateway {
         let (process, metrics) = (&self.process, self.metrics.as_ref());
         let parts = ServerParts { process, metrics, table: &table, forwarding: &forwarding };
         let schemes = plan.schemes();
-        self.servers.replace(|old| plan.start(&parts, &tls, None, Some(old)))?;
+        self.servers.replace(|old| plan.start(&parts, &tls, &self.passed, Some(old)))?;
         *self.table.lock().unwrap_or_else(PoisonError::into_inner) = table.clone();
         *self.forwarders.lock().unwrap_or_else(PoisonError::into_inner) = forwarding.named(&config);
         *running = Running { plan, tls, table, forwarding };

@@ -20,7 +20,7 @@ use crate::support::peer::{Peer, assert_same, letters, post, post_chunked};
 use crate::support::program::{Directory, Program, skip, tidegate};
 
 /// Status, version and body of the response to a GET over HTTP/3.
-fn get(server: SocketAddr, path: &'static str) -> Result<(u16, Version, Vec<u8>), Box<dyn Error>> {
+pub(crate) fn get(server: SocketAddr, path: &'static str) -> Result<(u16, Version, Vec<u8>), Box<dyn Error>> {
     let tls = ClientConfig::dangerous_builder_without_verification(&Provider::aws_lc_rs()).alpn(["h3"]).build()?;
     let config = quic::ClientConfig::new(&tls, quic::TransportLimits::default())?;
     EventLoop::on(Backend::Epoll)?.block_on(async move {

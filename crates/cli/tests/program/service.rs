@@ -113,13 +113,14 @@ fn the_unit_files_are_valid_and_hardened() {
     }
     let deploy = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../deploy");
     let directory = Directory::new();
+    let names = ["tidegate.service", "tidegate.socket", "tidegate-https.socket", "tidegate-http3.socket"];
     // The program that the unit names need not be installed for this test.
-    for name in ["tidegate.service", "tidegate.socket"] {
+    for name in names {
         let text = std::fs::read_to_string(deploy.join(name)).unwrap();
         let text = text.replace("/usr/local/bin/tidegate", env!("CARGO_BIN_EXE_tidegate"));
         std::fs::write(directory.path(name), text).unwrap();
     }
-    let units = [directory.path("tidegate.service"), directory.path("tidegate.socket")];
+    let units = names.map(|name| directory.path(name));
     let verify = Command::new("systemd-analyze").args(["verify", "--man=no"]).args(&units).output().unwrap();
     let said = String::from_utf8_lossy(&verify.stderr).into_owned();
     let ours: Vec<_> = said.lines().filter(|line| line.contains("tidegate")).collect();

@@ -3,7 +3,7 @@
 //! wrk generates the load. If it is missing, its tests are skipped with a message, unless `TIDEGATE_TOOLS_REQUIRED=1`
 //! is in the environment.
 
-use std::net::TcpListener;
+use std::net::{TcpListener, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal};
 
+use crate::http3;
 use crate::support::peer::Peer;
 use crate::support::program::{Directory, Program, ending_with_the_test, tidegate, until};
 
@@ -201,6 +202,111 @@ fn a_listener_passed_by_the_environment_is_used() {
     assert_eq!(early.reply().status, 200);
     assert_eq!(Peer::connect(&program).get("/plaintext").status, 200);
     drop(early);
+    program.signal(Signal::TERM);
+    assert_eq!(program.until_ended().code(), Some(0));
+}
+
+/// The program with two listeners as descriptors 3 and 4.
+fn activated_twice(first: OwnedFd, second: &OwnedFd, arguments: &[&str]) -> Command {
+    // The child gets it by its number.
+    rustix::io::fcntl_setfd(second, rustix::io::FdFlags::empty()).unwrap();
+    let mut command = ending_with_the_test("bash");
+    let script = format!(
+        "exec 4<&{} 3<&0 0</dev/null; export LISTEN_PID=$$ LISTEN_FDS=2; exec \"$@\"",
+        std::os::fd::AsRawFd::as_raw_fd(second)
+    );
+    command.args(["-c", &script, "bash", env!("CARGO_BIN_EXE_tidegate"), "serve", "--loops", "2"]).args(arguments);
+    command.stdin(first);
+    command
+}
+
+/// Each passed socket serves the `[[listen]]` with its address, before and after a reload that changes the listeners.
+#[test]
+fn passed_sockets_go_to_the_listeners_with_their_addresses() {
+    let directory = Directory::new();
+    let [plain, limited] = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+    let [first, second] = [&plain, &limited].map(|listener| listener.local_addr().unwrap());
+    std::fs::create_dir(directory.path("www")).unwrap();
+    std::fs::write(directory.path("www/page"), vec![b'x'; 100]).unwrap();
+    let (path, www) = (directory.path("tidegate.toml"), directory.path("www"));
+    let write = |listens: String| {
+        std::fs::write(&path, format!("{listens}\n[[route]]\nfolder = \"{www}\"\n")).unwrap();
+    };
+    let listen = |address| format!("[[listen]]\naddress = \"{address}\"\n");
+    let (http, https) = (listen(first), listen(second) + "protocol = \"https\"\nself-signed = true\n");
+    write(format!("{http}{https}{}", listen("127.0.0.2:0".parse().unwrap())));
+    // In the other order than in the file.
+    let second_descriptor: OwnedFd = plain.into();
+    let mut command = activated_twice(limited.into(), &second_descriptor, &["--config", &path]);
+    let mut program = Program::start_with_input(&mut command).unwrap();
+    drop(second_descriptor);
+    let status = || Peer::to(&first.into()).get("/page").status;
+    assert_eq!(status(), 200);
+    // The other one speaks TLS: a request without it gets an alert, or nothing.
+    let mut plain = std::net::TcpStream::connect(second).unwrap();
+    std::io::Write::write_all(&mut plain, b"GET /page HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
+    let mut received = Vec::new();
+    let _ = std::io::Read::read_to_end(&mut plain, &mut received);
+    assert!(!received.starts_with(b"HTTP/"), "{received:?}");
+    program.until_logged("no passed socket is bound to it", 1);
+
+    // Without the listener of a socket, which stays open for it.
+    write(http.clone() + "limits = { idle-timeout = 30 }\n" + &listen("127.0.0.2:0".parse().unwrap()));
+    program.signal(Signal::HUP);
+    let unserved = program.until_logged("no listener has the address of a passed socket", 1);
+    assert!(unserved[0].contains(" WARN ") && unserved[0].contains(&second.to_string()), "{unserved:?}");
+    program.until_logged("configuration reloaded", 1);
+    assert_eq!(status(), 200);
+    write(format!("{http}{https}"));
+    program.signal(Signal::HUP);
+    program.until_logged("configuration reloaded", 2);
+    assert_eq!(status(), 200);
+    program.signal(Signal::TERM);
+    assert_eq!(program.until_ended().code(), Some(0));
+}
+
+/// A socket for TCP and one for UDP at its port: no loop but one has the latter, and that stays so through a reload.
+#[test]
+fn a_passed_datagram_socket_serves_http3_beside_the_stream_socket_of_its_port() {
+    let directory = Directory::new();
+    let (stream, datagram, address) = loop {
+        let stream = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = stream.local_addr().unwrap();
+        // Another program may have the port for datagrams.
+        if let Ok(datagram) = UdpSocket::bind(address) {
+            break (stream, datagram, address);
+        }
+    };
+    std::fs::write(directory.path("page"), "ebb").unwrap();
+    let path = directory.path("tidegate.toml");
+    let write = |more: &str| {
+        let listen = "protocol = \"https\"\nself-signed = true";
+        let text = format!(
+            "[[listen]]\naddress = \"{address}\"\n{listen}\n{more}\n[[route]]\nfolder = \"{}\"\n",
+            directory.path("")
+        );
+        std::fs::write(&path, text).unwrap();
+    };
+    write("http3 = true");
+    let datagram: OwnedFd = datagram.into();
+    let mut command = activated_twice(stream.into(), &datagram, &["--config", &path]);
+    let mut program = Program::start_with_input(&mut command).unwrap();
+    drop(datagram);
+    let serves = || {
+        let (status, _, body) = http3::get(address, "/page").expect("a response");
+        assert_eq!((status, &body[..]), (200, &b"ebb"[..]));
+    };
+    serves();
+    write("http3 = true\nlimits = { idle-timeout = 30 }");
+    program.signal(Signal::HUP);
+    program.until_logged("listeners changed", 1);
+    serves();
+    let warnings: Vec<_> = program.log().into_iter().filter(|line| line.contains("passed socket")).collect();
+    assert!(warnings.is_empty(), "{warnings:?}");
+    // Without HTTP/3 nothing serves the socket.
+    write("");
+    program.signal(Signal::HUP);
+    program.until_logged("no listener has the address of a passed socket", 1);
     program.signal(Signal::TERM);
     assert_eq!(program.until_ended().code(), Some(0));
 }

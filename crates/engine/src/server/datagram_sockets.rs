@@ -16,6 +16,7 @@ use std::sync::{Arc, Weak};
 
 use tidegate_sys::{Address, Side, Socket, handover};
 
+use super::found_sockets::FoundSockets;
 use super::session_groups::{SessionGroups, TakenGroup};
 use crate::endpoint::{Predecessors, ServedEndpoint, SocketGroup};
 use crate::start_error::StartError;
@@ -47,7 +48,7 @@ pub(super) struct OpenedSockets {
 }
 
 /// The sockets of `served`, one of `all` endpoints: those among `taken` at its address, and as many new ones as are missing for
-/// one a loop. New ones alone are in the `own` group.
+/// one a loop; else those that a service manager passed; else new ones. The last two are in the `own` group.
 ///
 /// # Errors
 /// The address cannot be used.
@@ -55,11 +56,10 @@ pub(super) fn open(
     served: &ServedEndpoint,
     all: &[ServedEndpoint],
     (loops, is_shared, own): (usize, bool, SocketGroup),
-    (taken, sessions): (&mut Vec<OwnedFd>, &mut Vec<TakenGroup>),
+    (taken, found, sessions): (&mut Vec<OwnedFd>, &FoundSockets, &mut Vec<TakenGroup>),
 ) -> Result<OpenedSockets, StartError> {
-    let listener = &served.listener;
     if served.has_sessions {
-        listener.check_sessions()?;
+        served.listener.check_sessions()?;
         let bound = sessions.iter().map(|group| Address::Ip(group.address));
         let at = taken_address(served, all, bound);
         if let Some(opened) =
@@ -67,14 +67,14 @@ pub(super) fn open(
         {
             return opened;
         }
-        return Ok(OpenedSockets { sockets: listener.open(loops, is_shared)?, group: own, predecessors: None });
+        return open_own(served, None, (loops, is_shared, own), found);
     }
     let bound = taken.iter().filter_map(|socket| handover::datagram_address(socket.as_fd()));
     let at = taken_address(served, all, bound);
     let is_ours = |socket: &mut OwnedFd| at.is_some() && handover::datagram_address(socket.as_fd()) == at;
     let adopted: Vec<OwnedFd> = taken.extract_if(.., is_ours).collect();
     if adopted.is_empty() {
-        return Ok(OpenedSockets { sockets: listener.open(loops, is_shared)?, group: own, predecessors: None });
+        return open_own(served, None, (loops, is_shared, own), found);
     }
     let sockets = adopt(served, adopted, loops)?;
     Ok(OpenedSockets { sockets, group: SocketGroup::Taken, predecessors: None })
@@ -87,16 +87,33 @@ pub(super) fn open(
 pub(super) fn open_beside(
     served: &ServedEndpoint,
     address: &Address,
-    (loops, is_shared, own): (usize, bool, SocketGroup),
-    sessions: &mut Vec<TakenGroup>,
+    options: (usize, bool, SocketGroup),
+    (found, sessions): (&FoundSockets, &mut Vec<TakenGroup>),
 ) -> Result<OpenedSockets, StartError> {
     if let Some(at) = address.ip()
-        && let Some(opened) = take_sessions(served, at, loops, sessions)?
+        && let Some(opened) = take_sessions(served, at, options.0, sessions)?
     {
         return Ok(opened);
     }
-    let sockets = served.listener.open_at(address, loops, is_shared)?;
-    Ok(OpenedSockets { sockets, group: own, predecessors: None })
+    open_own(served, Some(address), options, found)
+}
+
+/// The sockets that no server before had, at the address of the endpoint or another one: those that a service manager passed,
+/// or new ones.
+fn open_own(
+    served: &ServedEndpoint,
+    address: Option<&Address>,
+    (loops, is_shared, group): (usize, bool, SocketGroup),
+    found: &FoundSockets,
+) -> Result<OpenedSockets, StartError> {
+    let listener = &served.listener;
+    let is_here = |bound: &Address| address.map_or_else(|| listener.is_at(bound), |address| address == bound);
+    let sockets = match found.datagram_addresses().find(is_here) {
+        Some(address) => adopt(served, found.datagrams_at(&address)?, loops)?,
+        None => address
+            .map_or_else(|| listener.open(loops, is_shared), |address| listener.open_at(address, loops, is_shared))?,
+    };
+    Ok(OpenedSockets { sockets, group, predecessors: None })
 }
 
 /// The sockets of a predecessor whose sessions go on, if there are any at an address.
@@ -117,7 +134,8 @@ fn take_sessions(
     Ok(Some(OpenedSockets { sockets, group: SocketGroup::Taken, predecessors: Some((group.predecessors, number)) }))
 }
 
-/// Adopts sockets at one address, in their order, and opens as many as are missing for one a loop.
+/// Adopts sockets at one address, in their order, and opens as many as are missing for one a loop. The system may refuse those
+/// beside a socket that a service manager opened: then some loops have none.
 fn adopt(served: &ServedEndpoint, taken: Vec<OwnedFd>, loops: usize) -> Result<Vec<Socket>, StartError> {
     let listener = &served.listener;
     let adopted = taken.into_iter().map(|socket| listener.adopt(socket));
@@ -128,7 +146,12 @@ fn adopt(served: &ServedEndpoint, taken: Vec<OwnedFd>, loops: usize) -> Result<V
         if address.ip().is_none() {
             return Ok(sockets);
         }
-        sockets.extend(listener.open_at(&address, loops - sockets.len(), true)?);
+        match listener.open_at(&address, loops - sockets.len(), true) {
+            Ok(others) => sockets.extend(others),
+            Err(StartError::InUse(_)) => {}
+            Err(StartError::Listen(_, error)) if error.kind() == io::ErrorKind::PermissionDenied => {}
+            Err(error) => return Err(error),
+        }
     }
     Ok(sockets)
 }

@@ -107,8 +107,9 @@ impl Listener {
     /// # Errors
     /// [`StartError::Inherited`] if the variables are malformed, or a passed descriptor is not a listener.
     pub fn from_environment() -> Result<Option<Self>, StartError> {
-        let listeners = inherited::take().map_err(StartError::Inherited)?;
-        Ok(listeners.map(Self::on))
+        let Some(listeners) = inherited::take().map_err(StartError::Inherited)? else { return Ok(None) };
+        listeners.iter().map(AsFd::as_fd).try_for_each(handover::check).map_err(StartError::Inherited)?;
+        Ok(Some(Self::on(listeners)))
     }
 
     /// One address more.
@@ -288,31 +289,27 @@ impl Listener {
         ServedListener { listener: self, listen: Arc::new(listen), beside: None }
     }
 
-    /// The sockets to accept from. On TCP each loop has its own, and the kernel distributes connections over them; other
-    /// sockets are shared. Every address that cannot be used is added to `failed`, every path of a new Unix socket to
-    /// `created`.
-    fn open(
+    /// The sockets to accept from: at each address those that were `found`, or new ones. On TCP each loop has a new one of
+    /// its own, and the kernel distributes connections over them; other sockets are shared. Every address that cannot be
+    /// used is added to `failed`, every path of a new Unix socket to `created`.
+    pub(super) fn open(
         &self,
         loops: usize,
-        taken: &mut Vec<Socket>,
+        found: &[Vec<&OwnedFd>],
         created: &mut Vec<PathBuf>,
         failed: &mut Vec<StartError>,
     ) -> Vec<Socket> {
         let mut sockets = Vec::new();
-        for source in &self.sources {
+        for (source, found) in self.sources.iter().zip(found) {
             let opened = match source {
                 Source::Descriptor(descriptor) => self.adopt(descriptor).map(|socket| vec![socket]),
+                Source::Address(_) if !found.is_empty() => self.adopt_all(found),
                 Source::Address(address) => {
-                    let there = take_matching(taken, address);
-                    if there.is_empty() {
-                        let opened = self.listen_at(address, loops);
-                        if let (Ok(_), Address::Unix(path)) = (&opened, address) {
-                            created.push(path.clone());
-                        }
-                        opened
-                    } else {
-                        Ok(there)
+                    let opened = self.listen_at(address, loops);
+                    if let (Ok(_), Address::Unix(path)) = (&opened, address) {
+                        created.push(path.clone());
                     }
+                    opened
                 }
             };
             match opened {
@@ -323,8 +320,13 @@ impl Listener {
         sockets
     }
 
+    /// Takes over sockets that were opened elsewhere.
+    pub(super) fn adopt_all(&self, descriptors: &[&OwnedFd]) -> Result<Vec<Socket>, StartError> {
+        descriptors.iter().map(|descriptor| self.adopt(descriptor)).collect()
+    }
+
     /// Takes over a socket that was opened elsewhere.
-    pub(super) fn adopt(&self, descriptor: &OwnedFd) -> Result<Socket, StartError> {
+    fn adopt(&self, descriptor: &OwnedFd) -> Result<Socket, StartError> {
         let socket = handover::check(descriptor.as_fd())
             .and_then(|()| Socket::from_listener(descriptor.try_clone()?, &self.options));
         socket.map_err(StartError::System)
@@ -377,24 +379,17 @@ impl Listener {
     }
 
     /// The addresses that it was configured with.
-    fn configured(&self) -> impl Iterator<Item = &Address> {
-        self.sources.iter().filter_map(|source| match source {
+    pub(super) fn configured(&self) -> impl Iterator<Item = &Address> {
+        self.by_source().flatten()
+    }
+
+    /// The address of each of its sources; `None` for a socket that the caller opened.
+    pub(super) fn by_source(&self) -> impl Iterator<Item = Option<&Address>> {
+        self.sources.iter().map(|source| match source {
             Source::Address(address) => Some(address),
             Source::Descriptor(_) => None,
         })
     }
-}
-
-/// The sockets among `taken` that were bound to `address`, or to another port of it where it has port 0.
-fn take_matching(taken: &mut Vec<Socket>, address: &Address) -> Vec<Socket> {
-    taken.extract_if(.., |socket| is_at(socket, address)).collect()
-}
-
-fn is_at(socket: &Socket, address: &Address) -> bool {
-    socket.address(Side::Local).is_ok_and(|local| match (address, &local) {
-        (Address::Ip(wanted), Address::Ip(local)) if wanted.port() == 0 => wanted.ip() == local.ip(),
-        _ => *address == local,
-    })
 }
 
 pub(super) type Listen =
@@ -437,78 +432,4 @@ impl fmt::Debug for ServedListener {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("ServedListener").field(&self.listener).finish()
     }
-}
-
-/// Opens the sockets of all listeners, or none of them. `taken` are those of the server before: an address that is
-/// configured here again keeps its sockets, and the others are closed. If there is one listener, and none of its addresses
-/// was taken, it uses all that were.
-///
-/// # Errors
-/// All addresses that cannot be used.
-pub(super) fn open_all(
-    listeners: &[ServedListener],
-    loops: usize,
-    taken: Option<Vec<OwnedFd>>,
-) -> Result<Vec<Vec<Socket>>, StartError> {
-    let is_takeover = taken.is_some();
-    let first = listeners.first().ok_or(StartError::NoListener)?;
-    let taken = taken.unwrap_or_default();
-    let mut taken = taken.iter().map(|descriptor| first.listener.adopt(descriptor)).collect::<Result<Vec<_>, _>>()?;
-    if is_takeover
-        && let [only] = listeners
-        && !only.listener.configured().any(|address| taken.iter().any(|socket| is_at(socket, address)))
-    {
-        for address in only.listener.configured() {
-            log_ignored(address, "the listeners of the server before are used");
-        }
-        return Ok(vec![taken]);
-    }
-    let opened = open_each(listeners, loops, &mut taken)?;
-    for socket in &taken {
-        if let Ok(address) = socket.address(Side::Local) {
-            log_ignored(&address, "only the server before listened there");
-        }
-    }
-    Ok(opened)
-}
-
-/// The same for a server that replaces another one of its process: a listener may have other addresses than before, and
-/// those that are not here again are closed by the other server.
-///
-/// # Errors
-/// All addresses that cannot be used.
-pub(super) fn open_others(
-    listeners: &[ServedListener],
-    loops: usize,
-    replaced: &[OwnedFd],
-) -> Result<Vec<Vec<Socket>>, StartError> {
-    let first = listeners.first().ok_or(StartError::NoListener)?;
-    let mut taken =
-        replaced.iter().map(|descriptor| first.listener.adopt(descriptor)).collect::<Result<Vec<_>, _>>()?;
-    open_each(listeners, loops, &mut taken)
-}
-
-/// Opens the sockets of each listener, which may be among `taken`.
-fn open_each(
-    listeners: &[ServedListener],
-    loops: usize,
-    taken: &mut Vec<Socket>,
-) -> Result<Vec<Vec<Socket>>, StartError> {
-    let (mut created, mut failed) = (Vec::new(), Vec::new());
-    let open = |served: &ServedListener| served.listener.open(loops, taken, &mut created, &mut failed);
-    let opened = listeners.iter().map(open).collect();
-    if !failed.is_empty() {
-        for path in created {
-            // An abstract name has no file.
-            let _ = std::fs::remove_file(path);
-        }
-        return Err(if failed.len() == 1 { failed.remove(0) } else { StartError::Several(failed.into()) });
-    }
-    Ok(opened)
-}
-
-fn log_ignored(address: &Address, reason: &'static str) {
-    crate::unwind::catch_and_log(|| {
-        tracing::warn!(subsystem = "takeover", %address, reason, "address ignored");
-    });
 }

@@ -10,6 +10,7 @@ mod connections;
 mod control_socket;
 mod datagram_sockets;
 mod ended;
+mod found_sockets;
 mod handle;
 mod listener;
 pub(crate) mod make;
@@ -34,6 +35,7 @@ use tidegate_sys::{Address, ListenOptions, Side, Socket, handover};
 
 use self::datagram_sockets::{KeptSockets, OpenedSockets};
 pub use self::ended::Ended;
+use self::found_sockets::FoundSockets;
 use self::handle::ServerState;
 pub use self::handle::{RunningListener, ServerHandle, Superseded};
 use self::listener::Listen;
@@ -94,6 +96,8 @@ pub struct Server {
     is_replaceable: bool,
     /// The listeners of the server that this one replaces.
     replaced: Option<Vec<OwnedFd>>,
+    /// The sockets of a service manager.
+    passed: Vec<OwnedFd>,
     /// That server has a successor once this one runs.
     replaced_successor: Option<Successor>,
     /// The sessions of that server.
@@ -143,6 +147,7 @@ impl Server {
             takeover: None,
             is_replaceable: false,
             replaced: None,
+            passed: Vec::new(),
             replaced_successor: None,
             replaced_sessions: None,
             has_predecessor: false,
@@ -407,7 +412,8 @@ impl Server {
         let handover = self.begin_replacement(taken.is_some(), &mut sessions)?;
         self.has_predecessor = taken.is_some() || self.replaced.is_some();
         let datagrams = datagram_sockets::split(&mut taken, &mut self.replaced);
-        let (opened, beside) = self.open_sockets(taken, is_shared, &mut sessions)?;
+        let found = FoundSockets::new(taken, self.replaced.take(), std::mem::take(&mut self.passed))?;
+        let (opened, beside) = self.open_sockets(&found, is_shared, &mut sessions)?;
         let clones = |is_needed: bool| {
             let kept = if is_needed { &opened[..] } else { &[] };
             kept.iter().flatten().map(Socket::try_clone).collect::<io::Result<Vec<_>>>().map_err(StartError::System)
@@ -420,8 +426,9 @@ impl Server {
         // A server of which no datagram socket was taken goes on receiving while it drains.
         let replaced = self.replaced_successor.take().filter(|_| !datagrams.is_empty());
         let mut endpoints = OpenedEndpoints::new(self.loops, room, running);
-        self.open_endpoints((is_shared, datagrams, &mut sessions), &mut endpoints)?;
+        self.open_endpoints((is_shared, datagrams, &mut sessions), &found, &mut endpoints)?;
         self.add_beside(beside, &per_loop, &mut endpoints)?;
+        found.report(&self.listeners, &endpoints.running);
         let OpenedEndpoints { per_loop: mut of_loops, kept: datagrams, groups, waiting, steerings, running, .. } =
             endpoints;
         let tokio_runtime = self.tokio_runtime.unwrap_or_else(TokioRuntime::of_this_thread);
@@ -502,17 +509,16 @@ impl Server {
     /// Opens the sockets of all listeners, and those of the endpoints beside them, one list for each loop and address. A port
     /// that the kernel has chosen for a listener may be in use for datagrams: then another one is chosen.
     fn open_sockets(
-        &mut self,
-        taken: Option<Vec<OwnedFd>>,
+        &self,
+        found: &FoundSockets,
         is_shared: bool,
         sessions: &mut Vec<TakenGroup>,
     ) -> Result<(Vec<Vec<Socket>>, Vec<BesideSockets>), StartError> {
-        let mut tries_left = if taken.is_some() || self.replaced.is_some() { 1 } else { PORT_TRIES };
-        let mut taken = Some(taken);
+        let mut tries_left = if found.has_before() { 1 } else { PORT_TRIES };
         loop {
-            let opened = self.open_listeners(taken.take().flatten())?;
+            let opened = found.open(&self.listeners, self.loops)?;
             tries_left -= 1;
-            match self.open_beside(&opened, is_shared, sessions) {
+            match self.open_beside(&opened, is_shared, found, sessions) {
                 Ok(beside) => return Ok((opened, beside)),
                 Err(StartError::InUse(_)) if tries_left > 0 => {}
                 Err(error) => return Err(error),
@@ -524,6 +530,7 @@ impl Server {
         &self,
         opened: &[Vec<Socket>],
         is_shared: bool,
+        found: &FoundSockets,
         sessions: &mut Vec<TakenGroup>,
     ) -> Result<Vec<BesideSockets>, StartError> {
         let options = (self.loops, is_shared, self.own_group());
@@ -533,7 +540,7 @@ impl Server {
             if let Some(beside) = &served.beside {
                 let addresses = RunningListener::new("", sockets)?;
                 for address in addresses.addresses().iter().filter(|address| address.ip().is_some()) {
-                    groups.push(datagram_sockets::open_beside(&beside.endpoint, address, options, sessions)?);
+                    groups.push(datagram_sockets::open_beside(&beside.endpoint, address, options, (found, sessions))?);
                 }
                 (beside.bound)(addresses.addresses());
             }
@@ -573,8 +580,8 @@ impl Server {
         let kept = datagram_sockets::keep(served, &sockets, &mut opened.room)?;
         let (predecessors, number) = predecessors.unzip();
         // The place of a socket in its group counts where a loop may have several.
-        let steered =
-            served.listener.steered(if served.has_sessions { sockets.len() } else { self.loops }, predecessors);
+        let places = if served.has_sessions { sockets.len() } else { self.loops.min(sockets.len()) };
+        let steered = served.listener.steered(places, predecessors);
         let descriptors = kept.iter().map(Arc::downgrade);
         match steered.as_ref().filter(|endpoints| endpoints.generation().is_some()) {
             Some(endpoints) => {
@@ -597,18 +604,6 @@ impl Server {
         Ok(())
     }
 
-    /// Opens the sockets of all listeners.
-    fn open_listeners(&mut self, taken: Option<Vec<OwnedFd>>) -> Result<Vec<Vec<Socket>>, StartError> {
-        match self.replaced.take() {
-            // Those of a path are the same ones.
-            Some(replaced) if !self.listeners.is_empty() => {
-                listener::open_others(&self.listeners, self.loops, &replaced)
-            }
-            _ if self.listeners.is_empty() => Ok(Vec::new()),
-            _ => listener::open_all(&self.listeners, self.loops, taken),
-        }
-    }
-
     /// The group of sockets that this server has opened.
     fn own_group(&self) -> SocketGroup {
         if self.has_predecessor { SocketGroup::Beside } else { SocketGroup::New }
@@ -618,11 +613,13 @@ impl Server {
     fn open_endpoints(
         &self,
         (is_shared, mut taken, sessions): (bool, Vec<OwnedFd>, &mut Vec<TakenGroup>),
+        found: &FoundSockets,
         opened: &mut OpenedEndpoints,
     ) -> Result<(), StartError> {
         let options = (self.loops, is_shared, self.own_group());
         for served in &self.endpoints {
-            let sockets = datagram_sockets::open(served, &self.endpoints, options, (&mut taken, &mut *sessions))?;
+            let sockets =
+                datagram_sockets::open(served, &self.endpoints, options, (&mut taken, found, &mut *sessions))?;
             self.add_endpoint(served, sockets, None, opened)?;
         }
         Ok(())

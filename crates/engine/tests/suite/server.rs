@@ -7,6 +7,7 @@ mod datagrams;
 mod ending;
 mod generations;
 mod listeners;
+mod passed;
 mod posts;
 mod spread;
 mod support;
