@@ -192,12 +192,19 @@ impl Streams {
         // The server's time is that of the own record, which is new.
         let now = records.iter().find(|(id, ..)| *id == node).and_then(|(_, at, _)| *at);
         let left = |at: Option<Duration>| match (now, at) {
-            (Some(now), Some(at)) => lease.saturating_sub(now.saturating_sub(at)),
+            (Some(now), Some(at)) => left_of(lease, now, at),
             _ => lease,
         };
         let leases = records.into_iter().filter(|(.., list)| !list.is_empty());
-        Some(leases.map(|(node, at, list)| Lease { node, left: left(at), list }).collect())
+        let leases = leases.map(|(node, at, list)| Lease { node, left: left(at), list });
+        Some(leases.filter(|lease| !lease.left.is_zero()).collect())
     }
+}
+
+/// How long a record of this time lasts. One that is more than a lease ahead comes from a clock that was set back since: the server
+/// keeps it until the clock shows that time again. Others that are ahead are newer than the own record.
+fn left_of(lease: Duration, now: Duration, at: Duration) -> Duration {
+    if at > now.saturating_add(lease) { Duration::ZERO } else { lease.saturating_sub(now.saturating_sub(at)) }
 }
 
 impl PresenceRecords {
@@ -250,6 +257,14 @@ const READS_MAX: usize = 8;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_record_of_a_clock_that_was_set_back_lasts_no_longer() {
+        let [lease, now] = [30, 10_000].map(Duration::from_secs);
+        for (at, left) in [(9_000, 0), (9_970, 0), (9_980, 10), (10_000, 30), (10_020, 30), (10_031, 0), (13_600, 0)] {
+            assert_eq!(left_of(lease, now, Duration::from_secs(at)), Duration::from_secs(left), "{at}");
+        }
+    }
 
     #[test]
     fn times_have_the_difference_that_clocks_have() {

@@ -281,7 +281,9 @@ impl Node {
             Ok(place) => {
                 let before = &mut nodes[place].1;
                 if before.number == list.number {
-                    (before.until, before.heard_at) = (until, now);
+                    // The same record: it does not last longer because the broker's clock was set back.
+                    (before.until, before.heard_at) = (before.until.min(until), now);
+                    let until = before.until;
                     return self.plan_expiry(until, now);
                 }
                 if before.number > list.number {

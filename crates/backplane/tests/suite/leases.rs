@@ -45,6 +45,10 @@ fn members_of_a_node_that_has_died_are_counted_for_its_lease_and_not_until_the_n
         assert_eq!(ends(&mut node, at), []);
         node.handle_event(list_of(origin, 1, 5), at);
     }
+    // The same list once more, as of a broker whose clock was set back, makes no lease longer.
+    let again = begin + Duration::from_secs(20);
+    assert_eq!(ends(&mut node, again), []);
+    node.handle_event(list_of(2, 1, 5), again);
     let ended = ends(&mut node, begin + 3 * lease);
     assert_eq!(ended.iter().map(|(origin, _)| *origin).collect::<Vec<_>>(), [2, 3, 4]);
     for ((_, at), (_, heard_at)) in ended.iter().zip(heard) {

@@ -10,6 +10,7 @@ mod kicks;
 mod late_streams;
 mod leases;
 mod members;
+mod nats_model;
 mod processes;
 mod redis_model;
 mod scripted_nats;

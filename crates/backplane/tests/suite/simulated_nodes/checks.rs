@@ -28,8 +28,7 @@ fn plain(payload: &[u8]) -> Option<(String, [u8; 16])> {
 }
 
 /// The plain messages of a room by their texts. Each was published once, and those of a process in the order of their texts.
-fn broker_messages(place: Place, published: &[Published]) -> BTreeMap<String, BrokerMessage> {
-    let channel = place.channel();
+fn broker_messages(place: Place, channel: &str, published: &[Published]) -> BTreeMap<String, BrokerMessage> {
     let mut messages = BTreeMap::new();
     let mut last_of = BTreeMap::new();
     let mut last: Option<String> = None;
@@ -52,7 +51,7 @@ fn broker_messages(place: Place, published: &[Published]) -> BTreeMap<String, Br
 pub(super) fn one_order(world: &World) {
     let published = world.model.published();
     for place in Place::all() {
-        let messages = broker_messages(place, &published);
+        let messages = broker_messages(place, &world.model.channel(&place.full_name()), &published);
         for (number, visit) in world.visits.iter().enumerate().filter(|(_, visit)| visit.place == place) {
             let is_last = !world.visits.iter().any(|other| other.continues == Some(number));
             if is_last {
@@ -80,8 +79,10 @@ impl Order<'_> {
             self.follow(world, before);
         }
         let is_ordered = matches!(visit.place, Place::Ordered(_));
-        // A room without a history has nothing for a client that returns.
-        self.is_first |= !is_ordered;
+        if !is_ordered {
+            // Without positions, a client that returns to another process may see a message again.
+            (self.is_first, self.last, self.seen) = (true, None, BTreeSet::new());
+        }
         for (place, (_, notice)) in visit.log.seen.borrow().iter().enumerate() {
             match notice {
                 // A client that returns gets the whole history if it cannot have the rest alone.
@@ -186,7 +187,7 @@ pub(super) fn kicks(world: &World) {
 /// When the broker has stored each kick the first time, and the last time.
 fn stored_kicks(world: &World) -> BTreeMap<usize, (Instant, Instant)> {
     let mut stored = BTreeMap::new();
-    for set in world.model.values_set().iter().filter(|set| set.key.ends_with(b":k")) {
+    for set in world.model.kicks() {
         let reason = set.value.rsplit(|byte| !byte.is_ascii_digit()).next().expect("a part");
         // The code before it, 4000, is no digit.
         let Ok(number) = String::from_utf8_lossy(reason).parse() else { continue };

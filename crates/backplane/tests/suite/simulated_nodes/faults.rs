@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use tidegate_testkit::network::{FaultRates, Link, NetworkFault};
 
+use super::broker::BrokerKind;
 use super::checks;
 use super::world::{NODES, World};
 
@@ -25,7 +26,7 @@ impl World {
     /// Perhaps a fault begins.
     pub(super) fn fail(&mut self) {
         if self.random.once_in(20) {
-            self.snapshot = self.model.snapshot();
+            self.model.replicate();
         }
         let process = self.random.below(NODES);
         match self.random.below(200) {
@@ -67,10 +68,7 @@ impl World {
         let Some(server) = self.server.take() else { return };
         self.trace(|| format!("the broker crashes, and loses its data: {loses_data}"));
         server.kill();
-        if loses_data {
-            self.model.lose_data();
-            // So does its replica.
-            self.snapshot = self.model.snapshot();
+        if self.model.crash(loses_data) {
             self.losses.push(self.network.now());
         }
         let lasts = self.some_time(2);
@@ -80,14 +78,11 @@ impl World {
 
     /// A replica that lacks the last commands takes the broker's place.
     fn fail_over(&mut self) {
-        if self.server.is_some() {
-            self.crash(false);
+        if self.server.is_some() && self.model.go_back() {
+            self.trace(|| "the broker goes back".to_owned());
             self.losses.push(self.network.now());
             self.fail_overs.push(self.network.now());
-            let snapshot = std::mem::take(&mut self.snapshot);
-            self.model.go_back(&snapshot);
-            self.snapshot = snapshot;
-            self.trace(|| "the broker goes back".to_owned());
+            self.crash(false);
         }
     }
 
@@ -113,7 +108,7 @@ impl World {
     }
 
     /// The process is killed, and starts again as another one.
-    fn restart(&mut self, number: usize) {
+    pub(super) fn restart(&mut self, number: usize) {
         let (now, incarnation) = (self.network.now(), self.processes[number].incarnation);
         self.trace(|| format!("{incarnation} is killed"));
         for visit in self.visits.iter_mut().filter(|visit| visit.incarnation == incarnation) {
@@ -148,10 +143,17 @@ impl World {
     /// The broker's clock is set.
     fn step_clock(&mut self) {
         let seconds = *self.random.pick(&[-86_400, -3600, -20, -3, 3, 20, 3600, 86_400]);
+        self.set_clock(seconds);
+    }
+
+    /// Sets the broker's clock ahead, or back.
+    pub(super) fn set_clock(&mut self, seconds: i64) {
         self.trace(|| format!("the broker's clock is set by {seconds} s"));
         self.model.step_clock(seconds * 1000);
         self.clock_steps.push(self.network.now());
-        self.disturb(None, Duration::ZERO);
+        // A record of NATS lasts longer if the clock is set back by less than a lease.
+        let is_short = self.model.kind() == BrokerKind::Nats && (-30..0).contains(&seconds);
+        self.disturb(None, Duration::from_secs(if is_short { seconds.unsigned_abs() } else { 0 }));
         if seconds > 60 {
             self.losses.push(self.network.now());
         }

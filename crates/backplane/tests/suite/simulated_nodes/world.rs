@@ -6,7 +6,6 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -15,13 +14,12 @@ use tidegate::framing::Lines;
 use tidegate::{RoomNotice, Rooms, Slow, UserLimits, Users};
 use tidegate_backplane::Backplane;
 use tidegate_engine::task::{self, Task};
-use tidegate_engine::{Client as Target, Limits, NodeId, Position, Room, RoomLimits};
-use tidegate_redis::Client;
+use tidegate_engine::{NodeId, Position, Room, RoomLimits};
 use tidegate_testkit::Random;
 use tidegate_testkit::network::{Host, Network, SimNode};
 
+use super::broker::{BrokerKind, BrokerModel};
 use super::faults::FaultEnd;
-use crate::redis_model::{RedisModel, Snapshot};
 
 /// A room, or a user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -45,12 +43,9 @@ impl Place {
         rooms.chain((0..USERS).map(Self::User))
     }
 
-    /// Its channel at the broker.
-    pub(crate) fn channel(self) -> String {
-        match self {
-            Self::User(_) => format!("tidegate:{{.\u{1}user:{}}}", self.name()),
-            _ => format!("tidegate:{{.{}}}", self.name()),
-        }
+    /// The name of its room in the backplane.
+    pub(crate) fn full_name(self) -> String {
+        if let Self::User(_) = self { format!("\u{1}user:{}", self.name()) } else { self.name() }
     }
 
     fn name(self) -> String {
@@ -133,7 +128,7 @@ pub(crate) struct IssuedKick {
 
 pub(crate) struct World {
     pub(crate) network: Network,
-    pub(crate) model: RedisModel,
+    pub(super) model: BrokerModel,
     pub(super) broker: Host,
     pub(super) server: Option<SimNode>,
     pub(super) hosts: Vec<Host>,
@@ -149,7 +144,6 @@ pub(crate) struct World {
     /// When the broker's clock was set.
     pub(crate) clock_steps: Vec<Instant>,
     pub(super) fault_ends: Vec<(Instant, FaultEnd)>,
-    pub(super) snapshot: Snapshot,
     pub(crate) random: Random,
     pub(super) seed: u64,
     last_incarnation: u64,
@@ -159,11 +153,11 @@ pub(crate) struct World {
 }
 
 impl World {
-    pub(crate) fn new(seed: u64) -> Self {
+    pub(crate) fn new(kind: BrokerKind, seed: u64) -> Self {
         let network = Network::new(seed);
         let broker = network.host("10.0.0.1");
         let mut world = Self {
-            model: RedisModel::default(),
+            model: BrokerModel::new(kind),
             server: None,
             hosts: (1..=NODES).map(|number| network.host(&format!("10.0.1.{number}"))).collect(),
             processes: Vec::new(),
@@ -174,7 +168,6 @@ impl World {
             fail_overs: Vec::new(),
             clock_steps: Vec::new(),
             fault_ends: Vec::new(),
-            snapshot: Snapshot::default(),
             random: Random::new(seed),
             seed,
             last_incarnation: 0,
@@ -193,8 +186,8 @@ impl World {
     }
 
     pub(super) fn start_broker(&mut self) {
-        let (node, model) = (self.broker.node(), self.model.clone());
-        node.listen(PORT, Limits::default(), move |_| model.connection()).expect("the port is free");
+        let node = self.broker.node();
+        self.model.listen(&node);
         self.server = Some(node);
     }
 
@@ -202,11 +195,8 @@ impl World {
         self.last_incarnation += 1;
         let (incarnation, node) = (self.last_incarnation, self.hosts[number].node());
         let id = NodeId((u128::from(self.seed) << 64 | u128::from(incarnation)).to_be_bytes());
-        let started = node.spawn(async move {
-            let server = Target::at(SocketAddr::from(([10, 0, 0, 1], PORT)));
-            let client = Client::over(server).timeout(Duration::from_secs(5)).backoff_seed(incarnation);
-            Backplane::redis_client(client).id(id).start()
-        });
+        let kind = self.model.kind();
+        let started = node.spawn(async move { BrokerModel::client(kind, incarnation).id(id).start() });
         let backplane = self.network.run_task(Duration::from_secs(10), started);
         let rooms = |history_max| {
             let mut limits = RoomLimits::default();
@@ -365,4 +355,3 @@ const USERS: usize = 4;
 const HISTORY_MAX: usize = 20;
 /// Messages that wait for a member which reads slowly.
 const WAITING_MAX: usize = 8;
-const PORT: u16 = 6379;
