@@ -14,12 +14,12 @@ const ALL: [&str; 4] = ["protocol", "http", "push", "gateway"];
 /// have one build, with the features of all. The lints have a build with the features of each: a program compiles with
 /// what its own manifest names.
 pub(crate) fn check_all() -> Result<(), Failure> {
-    let root = std::env::current_dir().map_err(|error| failed(Path::new("."), error))?;
+    let root = std::env::current_dir().map_err(|error| failed(Path::new("."), &error))?;
     // A folder below the workspace would be a package of it to cargo.
     let folder = std::env::temp_dir().join(format!("tidegate-templates-{}", std::process::id()));
-    fs::create_dir(&folder).map_err(|error| failed(&folder, error))?;
+    fs::create_dir(&folder).map_err(|error| failed(&folder, &error))?;
     let checked = make_all(&root, &folder).and_then(|()| check(&root, &folder));
-    fs::remove_dir_all(&folder).map_err(|error| failed(&folder, error))?;
+    fs::remove_dir_all(&folder).map_err(|error| failed(&folder, &error))?;
     checked
 }
 
@@ -32,9 +32,9 @@ fn make_all(root: &Path, folder: &Path) -> Result<(), Failure> {
         new.arg("--path").arg(root).folder(&folder.to_string_lossy()).run()?;
     }
     let manifest = "[workspace]\nmembers = [\"*\"]\nresolver = \"3\"\n";
-    fs::write(folder.join("Cargo.toml"), manifest).map_err(|error| failed(folder, error))?;
+    fs::write(folder.join("Cargo.toml"), manifest).map_err(|error| failed(folder, &error))?;
     // The versions of this workspace: a release of another crate does not fail the step.
-    fs::copy(root.join("Cargo.lock"), folder.join("Cargo.lock")).map_err(|error| failed(folder, error))?;
+    fs::copy(root.join("Cargo.lock"), folder.join("Cargo.lock")).map_err(|error| failed(folder, &error))?;
     Ok(())
 }
 
@@ -58,7 +58,7 @@ fn name_of(template: &str) -> String {
     format!("my-{template}")
 }
 
-fn failed(path: &Path, error: Error) -> Failure {
+fn failed(path: &Path, error: &Error) -> Failure {
     Failure(format!("{}: {error}", path.display()))
 }
 
