@@ -71,6 +71,11 @@ pub(crate) fn steps(tests: Tests) -> Vec<NamedStep> {
     let mut steps = checks(tests);
     steps.extend(measurements());
     steps.extend(interop::representatives());
+    // It compiles, in the folder of its profile, while the steps in front of it wait for other programs. Counts of
+    // instructions are the same beside other work. They are those of a user's build; `long.rs` counts the published program.
+    steps.push(
+        step("instruction counts", || measure::instructions("--check", "defaults")).begins_with(interop::FIRST_OF_CI),
+    );
     steps
 }
 
@@ -103,11 +108,11 @@ fn checks(tests: Tests) -> Vec<NamedStep> {
         step("examples on epoll", || examples("epoll")),
         step("documentation", measure::documentation_of_workspace),
         step("tests of the comparison", || python("-m").arg("unittest").folder("benches/peers").run()),
-        // These two compile in folders of their own. The steps with which they begin compute on one core, or wait.
+        // These two compile in folders of their own. The steps with which they begin wait, or compute on one core.
         step_apart("programs from all templates", templates::TARGET, templates::check_all)
             .begins_with("the contract with a sample of seeds"),
         step("the program as in the README", || interop::release_program().and_then(|()| smoke()))
-            .begins_with("examples on the default backend"),
+            .begins_with("the program on epoll"),
     ]
 }
 
@@ -184,8 +189,6 @@ const EXAMPLES: [&str; 44] = [
 /// The bars of the data path.
 fn measurements() -> Vec<NamedStep> {
     vec![
-        // Of a user's build; `long.rs` counts those of the published program.
-        step("instruction counts", || measure::instructions("--check", "defaults")),
         measured("memory", measure::memory),
         step("crowds", || measure::crowds(None)),
         measured("short connections", || measure::churn(5, &[])),

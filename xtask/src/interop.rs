@@ -8,7 +8,7 @@ use crate::tools::{self, Tool};
 /// One representative of each protocol.
 pub(crate) fn representatives() -> Vec<NamedStep> {
     vec![
-        in_ci("behind nginx and HAProxy", &[], "proxies.py"),
+        in_ci(FIRST_OF_CI, &[], "proxies.py"),
         in_ci("the PROXY protocol of HAProxy and nginx", &[], "proxy_protocol.py"),
         in_ci("TLS by sslyze and OpenSSL", &[tools::SSLYZE], "tls.py"),
         in_ci("HTTP/2 by h2spec", &[tools::H2SPEC], "http2.py"),
@@ -18,6 +18,9 @@ pub(crate) fn representatives() -> Vec<NamedStep> {
         in_ci("SOCKS of microsocks, Dante, curl and proxychains4", &[], "socks.py"),
     ]
 }
+
+/// The first of the representatives.
+pub(crate) const FIRST_OF_CI: &str = "behind nginx and HAProxy";
 
 /// All others, and the long forms of those above.
 pub(crate) fn others() -> Vec<NamedStep> {

@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use crate::ci::{self, Tests};
 use crate::command::{Failure, Step};
+use crate::interop;
 use crate::passed;
 use crate::release::metadata;
 use crate::steps::{NamedStep, Selection, run_all};
@@ -63,7 +64,7 @@ const COSTS: &[&str] = &[
 const DOCUMENTATION: &[&str] = &["documentation"];
 const EXAMPLES: &[&str] = &["examples on the default backend", "examples on epoll"];
 const GRPC: &[&str] = &["gRPC by grpcurl"];
-const HTTP: &[&str] = &["behind nginx and HAProxy"];
+const HTTP: &[&str] = &[interop::FIRST_OF_CI];
 const HTTP2: &[&str] = &["HTTP/2 by h2spec"];
 const HTTP3: &[&str] = &["HTTP/3 by aioquic"];
 const INSTRUCTIONS: &[&str] = &["instruction counts"];
@@ -76,7 +77,7 @@ const TLS: &[&str] = &["TLS by sslyze and OpenSSL"];
 const WEBSOCKET: &[&str] = &["the WebSocket cases of kosoku"];
 
 /// All scripts of `interop` that run in ci.
-const INTEROP: &[&[&str]] = &[GRPC, HTTP, HTTP2, PROXY_PROTOCOL, SOCKS, TLS, WEBSOCKET];
+const INTEROP: &[&[&str]] = &[GRPC, HTTP, HTTP2, HTTP3, PROXY_PROTOCOL, SOCKS, TLS, WEBSOCKET];
 
 /// The steps of long for parsers.
 const DECODER: &[&str] = &["fuzzing", "lines that the fuzz corpora reach"];
@@ -437,6 +438,13 @@ mod tests {
                 |row: &Row| matches!(row.steps, Of(groups) if groups.iter().any(|group| group.contains(&step.name())));
             let is_always = ALWAYS.contains(&step.name()) || [ci::TESTS, OF_MANIFESTS].contains(&step.name());
             assert!(is_always || TABLE.iter().any(is_of), "{} runs only with everything", step.name());
+        }
+    }
+
+    #[test]
+    fn all_scripts_of_interop_that_run_in_ci_are_among_those_of_the_folder() {
+        for step in interop::representatives() {
+            assert!(INTEROP.iter().any(|group| group.contains(&step.name())), "{}", step.name());
         }
     }
 

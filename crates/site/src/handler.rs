@@ -1,13 +1,14 @@
 //! `Site`: the handler of `tidegate serve`.
 
 use std::cell::RefCell;
+use std::fmt::Display;
 use std::rc::Rc;
 use std::sync::{Arc, LazyLock};
 
 use serde::Serialize;
 use tidegate::engine::Streams;
 use tidegate::http1::{
-    ContentType, Fields, Incoming, Method, Outgoing, RequestHead, Response, Status, StreamedResponse,
+    BodyLength, ContentType, Fields, Incoming, Method, Outgoing, RequestHead, Response, Status, StreamedResponse,
 };
 use tidegate::http2::{self, Connection, ServerStream};
 use tidegate::http3;
@@ -63,6 +64,56 @@ enum ResponseState {
     Sum(Box<Sum>),
 }
 
+/// The answer to a request. A request for `/plaintext` has been answered before.
+enum Answer {
+    Response(Response),
+    /// With so many bytes.
+    Stream(StreamedResponse, u64),
+    Address,
+    Echo,
+    Sum,
+    WebSocket,
+    Chat,
+}
+
+impl Answer {
+    /// Compiled once, and not for each pipeline.
+    #[inline(never)]
+    fn to(head: &RequestHead, path: &[u8], method: Method) -> Self {
+        let ok = |content_type| Response::new(Status::OK).content_type(content_type);
+        Self::Response(match path {
+            _ if method == Method::Extension => {
+                let text = "This server does not implement the method.\n";
+                Response::new(Status::NOT_IMPLEMENTED).content_type(ContentType::TEXT).body(text)
+            }
+            // The codec accepts this target with OPTIONS alone (RFC 9112 §3.2.4).
+            b"*" => Response::new(Status::OK).fields(ALLOW_ANY),
+            b"/echo" => return Self::Echo,
+            b"/sum" => return Self::Sum,
+            // WebSocket over HTTP/2 is an extended CONNECT (RFC 8441), in place of a GET.
+            b"/ws" if head.protocol().is_some() => return Self::WebSocket,
+            b"/chat/ws" if head.protocol().is_some() => return Self::Chat,
+            _ if !matches!(method, Method::Get | Method::Head) && is_known(path) => {
+                Response::new(Status::METHOD_NOT_ALLOWED).fields(ALLOW_GET)
+            }
+            b"/json" => ok(ContentType::JSON).body(r#"{"message":"Hello, World!"}"#),
+            b"/address" => return Self::Address,
+            b"/ws" => return Self::WebSocket,
+            b"/chat/ws" => return Self::Chat,
+            b"/chat" => ok(ContentType::HTML).body(chat::PAGE),
+            b"/" => ok(ContentType::HTML).body(PAGE),
+            _ => match (number_behind(path, "/bytes/"), number_behind(path, "/stream/")) {
+                (Some(length), _) if length <= BLOCK_BYTES as u64 => {
+                    ok(ContentType::BYTES).body(&BLOCK[..length as usize])
+                }
+                (Some(length), _) => return Self::Stream(StreamedResponse::new(Status::OK).length(length), length),
+                (_, Some(length)) => return Self::Stream(StreamedResponse::new(Status::OK), length),
+                _ => Response::new(Status::NOT_FOUND).content_type(ContentType::TEXT).body("There is nothing here.\n"),
+            },
+        })
+    }
+}
+
 impl Site {
     pub(crate) fn new() -> Self {
         Self { response: ResponseState::None }
@@ -89,44 +140,17 @@ impl Site {
             record(head, Status::OK, cx);
             return send(cx, Outgoing::Response(Response::text("Hello, World!")));
         }
-        let response = match path {
-            _ if method == Method::Extension => {
-                let text = "This server does not implement the method.\n";
-                Response::new(Status::NOT_IMPLEMENTED).content_type(ContentType::TEXT).body(text)
+        let response = match Answer::to(head, path, method) {
+            Answer::Response(response) => response,
+            Answer::Address => address(cx),
+            Answer::Echo => return self.echo(head, cx),
+            Answer::Sum => return self.sum(head, cx),
+            Answer::WebSocket => return web_socket::echo(head, cx),
+            Answer::Chat => return chat::accept(head, cx),
+            Answer::Stream(response, length) => {
+                record(head, Status::OK, cx);
+                return self.stream(response, length, method, cx);
             }
-            // The codec accepts this target with OPTIONS alone (RFC 9112 §3.2.4).
-            b"*" => Response::new(Status::OK).fields(ALLOW_ANY),
-            b"/echo" => return self.echo(head, cx),
-            b"/sum" => return self.sum(head, cx),
-            // WebSocket over HTTP/2 is an extended CONNECT (RFC 8441), in place of a GET.
-            b"/ws" if head.protocol().is_some() => return web_socket::echo(head, cx),
-            b"/chat/ws" if head.protocol().is_some() => return chat::accept(head, cx),
-            _ if !matches!(method, Method::Get | Method::Head) && is_known(path) => {
-                Response::new(Status::METHOD_NOT_ALLOWED).fields(ALLOW_GET)
-            }
-            b"/json" => {
-                Response::new(Status::OK).content_type(ContentType::JSON).body(r#"{"message":"Hello, World!"}"#)
-            }
-            b"/address" => address(cx),
-            b"/ws" => return web_socket::echo(head, cx),
-            b"/chat/ws" => return chat::accept(head, cx),
-            b"/chat" => Response::new(Status::OK).content_type(ContentType::HTML).body(chat::PAGE),
-            b"/" => Response::new(Status::OK).content_type(ContentType::HTML).body(PAGE),
-            _ => match (number_behind(path, "/bytes/"), number_behind(path, "/stream/")) {
-                (Some(length), _) if length <= BLOCK_BYTES as u64 => {
-                    let body = &BLOCK[..length as usize];
-                    Response::new(Status::OK).content_type(ContentType::BYTES).body(body)
-                }
-                (Some(length), _) => {
-                    record(head, Status::OK, cx);
-                    return self.stream(StreamedResponse::new(Status::OK).length(length), length, method, cx);
-                }
-                (_, Some(length)) => {
-                    record(head, Status::OK, cx);
-                    return self.stream(StreamedResponse::new(Status::OK), length, method, cx);
-                }
-                _ => Response::new(Status::NOT_FOUND).content_type(ContentType::TEXT).body("There is nothing here.\n"),
-            },
         };
         record(head, response.status(), cx);
         send(cx, Outgoing::Response(response))
@@ -172,27 +196,10 @@ impl Site {
     /// Starts to send the request's body back, with its type and, if known, its length.
     #[inline(never)]
     fn echo<C: SiteCodec>(&mut self, head: &RequestHead, cx: &mut Context<'_, C>) -> Outcome<C> {
-        use tidegate::http1::BodyLength;
-        if head.method() != Method::Post {
-            return refuse(head, Response::new(Status::METHOD_NOT_ALLOWED).fields(ALLOW_POST), cx);
-        }
-        if !head.has_body() && head.header("content-length").is_none() {
-            return refuse(head, Response::new(Status::LENGTH_REQUIRED).close(), cx);
-        }
-        let mut response = StreamedResponse::new(Status::OK);
-        match head.header("content-type") {
-            None => response = response.content_type(ContentType::BYTES),
-            // The value was valid when the request was parsed, so it is valid in the response.
-            Some(value) => match response.field("Content-Type", value) {
-                Ok(with_type) => response = with_type,
-                Err(error) => return Outcome::fail(error),
-            },
-        }
-        match head.body() {
-            BodyLength::None => response = response.length(0),
-            BodyLength::Known(length) => response = response.length(length),
-            BodyLength::Chunked | BodyLength::UntilClose => {}
-        }
+        let response = match head_of_echo(head) {
+            Ok(response) => response,
+            Err(refusal) => return refuse(head, refusal, cx),
+        };
         if !head.has_body() {
             record(head, Status::OK, cx);
             return match cx.send(Outgoing::Head(response)) {
@@ -302,6 +309,30 @@ impl<C: SiteCodec> Handler<C> for Site {
     }
 }
 
+/// The head of the response to a POST of `/echo`, or the response that refuses it. Compiled once, and not for each pipeline.
+#[inline(never)]
+fn head_of_echo(head: &RequestHead) -> Result<StreamedResponse, Response> {
+    if head.method() != Method::Post {
+        return Err(Response::new(Status::METHOD_NOT_ALLOWED).fields(ALLOW_POST));
+    }
+    if !head.has_body() && head.header("content-length").is_none() {
+        return Err(Response::new(Status::LENGTH_REQUIRED).close());
+    }
+    let response = StreamedResponse::new(Status::OK);
+    let response = match head.header("content-type") {
+        None => response.content_type(ContentType::BYTES),
+        // The value was valid when the request was parsed, so it is valid in the response.
+        Some(value) => {
+            response.field("Content-Type", value).map_err(|_| Response::new(Status::INTERNAL_SERVER_ERROR))?
+        }
+    };
+    Ok(match head.body() {
+        BodyLength::None => response.length(0),
+        BodyLength::Known(length) => response.length(length),
+        BodyLength::Chunked | BodyLength::UntilClose => response,
+    })
+}
+
 #[inline]
 fn send<C: SiteCodec>(cx: &mut Context<'_, C>, message: Outgoing) -> Outcome<C> {
     match cx.send(message) {
@@ -313,11 +344,17 @@ fn send<C: SiteCodec>(cx: &mut Context<'_, C>, message: Outgoing) -> Outcome<C> 
 /// The addresses of both ends of the connection: those that a proxy has reported, if one has.
 #[inline(never)]
 fn address<C: SiteCodec>(cx: &Context<'_, C>) -> Response {
-    let (client, server, is_proxied) = match cx.codec().reported_addresses() {
-        Some((client, server)) => (client.to_string(), server.to_string(), true),
-        None => (cx.peer().to_string(), cx.local().map_or_else(|_| String::new(), |local| local.to_string()), false),
-    };
-    let addresses = Addresses { client, proxied: is_proxied, server };
+    match (cx.codec().reported_addresses(), cx.local()) {
+        (Some((client, server)), _) => response_of_addresses(&client, &server, true),
+        (None, Ok(local)) => response_of_addresses(&cx.peer(), &local, false),
+        (None, Err(_)) => response_of_addresses(&cx.peer(), &"", false),
+    }
+}
+
+/// Compiled once, and not for each pipeline.
+#[inline(never)]
+fn response_of_addresses(client: &dyn Display, server: &dyn Display, proxied: bool) -> Response {
+    let addresses = Addresses { client: client.to_string(), proxied, server: server.to_string() };
     let Ok(json) = serde_json::to_string(&addresses) else { return Response::new(Status::INTERNAL_SERVER_ERROR) };
     Response::new(Status::OK).content_type(ContentType::JSON).body(json)
 }

@@ -3,8 +3,8 @@
 use std::sync::{Arc, LazyLock};
 
 use tidegate::codec::DynOver;
-use tidegate::http1::{Outgoing, RequestHead, Response, Status, Version};
-use tidegate::websocket::handshake::{HandshakeError, Offer, VERSION};
+use tidegate::http1::{InvalidField, Outgoing, RequestHead, Response, Status, Version};
+use tidegate::websocket::handshake::{HandshakeError, Offer, OfferResponse, VERSION};
 use tidegate::websocket::{Config, Deflate, Message, WebSocket};
 use tidegate::{Context, Handler, Outcome};
 
@@ -40,18 +40,9 @@ pub(crate) fn accept<C: SiteCodec, H: Handler<DynOver<WebSocket>>>(
     config: &Arc<Config>,
     make: impl FnOnce(&Offer) -> Result<H, Status>,
 ) -> Outcome<C> {
-    let fields = head.headers().filter_map(|(name, value)| Some((str::from_utf8(name).ok()?, value)));
-    let offer = match head.protocol() {
-        None => Offer::of_upgrade(head.method_text(), fields),
-        Some("websocket") => Offer::of_extended_connect(fields),
-        Some(_) => return refuse(head, Response::new(Status::NOT_IMPLEMENTED), cx),
-    };
-    let offer = match offer {
-        Ok(_) if head.version() == Version::Http10 => return refuse(head, refusal(HandshakeError::Upgrade), cx),
-        // RFC 6455 §4.1.
-        Ok(_) if head.has_body() => return refuse(head, Response::new(Status::BAD_REQUEST), cx),
+    let offer = match offer(head) {
         Ok(offer) => offer,
-        Err(error) => return refuse(head, refusal(error), cx),
+        Err(response) => return refuse(head, response, cx),
     };
     let handler = match make(&offer) {
         Ok(handler) => handler,
@@ -60,14 +51,36 @@ pub(crate) fn accept<C: SiteCodec, H: Handler<DynOver<WebSocket>>>(
     // Over HTTP/2 the response has another status (RFC 8441 §5).
     record(head, if head.protocol().is_some() { Status::OK } else { Status::SWITCHING_PROTOCOLS }, cx);
     let accepted = offer.accept(config, None);
-    let response = Response::new(Status::SWITCHING_PROTOCOLS).field("Upgrade", "websocket").and_then(|response| {
-        accepted.fields().try_fold(response, |response, (name, value)| response.field(name, value))
-    });
-    match response.map(|response| cx.send(Outgoing::Response(response))) {
+    match switching_protocols(&accepted).map(|response| cx.send(Outgoing::Response(response))) {
         Ok(Ok(_)) => Outcome::switch(move |codec: C| (codec.filters().stack(accepted.codec()), handler)),
         Ok(Err(error)) => Outcome::fail(error),
         Err(error) => Outcome::fail(error),
     }
+}
+
+/// The offer of a handshake, or the response that refuses it. This and the next function are compiled once, and not for
+/// each pipeline.
+#[inline(never)]
+fn offer(head: &RequestHead) -> Result<Offer, Response> {
+    let fields = head.headers().filter_map(|(name, value)| Some((str::from_utf8(name).ok()?, value)));
+    let offer = match head.protocol() {
+        None => Offer::of_upgrade(head.method_text(), fields),
+        Some("websocket") => Offer::of_extended_connect(fields),
+        Some(_) => return Err(Response::new(Status::NOT_IMPLEMENTED)),
+    };
+    match offer {
+        Ok(_) if head.version() == Version::Http10 => Err(refusal(HandshakeError::Upgrade)),
+        // RFC 6455 §4.1.
+        Ok(_) if head.has_body() => Err(Response::new(Status::BAD_REQUEST)),
+        Ok(offer) => Ok(offer),
+        Err(error) => Err(refusal(error)),
+    }
+}
+
+#[inline(never)]
+fn switching_protocols(accepted: &OfferResponse) -> Result<Response, InvalidField> {
+    let response = Response::new(Status::SWITCHING_PROTOCOLS).field("Upgrade", "websocket")?;
+    accepted.fields().try_fold(response, |response, (name, value)| response.field(name, value))
 }
 
 fn refusal(error: HandshakeError) -> Response {

@@ -98,7 +98,7 @@ fn files_that_change_are_read_again() {
         assert!(resolver.resolve("www", 80).await.is_err());
         folder.write("resolv.conf", "nameserver 127.0.0.1\nsearch tides.example\n");
         folder.write("hosts", "192.0.2.77 mole\n");
-        // They are compared once a second.
+        // They are compared once a second. In real time: threads read the files, and virtual time would run ahead of them.
         task::sleep(Duration::from_millis(1_001)).await;
         assert_eq!(texts(resolver.resolve("mole", 1).await), ["192.0.2.77:1"]);
         assert_eq!(texts(resolver.resolve("www", 80).await).len(), 2);

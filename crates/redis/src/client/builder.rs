@@ -9,7 +9,7 @@ use tidegate_engine::{Backend, Backoff, ConnectError, EventLoop, task};
 
 use crate::client::cache::ReplyCache;
 use crate::client::config::{ClientConfig, ClientLimits, ServerSource, reading_target};
-use crate::client::connection::ReplyPipeline;
+use crate::client::connection::{PipelineMaker, ReplyPipeline};
 use crate::client::handle::{Client, ClientHandle};
 use crate::client::queue::CommandQueue;
 use crate::client::router::Router;
@@ -206,6 +206,10 @@ impl ClientBuilder {
     /// If no event loop runs on this thread.
     #[must_use]
     pub fn start_with<P: ReplyPipeline>(self, make: impl Fn() -> P + 'static) -> Client {
+        self.start_by(Rc::new(make))
+    }
+
+    fn start_by<P: ReplyPipeline>(self, make: PipelineMaker<P>) -> Client {
         let (client, config) = self.client();
         let (queue, router) = (client.handle.queue.clone(), client.handle.router.clone());
         drop(task::spawn(serve(config, queue, router, make)));
@@ -228,13 +232,15 @@ impl ClientBuilder {
     /// If no event loop runs on this thread.
     #[must_use]
     pub fn subscriber_with<P: ReplyPipeline>(self, make: impl Fn() -> P + 'static) -> Subscriber {
-        let make = Rc::new(make);
+        self.subscriber_by(Rc::new(make))
+    }
+
+    fn subscriber_by<P: ReplyPipeline>(self, make: PipelineMaker<P>) -> Subscriber {
         let config = Arc::new(ClientConfig { cache: None, ..self.config.clone() });
         let (mut client, mut server) = (None, SubscriberServer::Configured);
         let mut queue = SubscriberQueue::default();
         if config.source.is_some() {
-            let made = make.clone();
-            let finder = self.start_with(move || made());
+            let finder = self.start_by(make.clone());
             server = finder.handle.router.clone().map_or(server, SubscriberServer::AnyMaster);
             client = Some(finder);
         }
@@ -273,7 +279,7 @@ impl ClientBuilder {
             };
             drop(started.send(Ok(())));
             // A loop that fails drops the supervisor, which fails the commands.
-            drop(event_loop.block_on(serve(config, queue, router, make)));
+            drop(event_loop.block_on(serve(config, queue, router, Rc::new(make))));
         })?;
         starting.recv().map_err(io::Error::other)??;
         Ok(client)
@@ -311,11 +317,11 @@ async fn serve<P: ReplyPipeline>(
     config: Arc<ClientConfig>,
     queue: Arc<CommandQueue>,
     router: Option<Arc<Router>>,
-    make: impl Fn() -> P + 'static,
+    make: PipelineMaker<P>,
 ) {
     match router {
-        None => supervisor::supervise(config, None, queue, Rc::new(make)).await,
-        Some(router) => supervise_servers(config, router, Rc::new(make)).await,
+        None => supervisor::supervise(config, None, queue, make).await,
+        Some(router) => supervise_servers(config, router, make).await,
     }
 }
 

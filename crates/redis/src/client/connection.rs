@@ -386,6 +386,9 @@ pub trait ReplyPipeline: Pipeline<In = IncomingReply, Out = OutgoingCommand> {}
 
 impl<P: Pipeline<In = IncomingReply, Out = OutgoingCommand>> ReplyPipeline for P {}
 
+/// Makes the pipeline of each connection. Not a type parameter: all that connects would be compiled for each closure.
+pub(crate) type PipelineMaker<P> = Rc<dyn Fn() -> P>;
+
 pub(super) type Cx<'a, P> = Context<'a, P, WakeUp>;
 
 /// The loop drops a handler that has panicked without a call.

@@ -1,13 +1,12 @@
 //! `SentinelWatch`: the answers of a sentinel, and its reports of another master.
 
-use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use tidegate_engine::task;
 
 use crate::client::config::ClientConfig;
-use crate::client::connection::ReplyPipeline;
+use crate::client::connection::{PipelineMaker, ReplyPipeline};
 use crate::client::router::Router;
 use crate::client::slots::{address, elements, field, integer, text};
 use crate::client::subscriber::Subscriber;
@@ -51,7 +50,7 @@ impl SentinelWatch {
         name: &str,
         config: ClientConfig,
         router: &Arc<Router>,
-        make: &Rc<impl Fn() -> P + 'static>,
+        make: &PipelineMaker<P>,
     ) {
         if self.current.as_ref().is_some_and(|(current, ..)| &**current == address) {
             return;

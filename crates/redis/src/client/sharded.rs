@@ -5,7 +5,6 @@
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -13,7 +12,7 @@ use bytes::Bytes;
 use tidegate_engine::task;
 
 use crate::client::config::ClientConfig;
-use crate::client::connection::ReplyPipeline;
+use crate::client::connection::{PipelineMaker, ReplyPipeline};
 use crate::client::router::Router;
 use crate::client::slots::slot_of;
 use crate::client::subscriber_queue::{SubscriberQueue, SubscriptionKind, SubscriptionName};
@@ -24,7 +23,7 @@ pub(crate) async fn divide_sharded<P: ReplyPipeline>(
     config: Arc<ClientConfig>,
     router: Arc<Router>,
     parent: Arc<SubscriberQueue>,
-    make: Rc<impl Fn() -> P + 'static>,
+    make: PipelineMaker<P>,
 ) {
     let mut division =
         Division { router, parent, assigned: BTreeMap::new(), held: BTreeMap::new(), servers: BTreeMap::new() };

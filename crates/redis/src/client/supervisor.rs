@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use tidegate_engine::{ConnectError, Handler, ReconnectPauses, task};
 
 use crate::client::config::ClientConfig;
-use crate::client::connection::{ConnectionEnd, ConnectionHandler, ReplyPipeline};
+use crate::client::connection::{ConnectionEnd, ConnectionHandler, PipelineMaker, ReplyPipeline};
 use crate::client::error::Failure;
 use crate::client::node::NodeContext;
 use crate::client::queue::{CommandQueue, ConnectionRequest, WakeUp};
@@ -25,7 +25,7 @@ pub(crate) async fn supervise<P: ReplyPipeline>(
     config: Arc<ClientConfig>,
     node: Option<NodeContext>,
     queue: Arc<CommandQueue>,
-    make: Rc<impl Fn() -> P + 'static>,
+    make: PipelineMaker<P>,
 ) {
     let ending = LoopGuard(queue);
     let queue = &ending.0;
@@ -55,7 +55,7 @@ pub(crate) async fn supervise<P: ReplyPipeline>(
 pub(crate) async fn serve_dedicated<P: ReplyPipeline>(
     config: Arc<ClientConfig>,
     queue: Arc<CommandQueue>,
-    make: Rc<impl Fn() -> P>,
+    make: PipelineMaker<P>,
 ) {
     let ending = LoopGuard(queue);
     let queue = &ending.0;
@@ -103,7 +103,7 @@ pub(crate) async fn supervise_subscriber<P: ReplyPipeline>(
     config: Arc<ClientConfig>,
     server: SubscriberServer,
     queue: Arc<SubscriberQueue>,
-    make: Rc<impl Fn() -> P>,
+    make: PipelineMaker<P>,
 ) {
     let ending = SubscriberGuard(queue);
     let queue = &ending.0;
@@ -139,7 +139,7 @@ fn lasted(was_ready: bool, began: Instant) -> Option<Duration> {
 /// One connection, from connecting to its end.
 async fn run_connection<P: ReplyPipeline, H: Handler<P, Post = WakeUp>>(
     config: &ClientConfig,
-    make: &impl Fn() -> P,
+    make: &dyn Fn() -> P,
     handler: H,
     end: Rc<RefCell<ConnectionEnd>>,
 ) -> Result<ConnectionEnd, ConnectError> {
@@ -161,7 +161,7 @@ async fn run_for_commands<P: ReplyPipeline>(
     config: &Arc<ClientConfig>,
     node: Option<&NodeContext>,
     queue: &Arc<CommandQueue>,
-    make: &impl Fn() -> P,
+    make: &dyn Fn() -> P,
 ) -> bool {
     let end = Rc::new(RefCell::new(ConnectionEnd::default()));
     let handler = ConnectionHandler::new(config.clone(), node.cloned(), queue.clone(), end.clone());

@@ -5,7 +5,6 @@
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
@@ -13,7 +12,7 @@ use std::time::Duration;
 use tidegate_engine::task;
 
 use crate::client::config::{ClientConfig, ConnectionPurpose, ServerSource};
-use crate::client::connection::ReplyPipeline;
+use crate::client::connection::{PipelineMaker, ReplyPipeline};
 use crate::client::error::{ClientError, Failure};
 use crate::client::node::NodeContext;
 use crate::client::pending::PendingCommand;
@@ -30,7 +29,7 @@ use crate::owned::OwnedValue;
 pub(crate) async fn supervise_servers<P: ReplyPipeline>(
     config: Arc<ClientConfig>,
     router: Arc<Router>,
-    make: Rc<impl Fn() -> P + 'static>,
+    make: PipelineMaker<P>,
 ) {
     let ending = RouterGuard(router);
     let router = &ending.0;
@@ -66,7 +65,7 @@ fn start_node<P: ReplyPipeline>(
     router: &Arc<Router>,
     node: NodeAddress,
     queue: Arc<CommandQueue>,
-    make: &Rc<impl Fn() -> P + 'static>,
+    make: &PipelineMaker<P>,
 ) {
     let purpose = match (router.is_cluster, node.is_replica) {
         (true, true) => ConnectionPurpose::ClusterReplica,
@@ -86,7 +85,7 @@ fn start_node<P: ReplyPipeline>(
     }
 }
 
-async fn find_servers<P: ReplyPipeline, F: Fn() -> P + 'static>(finder: &mut Finder<F>, router: &Arc<Router>) {
+async fn find_servers<P: ReplyPipeline>(finder: &mut Finder<P>, router: &Arc<Router>) {
     let (mut failures, mut unsettled) = (0, 0_u32);
     let reads_replicas = finder.config.reads_replicas;
     loop {
@@ -125,24 +124,21 @@ async fn find_servers<P: ReplyPipeline, F: Fn() -> P + 'static>(finder: &mut Fin
 }
 
 /// It asks servers which servers there are.
-struct Finder<F> {
+struct Finder<P> {
     config: Arc<ClientConfig>,
-    make: Rc<F>,
+    make: PipelineMaker<P>,
     /// The server that is asked first.
     turn: usize,
     watch: SentinelWatch,
 }
 
-impl<F> Finder<F> {
+impl<P: ReplyPipeline> Finder<P> {
     /// `is_doubted`: a connection has ended, or a server has refused a command, so the map may be wrong.
     ///
     /// Sentinels are asked from the one on that answered last, where the client is subscribed. Each search that began at the
     /// next one would subscribe there, and the first report of that subscription would begin another search, for ever. Only
     /// a doubt begins at the next one, since the last one may know less than the others.
-    async fn find<P: ReplyPipeline>(&mut self, router: &Arc<Router>, is_doubted: bool) -> Result<Slots, String>
-    where
-        F: Fn() -> P + 'static,
-    {
+    async fn find(&mut self, router: &Arc<Router>, is_doubted: bool) -> Result<Slots, String> {
         let source = self.config.source.clone();
         let (mut addresses, name) = match source {
             Some(ServerSource::Cluster(seeds)) => {
@@ -180,10 +176,7 @@ impl<F> Finder<F> {
         Err(last)
     }
 
-    async fn ask_node<P: ReplyPipeline>(&self, address: &str) -> Result<Slots, String>
-    where
-        F: Fn() -> P + 'static,
-    {
+    async fn ask_node(&self, address: &str) -> Result<Slots, String> {
         let config = self.config.for_server(address, ConnectionPurpose::Any).map_err(|error| error.to_string())?;
         let probe = Probe::new(config, &self.make);
         // Each version has CLUSTER SLOTS; one that drops it has CLUSTER SHARDS.
@@ -196,15 +189,7 @@ impl<F> Finder<F> {
         parse(&reply, host_of(address)).map_err(str::to_owned)
     }
 
-    async fn ask_sentinel<P: ReplyPipeline>(
-        &mut self,
-        address: &str,
-        name: &str,
-        router: &Arc<Router>,
-    ) -> Result<Slots, String>
-    where
-        F: Fn() -> P + 'static,
-    {
+    async fn ask_sentinel(&mut self, address: &str, name: &str, router: &Arc<Router>) -> Result<Slots, String> {
         let config = self.config.for_sentinel(address).map_err(|error| error.to_string())?;
         let probe = Probe::new(config.clone(), &self.make);
         let reply = probe.ask(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", name]).await;
@@ -228,7 +213,7 @@ struct Probe {
 }
 
 impl Probe {
-    fn new<P: ReplyPipeline>(config: ClientConfig, make: &Rc<impl Fn() -> P + 'static>) -> Self {
+    fn new<P: ReplyPipeline>(config: ClientConfig, make: &PipelineMaker<P>) -> Self {
         let timeout = config.timeout.min(QUESTION_TIMEOUT);
         let config = ClientConfig { timeout, target: config.target.connect_timeout(timeout), ..config };
         let queue = Arc::new(CommandQueue::new(config.limits));
