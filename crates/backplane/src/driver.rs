@@ -35,10 +35,13 @@ pub(crate) struct Inbox {
 #[derive(Default)]
 struct InboxState {
     calls: Vec<RoomCall>,
+    /// Messages among the calls and those that the node has taken since it last reported its queue, and their bytes.
     messages: usize,
     bytes: usize,
     waker: Option<Waker>,
     counts: BackplaneCounts,
+    /// Bytes of the messages that wait in the node.
+    queued_bytes: usize,
     refused: u64,
     is_closed: bool,
     has_ended: bool,
@@ -55,8 +58,9 @@ impl Inbox {
         let mut state = self.lock();
         if let RoomCall::Publish(name, _, message) = &call {
             let queued = state.messages.saturating_add(state.counts.queued_messages as usize);
+            let queued_bytes = state.bytes.saturating_add(state.queued_bytes);
             let is_full = queued >= limits.queued_messages_max
-                || state.bytes.saturating_add(message.bytes.len()) > limits.queued_bytes_max;
+                || queued_bytes.saturating_add(message.bytes.len()) > limits.queued_bytes_max;
             if is_full || name.len() > limits.room_name_bytes_max || state.is_closed {
                 state.refused += 1;
                 return false;
@@ -72,6 +76,13 @@ impl Inbox {
         drop(state);
         waker.into_iter().for_each(Waker::wake);
         true
+    }
+
+    /// The numbers of the node, which has queued or refused the `taken` messages, and their bytes.
+    fn report(&self, counts: BackplaneCounts, queued_bytes: usize, taken: (usize, usize)) {
+        let mut state = self.lock();
+        (state.counts, state.queued_bytes) = (counts, queued_bytes);
+        (state.messages, state.bytes) = (state.messages - taken.0, state.bytes - taken.1);
     }
 
     pub(crate) fn counts(&self) -> BackplaneCounts {
@@ -107,6 +118,7 @@ pub(crate) async fn drive<B: Broker>(mut node: Node, mut broker: B, inbox: Arc<I
     let mut rooms: HashMap<RoomName, Arc<dyn BackplaneRoom>> = HashMap::new();
     let mut undelivered = 0;
     loop {
+        let mut taken = (0, 0);
         let mut sleep = node.poll_timeout().map(task::sleep_until);
         let goes_on = poll_fn(|cx| {
             if let Some(sleep) = &mut sleep
@@ -115,7 +127,7 @@ pub(crate) async fn drive<B: Broker>(mut node: Node, mut broker: B, inbox: Arc<I
                 node.handle_timeout(task::now());
                 return Poll::Ready(true);
             }
-            match take_calls(&inbox, &mut node, &mut rooms, cx) {
+            match take_calls(&inbox, &mut node, (&mut rooms, &mut taken), cx) {
                 Some(true) => return Poll::Ready(true),
                 Some(false) => {}
                 None => return Poll::Ready(false),
@@ -133,7 +145,7 @@ pub(crate) async fn drive<B: Broker>(mut node: Node, mut broker: B, inbox: Arc<I
         while let Some(output) = node.poll_output() {
             undelivered += u64::from(!execute(output, &mut node, &mut broker, &mut rooms, names_max));
         }
-        inbox.lock().counts = BackplaneCounts { undelivered, ..node.counts() };
+        inbox.report(BackplaneCounts { undelivered, ..node.counts() }, node.queued_bytes(), taken);
         if !goes_on {
             break;
         }
@@ -149,11 +161,12 @@ pub(crate) async fn drive<B: Broker>(mut node: Node, mut broker: B, inbox: Arc<I
     drop(calls);
 }
 
-/// Gives the calls of rooms to the node. Returns whether there were some, or nothing if the inbox is closed.
+/// Gives the calls of rooms to the node. Returns whether there were some, or nothing if the inbox is closed. `taken` are the
+/// messages among them, and their bytes: they count as waiting until the node reports its queue.
 fn take_calls(
     inbox: &Inbox,
     node: &mut Node,
-    rooms: &mut HashMap<RoomName, Arc<dyn BackplaneRoom>>,
+    (rooms, taken): (&mut HashMap<RoomName, Arc<dyn BackplaneRoom>>, &mut (usize, usize)),
     cx: &Context<'_>,
 ) -> Option<bool> {
     let mut state = inbox.lock();
@@ -161,7 +174,7 @@ fn take_calls(
         return None;
     }
     let calls = std::mem::take(&mut state.calls);
-    (state.messages, state.bytes) = (0, 0);
+    *taken = (state.messages, state.bytes);
     state.waker = Some(cx.waker().clone());
     drop(state);
     let (now, has_calls) = (task::now(), !calls.is_empty());
@@ -217,5 +230,38 @@ fn execute<B: Broker>(
 fn with(rooms: &HashMap<RoomName, Arc<dyn BackplaneRoom>>, name: &RoomName, call: impl FnOnce(&dyn BackplaneRoom)) {
     if let Some(room) = rooms.get(name) {
         call(&**room);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use tidegate_engine::{Backend, EventLoop, MessageForm, NodeId};
+
+    use super::*;
+
+    #[test]
+    fn messages_that_the_node_takes_count_until_it_reports_its_queue() {
+        let mut limits = NodeLimits::default();
+        (limits.queued_messages_max, limits.queued_bytes_max) = (10, 1000);
+        let mut event_loop = EventLoop::on(Backend::Auto).expect("a loop");
+        for (length, fitting) in [(1, 10), (300, 3)] {
+            let (inbox, mut node) = (Inbox::default(), Node::new(NodeId([1; 16]), limits.clone()));
+            let push = || {
+                let bytes = Bytes::from(vec![b'x'; length]);
+                let message = RoomMessage { bytes, form: MessageForm::Plain, is_announcement: false };
+                inbox.push(RoomCall::Publish("tides".into(), None, message), &limits)
+            };
+            assert_eq!((0..20).filter(|_| push()).count(), fitting);
+            let (mut taken, mut rooms) = ((0, 0), HashMap::new());
+            let cx = Context::from_waker(Waker::noop());
+            let take = async { take_calls(&inbox, &mut node, (&mut rooms, &mut taken), &cx) };
+            assert_eq!(event_loop.block_on(take).expect("the loop runs"), Some(true));
+            assert!(!push(), "the node has not reported its queue yet");
+            inbox.report(node.counts(), node.queued_bytes(), taken);
+            // The first message is on its way to the broker: its bytes wait no more.
+            assert_eq!(push(), length == 300);
+            assert!(!push());
+        }
     }
 }

@@ -33,6 +33,8 @@ pub(crate) struct Feed {
     /// The room has been opened.
     is_open: bool,
     has_overflowed: bool,
+    /// A message has been delivered as it arrived since the last read: no message that the history had is under way any more.
+    has_caught_up: bool,
     /// The position of the last message that was delivered or skipped.
     position: Option<Position>,
     /// The last message that was delivered: whether a history continues it.
@@ -107,6 +109,7 @@ impl Feed {
             state: FeedState::Subscribing,
             is_open: false,
             has_overflowed: false,
+            has_caught_up: false,
             position: None,
             last: None,
             read: 0,
@@ -138,7 +141,7 @@ impl Feed {
         if self.is_open && self.state != FeedState::Subscribing {
             cx.events.push(FeedEvent::Down);
         }
-        self.state = FeedState::Subscribing;
+        (self.state, self.has_caught_up) = (FeedState::Subscribing, false);
         self.clear_buffer();
     }
 
@@ -198,6 +201,9 @@ impl Feed {
             Some(last) if last.epoch == position.epoch => {
                 if position.offset <= last.offset {
                     cx.counts.duplicates += 1;
+                    if self.has_gone_back(&incoming, position.offset) {
+                        self.read(cx);
+                    }
                     return;
                 }
                 previous <= last.offset
@@ -205,10 +211,21 @@ impl Feed {
             Some(_) => false,
         };
         if is_next {
+            self.has_caught_up = true;
             return self.deliver(incoming, cx);
         }
         self.buffer(incoming, cx);
         self.read(cx);
+    }
+
+    /// Whether a message whose offset was delivered before shows that the broker has lost messages and gives their offsets
+    /// again, with the same connection: a master that was a replica for a while, for example. After a read, messages that the
+    /// history had may still arrive.
+    fn has_gone_back(&self, incoming: &Incoming, offset: u64) -> bool {
+        match self.last {
+            Some(last) if last.offset == offset => incoming.last(offset) != last,
+            _ => self.has_caught_up,
+        }
     }
 
     fn deliver(&mut self, incoming: Incoming, cx: &mut FeedContext<'_>) {
@@ -237,7 +254,7 @@ impl Feed {
     }
 
     fn read(&mut self, cx: &mut FeedContext<'_>) {
-        self.state = FeedState::Waiting;
+        (self.state, self.has_caught_up) = (FeedState::Waiting, false);
         cx.events.push(FeedEvent::Read);
     }
 

@@ -228,6 +228,8 @@ impl Node {
             }
             BrokerEvent::Down => {
                 self.counts.downs += u64::from(std::mem::take(&mut self.counts.is_up));
+                // No room wants a read until it is subscribed again.
+                self.waiting_reads.clear();
                 self.each_feed(Feed::down);
             }
             BrokerEvent::Overflow => self.each_feed(Feed::overflowed),

@@ -53,6 +53,12 @@ impl Node {
         Ok(())
     }
 
+    /// Bytes of the messages that wait for a request to the broker.
+    #[must_use]
+    pub fn queued_bytes(&self) -> usize {
+        self.queued_bytes
+    }
+
     pub(super) fn next_number(&mut self) -> u64 {
         self.last_number += 1;
         self.last_number

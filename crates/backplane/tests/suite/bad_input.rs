@@ -117,10 +117,47 @@ fn an_entry_of_a_history_that_no_node_has_sent_takes_its_place_and_is_left_out()
 #[test]
 fn an_offset_that_goes_back_or_comes_twice_is_dropped() {
     let mut open = OpenNode::at(3);
-    for offset in [4, 4, 2, 0, 5] {
+    for offset in [4, 4] {
         open.receive(Some(offset), envelope(offset));
     }
-    assert_eq!(open.delivered(), [Some(4), Some(5)]);
+    assert_eq!(open.delivered(), [Some(4)]);
+    open.receive(Some(2), envelope(2));
+    // The history shows that the broker has not gone back.
+    let ticket = open.read().expect("a read");
+    open.receive(Some(0), envelope(0));
+    open.answer(ticket, 4, &[4]);
+    open.receive(Some(1), envelope(1));
+    open.receive(Some(5), envelope(5));
+    assert_eq!(open.delivered(), [Some(5)]);
+    assert_eq!((open.node.counts().duplicates, open.node.counts().gaps), (3, 0));
+}
+
+/// A broker that has lost its last messages gives their offsets again, while the connection lasts: a master that was the replica
+/// of another server for a while.
+#[test]
+fn a_message_in_the_place_of_one_that_was_delivered_is_read_and_is_a_gap() {
+    for (replaced, top) in [(4, 4), (5, 5), (6, 6), (4, 6), (4, 9)] {
+        let mut open = OpenNode::at(3);
+        (4..=6).for_each(|offset| open.receive(Some(offset), envelope(offset)));
+        assert_eq!(open.delivered(), [Some(4), Some(5), Some(6)]);
+        open.receive(Some(replaced), envelope(100 + replaced));
+        let ticket = open.read().expect("a read");
+        let entries = (replaced..=top).map(|offset| HistoryEntry { offset, bytes: envelope(100 + offset) }).collect();
+        let history = Some(History { position: Some(Position { epoch: 7, offset: top }), entries, after: None });
+        open.node.handle_event(BrokerEvent::History { ticket, history }, open.now);
+        open.receive(Some(top + 1), envelope(101 + top));
+        assert_eq!(open.delivered(), [None, Some(top + 1)], "{replaced} to {top}");
+    }
+}
+
+#[test]
+fn a_message_that_the_history_had_arrives_late_and_is_not_read_again() {
+    let mut open = OpenNode::at(3);
+    open.receive(Some(5), envelope(5));
+    let ticket = open.read().expect("a read");
+    open.answer(ticket, 7, &[4, 5, 6, 7]);
+    (5..=8).for_each(|offset| open.receive(Some(offset), envelope(offset)));
+    assert!(open.read().is_none());
     assert_eq!(open.node.counts().duplicates, 3);
 }
 

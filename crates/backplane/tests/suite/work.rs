@@ -158,3 +158,27 @@ fn a_room_takes_at_most_250_bytes_of_a_node_beside_its_name() {
     println!("a room takes {each} bytes of a node");
     assert!(each <= 250, "{each}");
 }
+
+#[test]
+fn a_broker_that_comes_and_goes_leaves_no_reads_behind() {
+    let mut limits = NodeLimits::default();
+    limits.reads_max = 1;
+    let now = Instant::now();
+    let names: Vec<RoomName> = (0..10).map(|number| format!("room {number}").into()).collect();
+    let mut node = Node::new(NodeId([1; 16]), limits);
+    names.iter().for_each(|name| node.attach(name, Some(HistoryBounds { messages_max: 10, bytes_max: 1 << 16 }), now));
+    let mut come_and_go = |times| {
+        for _ in 0..times {
+            node.handle_event(BrokerEvent::Up, now);
+            names.iter().for_each(|name| node.handle_event(BrokerEvent::Subscribed(name.clone()), now));
+            node.handle_event(BrokerEvent::Down, now);
+            // The first read is never answered.
+            while node.poll_output().is_some() {}
+        }
+    };
+    come_and_go(10);
+    let region = Region::new();
+    come_and_go(1_000);
+    let more = region.change().bytes_in_use();
+    assert!(more < 10_000, "{more}");
+}

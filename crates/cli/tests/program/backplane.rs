@@ -232,9 +232,12 @@ fn an_address_that_is_none_is_refused_with_a_remedy() {
         ("redis://127.0.0.1,a b", "redis://HOST:PORT,HOST:PORT"),
         ("redis+cluster://", "redis://HOST:PORT"),
         ("nats://a b", "nats://HOST:PORT"),
+        ("redis://ada:secret@127.0.0.1/x", "--backplane 127.0.0.1/x: "),
+        ("nats://ada:secret@a b", "--backplane a b: "),
     ] {
         let (status, _, stderr) = run(&["serve", "--listen", "127.0.0.1:0", "--backplane", url]);
         assert_ne!(status, Some(0));
         assert!(stderr.iter().any(|line| line.contains(remedy)), "{url}: {stderr:?}");
+        assert!(!stderr.iter().any(|line| line.contains("secret")), "{url}: {stderr:?}");
     }
 }

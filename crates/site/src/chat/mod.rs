@@ -68,7 +68,9 @@ impl ChatOptions {
     /// Returns a line for the user if the address is invalid or no thread can be made.
     pub fn backplane(&self) -> Result<Option<Backplane>, Box<dyn Error>> {
         let Some(url) = &self.backplane else { return Ok(None) };
-        let builder = Backplane::at(url).map_err(|error| format!("--backplane {url}: {error}"))?;
+        // A password has no place in a log.
+        let shown = url.rsplit_once('@').map_or(&**url, |(_, servers)| servers);
+        let builder = Backplane::at(url).map_err(|error| format!("--backplane {shown}: {error}"))?;
         Ok(Some(builder.spawn()?))
     }
 
