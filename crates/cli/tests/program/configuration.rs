@@ -382,6 +382,18 @@ fn mistakes_between_routes_and_of_syntax_are_found() {
         ),
         ("[[listen]]\naddress = \"127.0.0.1:1\"\nredirect-https = true\n".into(), "1:1", "needs an https listener"),
         ("[[listen]]\naddress = \"127.0.0.1:1\"\nself-signed = true\n".into(), "1:1", "need `protocol"),
+        ("[[listen]]\naddress = \"a.example:80\"\n".into(), "2:11", "is not an address: write IP:PORT"),
+        (
+            "[[listen]]\naddress = \"127.0.0.1:1\"\nidle-timeout = 30\n".into(),
+            "3:1",
+            "[[listen]] has no key `idle-timeout`, and its `limits` has: write `limits = { idle-timeout = ... }`",
+        ),
+        ("[listen]\naddress = \"127.0.0.1:1\"\n".into(), "1:1", "a list of tables, not a table: write `[[listen]]`"),
+        (
+            "[[upstream]]\nname = \"a\"\nservers = [\"127.0.0.1:9001\"]\n".into(),
+            "3:12",
+            "unix+h2c:PATH; write `http://127.0.0.1:9001`",
+        ),
         ("a = 1.5\nb = 2020-01-01\nlisten = 3\n".into(), "3:10", "`listen` is a list of tables, not 3"),
         ("include = \"none.toml\"\n".into(), "1:11", "none.toml"),
         ("include = \"gateway.toml\"\n".into(), "1:11", "includes itself"),
