@@ -137,7 +137,7 @@ impl Keys for Listen {
     const TEXT: &'static str = "Where the server listens, and how connections begin there.";
     const KEYS: &'static [Key<Self>] = &[
         Key::<Self>::new("address", Kind::OneOrMore(&Kind::Text), "`IP:PORT`, `[IPV6]:PORT`, `localhost:PORT`, `unix:PATH` or `unix:@NAME`; one, or a list. Sockets that the environment passes (`LISTEN_FDS`) serve the addresses that they are bound to.", |to, value, reader| {
-            to.addresses = reader.parsed(value, "an address, such as 0.0.0.0:443", |text| text.parse().ok());
+            to.addresses = reader.parsed(value, "an address: write IP:PORT, such as [::]:443, localhost:PORT or unix:PATH", |text| text.parse().ok());
         })
         .required()
         .known_as(&["bind", "port", "addresses"]),

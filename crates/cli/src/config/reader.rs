@@ -59,7 +59,15 @@ impl Reader<'_> {
         let meant = T::KEYS.iter().find(is_known_as).map(|key| key.info.name);
         let meant = meant.or_else(|| nearest(&name.text, T::KEYS.iter().map(|key| key.info.name)));
         let title = T::TITLE;
+        // A key of a table within this one.
+        let within = T::KEYS.iter().map(|key| key.info).find(
+            |key| matches!(key.kind, Kind::Table(info) if info().keys.iter().any(|inner| inner.name == name.text)),
+        );
         let text = match meant {
+            _ if within.is_some() => {
+                let (table, key) = (within.map_or("", |key| key.name), &name.text);
+                format!("{title} has no key `{key}`, and its `{table}` has: write `{table} = {{ {key} = ... }}`")
+            }
             Some(meant) => format!("{title} has no key `{}`; did you mean `{meant}`?", name.text.escape_debug()),
             None => {
                 let names = T::KEYS.iter().map(|key| key.info.name).collect::<Vec<_>>().join(", ");
@@ -123,7 +131,11 @@ impl Reader<'_> {
                 Data::Integer(number) => number.to_string(),
                 _ => value.kind_name().to_owned(),
             };
-            self.mistake(value.place, format!("`{name}` is {}, not {given}", kind.name()));
+            let advice = match (kind, &value.data) {
+                (Kind::List(Kind::Table(_)), Data::Table(_)) => format!(": write `[[{name}]]`"),
+                _ => String::new(),
+            };
+            self.mistake(value.place, format!("`{name}` is {}, not {given}{advice}", kind.name()));
         }
         is
     }

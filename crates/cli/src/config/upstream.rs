@@ -66,7 +66,16 @@ impl Keys for Upstream {
                     }
                     match server.url.value.parse() {
                         Ok(url) => to.servers.push(UpstreamServer { url, weight: server.weight }),
-                        Err(error) => reader.mistake(item.place, format!("the URL of a server: {error}")),
+                        Err(error) => {
+                            let given = &server.url.value;
+                            // Most often the scheme is missing.
+                            let with_scheme = format!("http://{given}");
+                            let advice = match with_scheme.parse::<UpstreamUrl>() {
+                                Ok(_) if !given.contains("://") => format!("; write `{}`", with_scheme.escape_debug()),
+                                _ => String::new(),
+                            };
+                            reader.mistake(item.place, format!("the URL of a server: {error}{advice}"));
+                        }
                     }
                 }
             },

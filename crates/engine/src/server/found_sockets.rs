@@ -8,59 +8,10 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
-use tidegate_sys::{Address, Socket, handover, inherited};
+use tidegate_sys::{Address, Socket, handover};
 
-use super::Server;
-use super::handle::RunningListener;
 use super::listener::{Listener, ServedListener};
 use crate::start_error::StartError;
-
-impl Server {
-    /// The sockets that a service manager has passed to this process, for [`passed`](Server::passed): listening stream
-    /// sockets, and bound datagram sockets. Empty if it has passed none, or an earlier call has taken them. Call this early,
-    /// as [`from_environment`](Server::from_environment).
-    ///
-    /// # Errors
-    /// [`StartError::Inherited`] if the variables are malformed, or a passed descriptor is no such socket.
-    pub fn sockets_from_environment() -> Result<Vec<OwnedFd>, StartError> {
-        inherited::take().map(Option::unwrap_or_default).map_err(StartError::Inherited)
-    }
-
-    /// Sockets that were opened elsewhere: each listener and each endpoint uses those that are bound to its addresses, and
-    /// opens its other addresses itself. `[::]:80` and `0.0.0.0:80` are two addresses, and an address with port 0 is none of
-    /// a passed socket. A server with one listener, to none of whose addresses a stream socket is bound, uses all of those in
-    /// place of its addresses. A socket without a listener is logged, and stays open: its connections wait. A datagram socket
-    /// is served by one loop; for more loops pass several at the same address, each with `SO_REUSEPORT`.
-    ///
-    /// ```
-    /// # use std::net::TcpListener;
-    /// # use tidegate::framing::Lines;
-    /// # use tidegate::{Channel, ChannelError, Listener, Server};
-    /// # async fn discard(mut channel: Channel<Lines>) -> Result<(), ChannelError> {
-    /// #     while channel.recv().await?.is_some() {}
-    /// #     Ok(())
-    /// # }
-    /// // As a service manager does.
-    /// let socket = TcpListener::bind("127.0.0.1:0")?;
-    /// let address = socket.local_addr()?;
-    /// let server = Server::new()
-    ///     .loops(1)
-    ///     .passed(vec![socket.into()])
-    ///     .listener(Listener::at(address.into()).serve(Lines::new, discard))
-    ///     .listener(Listener::bind("127.0.0.1:0")?.serve(Lines::new, discard))
-    ///     .run()?;
-    /// assert_eq!(server.listeners()[0].addresses(), [address.into()]);
-    /// # server.drain(std::time::Duration::ZERO);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    /// [`run`](Server::run) fails if a descriptor is neither a listening stream socket nor a bound datagram socket.
-    pub fn passed(mut self, sockets: Vec<OwnedFd>) -> Self {
-        self.passed = sockets;
-        self
-    }
-}
 
 /// The sockets that a server may use, each with its address.
 pub(super) struct FoundSockets {
@@ -181,14 +132,9 @@ impl FoundSockets {
         }
     }
 
-    /// Logs the addresses that have no effect, and the passed sockets that nothing serves. `running` are the `listeners`,
-    /// then the endpoints.
-    pub(super) fn report(&self, listeners: &[ServedListener], running: &[RunningListener]) {
-        let (streams, datagrams) = running.split_at(listeners.len().min(running.len()));
-        let all = |running: &[RunningListener]| -> Vec<Address> {
-            running.iter().flat_map(RunningListener::addresses).cloned().collect()
-        };
-        let (streams, datagrams) = (all(streams), all(datagrams));
+    /// Logs the addresses that have no effect, and the passed sockets that nothing serves. The addresses of
+    /// the running `listeners` are `streams`, those of endpoints `datagrams`.
+    pub(super) fn report(&self, listeners: &[ServedListener], streams: &[Address], datagrams: &[Address]) {
         let configured = listeners.iter().flat_map(|served| served.listener.configured());
         for address in configured.filter(|address| !streams.iter().any(|bound| is_at(bound, address))) {
             if self.passed.is_empty() {
@@ -203,8 +149,8 @@ impl FoundSockets {
             }
         }
         let unserved = |socket: &&FoundSocket, served: &[Address]| !served.contains(&socket.address);
-        self.passed.iter().filter(|socket| unserved(socket, &streams)).for_each(FoundSocket::log_unserved);
-        self.passed_datagrams.iter().filter(|socket| unserved(socket, &datagrams)).for_each(FoundSocket::log_unserved);
+        self.passed.iter().filter(|socket| unserved(socket, streams)).for_each(FoundSocket::log_unserved);
+        self.passed_datagrams.iter().filter(|socket| unserved(socket, datagrams)).for_each(FoundSocket::log_unserved);
         if !self.passed.is_empty() {
             let opened = streams.iter().filter(|address| !is_among(&self.passed, address));
             opened.for_each(|address| log_passed(address, "opened by the server: no passed socket is bound to it"));

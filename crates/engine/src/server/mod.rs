@@ -31,7 +31,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Weak};
 
 use tidegate_codec::Pipeline;
-use tidegate_sys::{Address, ListenOptions, Side, Socket, handover};
+use tidegate_sys::{Address, ListenOptions, Side, Socket, handover, inherited};
 
 use self::datagram_sockets::{KeptSockets, OpenedSockets};
 pub use self::ended::Ended;
@@ -202,6 +202,51 @@ impl Server {
     /// [`StartError::Inherited`] if the variables are malformed, or a passed descriptor is not a listener.
     pub fn from_environment() -> Result<Option<Self>, StartError> {
         Ok(Listener::from_environment()?.map(Self::on))
+    }
+
+    /// The sockets that a service manager has passed to this process, for [`passed`](Server::passed): listening stream
+    /// sockets, and bound datagram sockets. Empty if it has passed none, or an earlier call has taken them. Call this early,
+    /// as [`from_environment`](Server::from_environment).
+    ///
+    /// # Errors
+    /// [`StartError::Inherited`] if the variables are malformed, or a passed descriptor is no such socket.
+    pub fn sockets_from_environment() -> Result<Vec<OwnedFd>, StartError> {
+        inherited::take().map(Option::unwrap_or_default).map_err(StartError::Inherited)
+    }
+
+    /// Sockets that were opened elsewhere: each listener and each endpoint uses those that are bound to its addresses, and
+    /// opens its other addresses itself. `[::]:80` and `0.0.0.0:80` are two addresses, and an address with port 0 is none of
+    /// a passed socket. A server with one listener, to none of whose addresses a stream socket is bound, uses all of those in
+    /// place of its addresses. A socket without a listener is logged, and stays open: its connections wait. A datagram socket
+    /// is served by one loop; for more loops pass several at the same address, each with `SO_REUSEPORT`.
+    ///
+    /// ```
+    /// # use std::net::TcpListener;
+    /// # use tidegate::framing::Lines;
+    /// # use tidegate::{Channel, ChannelError, Listener, Server};
+    /// # async fn discard(mut channel: Channel<Lines>) -> Result<(), ChannelError> {
+    /// #     while channel.recv().await?.is_some() {}
+    /// #     Ok(())
+    /// # }
+    /// // As a service manager does.
+    /// let socket = TcpListener::bind("127.0.0.1:0")?;
+    /// let address = socket.local_addr()?;
+    /// let server = Server::new()
+    ///     .loops(1)
+    ///     .passed(vec![socket.into()])
+    ///     .listener(Listener::at(address.into()).serve(Lines::new, discard))
+    ///     .listener(Listener::bind("127.0.0.1:0")?.serve(Lines::new, discard))
+    ///     .run()?;
+    /// assert_eq!(server.listeners()[0].addresses(), [address.into()]);
+    /// # server.drain(std::time::Duration::ZERO);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`run`](Server::run) fails if a descriptor is neither a listening stream socket nor a bound datagram socket.
+    pub fn passed(mut self, sockets: Vec<OwnedFd>) -> Self {
+        self.passed = sockets;
+        self
     }
 
     /// A server with one protocol, on a listener: [`start`](Server::start) or [`serve`](Server::serve) names the
@@ -400,9 +445,6 @@ impl Server {
     /// # Errors
     /// [`StartError`], with a remedy.
     pub fn run(mut self) -> Result<ServerHandle, StartError> {
-        if self.main.is_some() {
-            return Err(StartError::NotServed);
-        }
         self.check()?;
         let plan = self.backend.plan()?;
         let is_shared = self.takeover.is_some() || self.is_replaceable || self.replaced.is_some();
@@ -428,7 +470,7 @@ impl Server {
         let mut endpoints = OpenedEndpoints::new(self.loops, room, running);
         self.open_endpoints((is_shared, datagrams, &mut sessions), &found, &mut endpoints)?;
         self.add_beside(beside, &per_loop, &mut endpoints)?;
-        found.report(&self.listeners, &endpoints.running);
+        self.report(&found, &endpoints.running);
         let OpenedEndpoints { per_loop: mut of_loops, kept: datagrams, groups, waiting, steerings, running, .. } =
             endpoints;
         let tokio_runtime = self.tokio_runtime.unwrap_or_else(TokioRuntime::of_this_thread);
@@ -625,6 +667,15 @@ impl Server {
         Ok(())
     }
 
+    /// Logs how the sockets that were there are used. The listeners come first among those that run.
+    fn report(&self, found: &FoundSockets, running: &[RunningListener]) {
+        let (streams, datagrams) = running.split_at(self.listeners.len());
+        let addresses = |running: &[RunningListener]| -> Vec<Address> {
+            running.iter().flat_map(RunningListener::addresses).cloned().collect()
+        };
+        found.report(&self.listeners, &addresses(streams), &addresses(datagrams));
+    }
+
     /// The limits of all listeners.
     fn all_limits(&self) -> impl Iterator<Item = &Limits> {
         self.listeners.iter().map(|served| served.listener.limits.as_ref().unwrap_or(&self.limits))
@@ -635,6 +686,9 @@ impl Server {
     }
 
     fn check(&self) -> Result<(), StartError> {
+        if self.main.is_some() {
+            return Err(StartError::NotServed);
+        }
         if self.listeners.is_empty() && self.endpoints.is_empty() {
             return Err(StartError::NoListener);
         }
