@@ -337,6 +337,16 @@ pub trait StreamEndpoint: Endpoint {
         SessionCounts::default()
     }
 
+    /// Bytes of memory that its sessions keep beside those of streams, such as tables for compression. The loop counts them as its
+    /// own, in the one ledger of all connections. It is read after every dispatch, so it must be cheap.
+    fn kept_bytes(&self) -> usize {
+        0
+    }
+
+    /// Calls `each` for each session that keeps some of these bytes, with their number. When the memory of a loop is used up, the
+    /// loop ends the sessions that keep the most, by [`end_session`](Self::end_session), which frees them.
+    fn each_kept(&self, _each: &mut dyn FnMut(SessionNumber, usize)) {}
+
     /// The names of the protocols of its sessions, the uppermost first, for lists of connections.
     fn session_protocols(&self) -> &'static [&'static str] {
         &[]

@@ -1,9 +1,10 @@
 //! `MemoryGuard`: keeps a loop within its budget, and gives memory back after a burst.
 
+use std::collections::BinaryHeap;
 use std::time::{Duration, Instant};
 
 use tidegate_buffer::Ledger;
-use tidegate_sys::memory;
+use tidegate_sys::{Token, memory};
 
 use crate::limits::EXHAUSTED_PAUSE;
 use crate::loop_core::Core;
@@ -65,11 +66,9 @@ impl MemoryGuard {
     fn shed(&mut self, core: &mut Core, mut closing_memory: usize) -> usize {
         let enough = used_after_shedding(core.pool.ledger());
         // Shedding a connection without memory frees nothing.
-        let bytes = |entry: &dyn SlotEntry, token| entry.memory_bytes() + core.charges.of(token);
-        let entries = core.slots.iter().map(|(token, entry)| (entry, bytes(entry, token), token));
+        let entries = core.slots.iter().map(|(token, entry)| (entry, bytes_of(core, entry, token), token));
         let entries = entries.filter(|(entry, bytes, _)| *bytes > 0 && entry.socket_state() != SocketState::Closing);
-        let mut by_bytes: Vec<_> = entries.map(|(_, bytes, token)| (bytes, token)).collect();
-        by_bytes.sort_unstable();
+        let mut by_bytes: BinaryHeap<_> = entries.map(|(_, bytes, token)| (bytes, token)).collect();
         self.failed_shed = loop {
             let used = core.pool.ledger().used();
             if used <= enough + closing_memory {
@@ -78,7 +77,13 @@ impl MemoryGuard {
             let Some((bytes, token)) = by_bytes.pop() else { break Some(FailedShed { used, at: core.time.now() }) };
             core.dispatch(token, SlotEvent::Shed);
             let returned = used.saturating_sub(core.pool.ledger().used());
-            closing_memory += bytes.saturating_sub(returned);
+            let endpoint = core.slots.get(token).filter(|entry| entry.has_sessions());
+            match endpoint.map(|entry| bytes_of(core, entry, token)) {
+                // An endpoint ends its largest sessions, and may have others.
+                Some(left) if (1..bytes).contains(&left) => by_bytes.push((left, token)),
+                Some(_) => {}
+                None => closing_memory += bytes.saturating_sub(returned),
+            }
         };
         closing_memory
     }
@@ -119,6 +124,11 @@ impl MemoryGuard {
     }
 }
 
+/// Bytes that shedding an entry frees.
+fn bytes_of(core: &Core, entry: &dyn SlotEntry, token: Token) -> usize {
+    entry.memory_bytes() + core.charges.of(token)
+}
+
 /// The memory of a loop, roughly.
 fn used(core: &Core) -> usize {
     core.slots.len() * CONNECTION_BYTES + core.pool.ledger().used()
@@ -131,7 +141,7 @@ struct FailedShed {
 }
 
 /// Shedding ends when this many bytes are in use: an eighth of the budget is free then.
-fn used_after_shedding(ledger: &Ledger) -> usize {
+pub(crate) fn used_after_shedding(ledger: &Ledger) -> usize {
     ledger.budget() - ledger.budget() / 8
 }
 

@@ -202,6 +202,12 @@ impl Connection {
         Some(self.table_encoder.get_or_insert_with(make))
     }
 
+    /// Bytes of memory of both tables.
+    pub(crate) fn table_memory_bytes(&self) -> usize {
+        self.table_decoder.as_ref().map_or(0, |table| table.memory_bytes())
+            + self.table_encoder.as_ref().map_or(0, |table| table.memory_bytes())
+    }
+
     /// The streams that have waited for entries of the table, and need not wait any longer.
     pub(crate) fn take_unblocked(&mut self) -> Vec<u64> {
         self.table_decoder.as_mut().map(|table| table.take_unblocked()).unwrap_or_default()

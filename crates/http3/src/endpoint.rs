@@ -56,6 +56,8 @@ pub struct Endpoint<E> {
     pub(crate) events: VecDeque<SessionEvent>,
     /// Datagrams that were dropped here.
     pub(crate) datagrams_dropped: u64,
+    /// Memory of all tables, with what waits for them.
+    pub(crate) tables_bytes: usize,
     drain: Drain,
     pub(crate) early: EarlyRequests,
     /// The time of the last call that had one.
@@ -140,8 +142,22 @@ impl<E: StreamEndpoint> Endpoint<E> {
     fn new(role: ConnectionRole, config: Arc<Config>, quic: E) -> Self {
         let (sessions, events) = <(HashMap<_, _>, VecDeque<_>)>::default();
         let (timers, stream_timers) = <(BTreeSet<_>, BTreeSet<_>)>::default();
-        let (datagrams_dropped, drain, early, now) = (0, Drain::None, EarlyRequests::default(), None);
-        Self { quic, config, role, sessions, timers, stream_timers, events, datagrams_dropped, drain, early, now }
+        let (datagrams_dropped, tables_bytes, drain) = (0, 0, Drain::None);
+        let (early, now) = (EarlyRequests::default(), None);
+        Self {
+            quic,
+            config,
+            role,
+            sessions,
+            timers,
+            stream_timers,
+            events,
+            datagrams_dropped,
+            tables_bytes,
+            drain,
+            early,
+            now,
+        }
     }
 
     /// QUIC.
@@ -325,7 +341,9 @@ impl<E: StreamEndpoint> Endpoint<E> {
         if let Some(at) = self.webtransport(session).and_then(|webtransport| webtransport.deadline()) {
             self.stream_timers.remove(&(at, session));
         }
-        self.sessions.remove(&session);
+        let removed = self.sessions.remove(&session);
+        let tables = removed.as_ref().and_then(|removed| removed.tables.as_ref());
+        self.tables_bytes -= tables.map_or(0, |tables| tables.counted());
     }
 
     fn set_timer(&mut self, number: SessionNumber, timer: Option<Instant>) {
@@ -416,6 +434,7 @@ impl<E: StreamEndpoint> Endpoint<E> {
             }
             self.handle_events(stream.session);
             self.wake_frames(stream.session);
+            self.count_tables(stream.session);
             if end != ReadEnd::More {
                 return self.flush(stream.session, now);
             }
@@ -698,6 +717,19 @@ impl<E: StreamEndpoint> StreamEndpoint for Endpoint<E> {
         let mut counts = self.quic.counts();
         counts.datagrams_dropped += self.datagrams_dropped;
         counts
+    }
+
+    fn kept_bytes(&self) -> usize {
+        self.quic.kept_bytes() + self.tables_bytes
+    }
+
+    fn each_kept(&self, each: &mut dyn FnMut(SessionNumber, usize)) {
+        self.quic.each_kept(each);
+        for (number, session) in &self.sessions {
+            if let Some(bytes) = session.tables.as_ref().map(|tables| tables.counted()).filter(|bytes| *bytes > 0) {
+                each(*number, bytes);
+            }
+        }
     }
 
     fn session_protocols(&self) -> &'static [&'static str] {

@@ -12,7 +12,7 @@
 //! | endpoints of a server: `EndpointListener` | `listener.rs` |
 //! | datagrams that are for another loop | `steered.rs` |
 //! | datagrams that are for another process | `predecessors.rs`, in bytes `relayed.rs` |
-//! | protocols whose sessions carry streams | `sessions.rs`, its tables `session_tables.rs`, a handle `session_handle.rs` |
+//! | protocols whose sessions carry streams | `sessions.rs`, its tables `session_tables.rs`, their memory `session_memory.rs`, a handle `session_handle.rs` |
 
 mod answers;
 mod bind;
@@ -21,6 +21,7 @@ mod listener;
 mod predecessors;
 mod relayed;
 mod session_handle;
+mod session_memory;
 mod session_tables;
 mod sessions;
 mod steered;

@@ -306,11 +306,6 @@ impl SessionTables {
     pub(super) fn has_writes(&self) -> bool {
         self.writes.iter().any(|writes| !writes.is_empty())
     }
-
-    pub(super) fn memory_bytes(&self) -> usize {
-        self.streams.capacity() * size_of::<Stream>()
-            + (self.reads.capacity() + self.writes.iter().map(VecDeque::capacity).sum::<usize>()) * 4
-    }
 }
 
 // A table that has just grown has 16/7 entries for each session, and the list of links has a few bytes more.

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use tidegate_buffer::{Gathered, Outbound, Pool, Slice};
+use tidegate_buffer::{Charge, Gathered, Outbound, Pool, Slice};
 use tidegate_codec::mux::{OpenError, ResetCause};
 use tidegate_codec::{
     Direction, Handshake, ReadEnd, SessionCounts, SessionEvent, SessionNumber, StreamEndpoint, StreamNumber,
@@ -76,6 +76,8 @@ pub(super) struct SessionsEntry<E: StreamEndpoint + 'static> {
     pub(super) tables: SessionTables,
     services: MakeServices,
     settings: Rc<Settings>,
+    /// Memory of sessions beside their streams.
+    pub(super) kept: Charge,
     /// The counts of the protocol that the loop has counted.
     counted: SessionCounts,
     /// Which peers may have sessions, and how many.
@@ -100,6 +102,7 @@ impl<E: StreamEndpoint + 'static> SessionsEntry<E> {
             tables: SessionTables::default(),
             services,
             settings: Settings::new(limits.streams, Arc::default()),
+            kept: pool.charge(0),
             counted: SessionCounts::default(),
             admission: None,
             has_handle,
@@ -518,9 +521,18 @@ impl<E: StreamEndpoint + 'static> SessionsEntry<E> {
 
     /// This side ends a session.
     fn end_session(&mut self, core: &mut Core, number: SessionNumber, cause: Option<ResetCause>) {
-        let now = core.time.now();
-        self.base.endpoint.end_session(number, cause, now);
-        self.lose_session(core, number, &OpenError::Ending);
+        self.end_session_for(core, number, cause, &OpenError::Ending);
+    }
+
+    pub(super) fn end_session_for(
+        &mut self,
+        core: &mut Core,
+        number: SessionNumber,
+        cause: Option<ResetCause>,
+        reason: &dyn fmt::Display,
+    ) {
+        self.base.endpoint.end_session(number, cause, core.time.now());
+        self.lose_session(core, number, reason);
     }
 
     /// A session is over, and its streams with it.
@@ -613,6 +625,10 @@ impl<E: StreamEndpoint + 'static> SlotEntry for SessionsEntry<E> {
                 self.is_lost = true;
                 SlotEvent::Panicked
             }
+            SlotEvent::Shed => {
+                self.shed(core, token);
+                SlotEvent::Shed
+            }
             event => event,
         };
         if let Some(disposition) = self.base.take_in(core, token, event) {
@@ -622,6 +638,7 @@ impl<E: StreamEndpoint + 'static> SlotEntry for SessionsEntry<E> {
         self.work(core, token);
         let disposition = self.base.pump(core, token);
         self.count(core);
+        self.charge_kept();
         disposition
     }
 
@@ -657,7 +674,7 @@ impl<E: StreamEndpoint + 'static> SlotEntry for SessionsEntry<E> {
     }
 
     fn memory_bytes(&self) -> usize {
-        self.base.memory_bytes() + self.tables.memory_bytes()
+        self.base.memory_bytes() + self.largest_kept()
     }
 
     fn as_any(&mut self) -> &mut dyn Any {

@@ -2,6 +2,7 @@
 
 mod groups;
 mod scenarios;
+mod session_memory;
 mod sessions;
 mod simulated;
 mod stage;

@@ -39,6 +39,12 @@ impl<T> Table<T> {
         self.capacity
     }
 
+    /// Bytes of memory of the entries with their text.
+    pub(super) fn memory_bytes(&self) -> usize {
+        let text = self.bytes as usize - self.entries.len() * ENTRY_BYTES as usize;
+        text + self.entries.capacity() * size_of::<Placed<T>>()
+    }
+
     /// The entry with an absolute index, unless it is to come or was dropped.
     pub(super) fn get(&self, index: u64) -> Option<&T> {
         Some(&self.place(index)?.entry)

@@ -86,6 +86,13 @@ impl TableDecoder {
         Self { table, capacity_max, blocked_streams_max, known, blocked, partial, output, instructions }
     }
 
+    /// Bytes of memory that the table takes, with instructions that wait.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        let blocked = self.blocked.capacity() * size_of::<(u64, u64)>();
+        size_of::<Self>() + self.table.memory_bytes() + self.partial.capacity() + self.output.capacity() + blocked
+    }
+
     /// Reads bytes of the peer's encoder stream, which may come in pieces. Returns how many instructions have come without
     /// use: those beyond 64 since the last section. One that copies from the table counts once more for each 1,024 bytes.
     ///

@@ -120,6 +120,17 @@ impl TableEncoder {
         }
     }
 
+    /// Bytes of memory that the table takes, as far as it is known without a look at each section that is not acknowledged.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        let hashes = (self.lines.capacity() + self.names.capacity()) * size_of::<(u64, u64)>();
+        let sections = self.sections.capacity() * size_of::<(u64, VecDeque<SentSection>)>()
+            + self.sections_count * size_of::<SentSection>()
+            + self.referenced.len() * size_of::<(u64, u32)>();
+        let recent = self.recent.capacity() * size_of::<u32>();
+        size_of::<Self>() + self.table.memory_bytes() + hashes + sections + recent + self.output.capacity()
+    }
+
     /// Appends a section with references to `out`. `section` is one of [`encode_prefix`](super::encode_prefix) and
     /// [`encode`](super::encode). With `may_insert` the table may change: the caller sends the bytes of
     /// [`poll_instructions`](Self::poll_instructions) before the section. Returns whether the section has references, so that

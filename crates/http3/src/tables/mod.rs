@@ -62,6 +62,7 @@ impl<E: StreamEndpoint> Endpoint<E> {
         let mut frames = self.take_frames(stream)?;
         let read = self.read_inbound(stream, &mut frames.inbound, space);
         self.put_frames(stream, frames);
+        self.count_tables(stream.session);
         self.wake_frames(stream.session);
         match read.and_then(|read| self.flush_tables(stream.session).map(|()| read)) {
             Ok(read) => Some(read),
@@ -124,6 +125,7 @@ impl<E: StreamEndpoint> Endpoint<E> {
         let mut frames = self.take_frames(stream)?;
         let written = frames.outbound.write(bytes, &mut Sink { endpoint: self, stream });
         self.put_frames(stream, frames);
+        self.count_tables(stream.session);
         Some(written)
     }
 
@@ -190,6 +192,20 @@ impl<E: StreamEndpoint> Endpoint<E> {
         if let (Err(error), Some(now)) = (self.flush_tables(stream.session), self.now) {
             self.fail(stream.session, error, now);
         }
+        self.count_tables(stream.session);
+    }
+
+    /// Counts the memory of a connection's tables as it is now.
+    pub(crate) fn count_tables(&mut self, number: SessionNumber) {
+        let Some(session) = self.sessions.get_mut(&number) else { return };
+        let bytes = session.connection.table_memory_bytes();
+        if bytes == 0 && session.tables.is_none() {
+            return;
+        }
+        let tables = session.tables.get_or_insert_default();
+        let bytes = bytes + tables.waiting_bytes();
+        self.tables_bytes = self.tables_bytes - tables.counted + bytes;
+        tables.counted = bytes;
     }
 
     /// Streams that have waited are read again.

@@ -12,8 +12,21 @@ use super::waiting::WaitingBytes;
 pub(crate) struct TableStreams {
     pub(super) requests: HashMap<u64, Box<StreamFrames>>,
     pub(super) waiting: WaitingBytes,
+    /// Bytes of the tables, and of what waits, in the sum of the endpoint.
+    pub(super) counted: usize,
     /// The encoder stream and the decoder stream.
     pub(super) own: [OwnStream; 2],
+}
+
+impl TableStreams {
+    pub(crate) fn counted(&self) -> usize {
+        self.counted
+    }
+
+    /// Bytes of sections and of instructions that wait.
+    pub(super) fn waiting_bytes(&self) -> usize {
+        self.waiting.bytes() + self.own.iter().map(|own| own.unsent.capacity()).sum::<usize>()
+    }
 }
 
 /// The frames of a request stream.
@@ -32,4 +45,4 @@ pub(super) struct OwnStream {
 }
 
 /// A connection without tables costs one pointer more, and a request stream of one with tables this.
-const _: () = assert!(size_of::<TableStreams>() <= 200 && size_of::<StreamFrames>() <= 192);
+const _: () = assert!(size_of::<TableStreams>() <= 208 && size_of::<StreamFrames>() <= 192);

@@ -12,6 +12,11 @@ pub(super) struct WaitingBytes {
 }
 
 impl WaitingBytes {
+    /// The bytes that wait.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// How many bytes may be read before it is known how many a section has.
     pub(super) fn piece_bytes(&self, bytes_max: u32) -> usize {
         (bytes_max as usize).saturating_sub(self.bytes).clamp(PIECE_BYTES_MIN, PIECE_BYTES_MAX)

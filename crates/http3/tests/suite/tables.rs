@@ -438,3 +438,38 @@ fn insertions_that_wait_for_a_window_are_no_abuse() {
     server.widen(7, 1 << 20);
     assert!(server.quic().sent[&7] > 20_000, "{} bytes of insertions", server.quic().sent[&7]);
 }
+
+#[test]
+fn the_memory_of_tables_counts_until_the_connection_ends() {
+    let kept = |side: &Side| {
+        let mut of_session = 0;
+        side.http3.each_kept(&mut |session, bytes| {
+            assert_eq!(session, SESSION);
+            of_session += bytes;
+        });
+        assert_eq!(side.http3.kept_bytes(), of_session);
+        of_session
+    };
+    let mut server = server(limits(4096, 1));
+    assert_eq!(kept(&server), 0);
+    server.arrive(ENCODER, &BEGIN, None);
+    let empty = kept(&server);
+    server.arrive(ENCODER, &INSERT.repeat(20), None);
+    let filled = kept(&server);
+    assert!(filled >= empty + 20 * 39, "{empty} {filled}");
+    // A section that waits for an entry, and an instruction that has not come whole.
+    server.arrive(0, &request_with_entry(30), None);
+    server.arrive(ENCODER, &[&[0x5f, 0x7f, 0x80, 0x10][..], &[b'x'; 1_000]].concat(), None);
+    assert!(kept(&server) >= filled + 1_000);
+    server.http3.end_session(SESSION, None, server.now);
+    assert_eq!(kept(&server), 0);
+    let mut client = Side::new(true, limits(4096, 1));
+    client.arrive(3, &[0, 4, 5, 1, 0x50, 0, 7, 1], None);
+    let head =
+        headers(&[(":method", "GET"), (":scheme", "https"), (":authority", "sea"), (":path", "/"), ("a", "ebb")]);
+    for _ in 0..2 {
+        let stream = client.http3.open(SESSION, Direction::Bidirectional).expect("a stream").stream;
+        client.write(stream, &head);
+    }
+    assert!(kept(&client) > 200, "the table that this side fills");
+}
