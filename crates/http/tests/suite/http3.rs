@@ -139,18 +139,15 @@ fn a_body_goes_on_whose_first_bytes_are_the_head_of_a_frame_alone() {
             let body = vec![b'y'; 700_000];
             let data = frame(DATA, &body);
             let frame_head = data.len() - body.len();
-            for path in ["/echo", "/read"] {
-                for early in 1..=frame_head + 1 {
-                    let mut channel = peer.open(&[&request("POST", path, &[]), &data[..early]].concat()).await;
-                    task::sleep(Duration::from_millis(2)).await;
-                    for piece in data[early..].chunks(50_000) {
-                        channel.ready().await.expect("room");
-                        channel.send(piece.to_vec().into()).expect("room");
-                    }
-                    channel.shutdown_write();
-                    let received = receive(&mut channel).await;
-                    assert!(received.body == body || received.text() == "700000", "{path} {early}");
+            for early in 1..=frame_head + 1 {
+                let mut channel = peer.open(&[&request("POST", "/read", &[]), &data[..early]].concat()).await;
+                task::sleep(Duration::from_millis(2)).await;
+                for piece in data[early..].chunks(50_000) {
+                    channel.ready().await.expect("room");
+                    channel.send(piece.to_vec().into()).expect("room");
                 }
+                channel.shutdown_write();
+                assert_eq!(receive(&mut channel).await.text(), "700000", "{early}");
             }
         });
     });
