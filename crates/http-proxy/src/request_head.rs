@@ -200,8 +200,10 @@ impl ForwardPlan {
         if let Some(host) = host {
             outgoing = outgoing.host(host)?;
         }
-        if let BodyLength::Known(length) = head.body() {
-            outgoing = outgoing.length(length);
+        match head.body() {
+            BodyLength::Known(length) => outgoing = outgoing.length(length),
+            BodyLength::Chunked if has_length_of_zero(head) => outgoing = outgoing.length(0),
+            _ => {}
         }
         Ok(if self.expects { outgoing.expect_continue() } else { outgoing })
     }
@@ -228,6 +230,12 @@ impl ForwardPlan {
             None => Ok(outgoing),
         }
     }
+}
+
+/// Whether a request of HTTP/2 or HTTP/3 says that its body is empty, while the end of its stream has not come yet. Some
+/// servers insist on a length.
+fn has_length_of_zero(head: &RequestHead) -> bool {
+    head.headers().any(|(name, value)| name.eq_ignore_ascii_case(b"content-length") && value == b"0")
 }
 
 /// The target in the form that an origin server gets (RFC 9112 §3.2.1), without the prefix of the route. Its bytes are

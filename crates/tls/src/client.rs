@@ -14,6 +14,7 @@ use rustls::{DigitallySignedStruct, Error, KeyLog, RootCertStore, SignatureSchem
 use crate::certificates::{certificates, certified, read};
 use crate::error::ConfigError;
 use crate::filter::Tls;
+use crate::listed::ListedVerifier;
 use crate::provider::{Placement, Provider};
 use crate::server::{HANDSHAKE_TIMEOUT, check_protocols};
 
@@ -85,16 +86,19 @@ impl ClientConfig {
         Self::builder(provider, webpki_roots::TLS_SERVER_ROOTS.iter().cloned().collect())
     }
 
-    /// Begins a configuration that trusts servers which the certificates in a PEM file vouch for.
+    /// Begins a configuration that trusts servers which the certificates in a PEM file vouch for, and servers whose own
+    /// certificate is in the file. `openssl req -x509` makes such a certificate, which says that it is an authority.
     ///
     /// # Errors
     /// The file cannot be read, or has no certificate that can be a root.
     pub fn builder_with_root_file(provider: &Provider, path: &Path) -> Result<ClientBuilder, ConfigError> {
         let mut roots = RootCertStore::empty();
-        for certificate in certificates(path, &read(path)?)? {
-            roots.add(certificate).map_err(|_| ConfigError::Certificate(path.to_owned()))?;
+        let listed = certificates(path, &read(path)?)?;
+        for certificate in &listed {
+            roots.add(certificate.clone()).map_err(|_| ConfigError::Certificate(path.to_owned()))?;
         }
-        Self::builder(provider, roots)
+        let builder = Self::builder(provider, roots)?;
+        Ok(ClientBuilder { verifier: Arc::new(ListedVerifier::new(builder.verifier, listed)), ..builder })
     }
 
     /// Begins a configuration with a verification of the caller's.

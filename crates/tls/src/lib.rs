@@ -14,6 +14,7 @@
 //! | `record_sizes.rs` | how long the records are that we send |
 //! | `server.rs` | the configuration of servers, and certificates of clients |
 //! | `client.rs` | the configuration of clients, verification, and whose roots they trust |
+//! | `listed.rs` | a server's own certificate among the roots |
 //! | `certificates.rs` | certificates by name, and their reload |
 //! | `certificate_names.rs` | `CertificateNames`: the subject and the alternative names, as texts |
 //! | `challenges.rs` | certificates by which an authority validates names (TLS-ALPN-01) |
@@ -36,6 +37,7 @@ mod client;
 mod error;
 mod filter;
 mod key_log_file;
+mod listed;
 mod provider;
 mod record_sizes;
 mod records;

@@ -398,7 +398,7 @@ impl<C: Pipeline> Connection<C, ChannelState> {
             return match step {
                 Err(fault) => self.on_fault(core, token, fault),
                 Ok(Step::End) => self.on_end(core, token),
-                Ok(_) => self.on_need_more(core, token, waker),
+                Ok(_) => self.on_need_more(core, token, waker, unread),
             }
             .into();
         };
@@ -469,14 +469,15 @@ impl<C: Pipeline> Connection<C, ChannelState> {
     }
 
     #[inline(never)]
-    fn on_need_more(&mut self, core: &mut Core, token: Token, waker: &Waker) -> Absence {
+    fn on_need_more(&mut self, core: &mut Core, token: Token, waker: &Waker, unread: usize) -> Absence {
         if self.application.intersects(ChannelState::CLOSED) {
             return self.absence_for_good();
         }
         if self.application.take(ChannelState::DRAIN_DUE) {
             return Absence::End;
         }
-        if self.link.is_stream() && !self.link.input.is_empty() {
+        if self.link.is_stream() && unread > 0 {
+            // The session counted these bytes as unread while no task received. The codec may have consumed all of them.
             self.link.set(Link::CONSUMED, true);
         }
         self.register_reader(core, token, waker)

@@ -34,6 +34,24 @@ fn assert_next_is_own(proxy: &Running, upstream: &Upstream) {
     assert!(rest.is_empty(), "the upstream got {:?}", rest.escape_ascii().to_string());
 }
 
+/// Its end may come in a frame of its own. Some servers answer a POST without a length with 411.
+#[test]
+fn a_length_of_zero_goes_on_although_the_end_of_the_stream_follows() {
+    let upstream = Upstream::new();
+    let proxy = proxy_of(&upstream);
+    let mut client = client(&proxy);
+    client.request(1, "POST", "/", &[("content-length", "0")], false);
+    let mut server = upstream.accept();
+    let head = server.head();
+    assert!(head.contains("\r\nContent-Length: 0\r\n") && !head.contains("Transfer-Encoding"), "{head:?}");
+    client.frame(DATA, END_STREAM, 1, &[]);
+    server.send("HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n");
+    finish(&mut client, 1);
+    assert_eq!(client.stream(1).status(), "204");
+    let (rest, _) = server.rest();
+    assert!(rest.is_empty(), "the upstream got {:?}", rest.escape_ascii().to_string());
+}
+
 /// The fields of a request, with these in the place of those of the same name, or beside them.
 fn with<'a>(changed: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
     let usual = [(":method", "POST"), (":scheme", "http"), (":path", "/"), (":authority", "sea")];

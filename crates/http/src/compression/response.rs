@@ -21,6 +21,7 @@ use tidegate_http_message::slices::Slices;
 use tidegate_http1::{self as http1, Fields, Outgoing, Status};
 
 use crate::middleware::{Middleware, RequestInfo};
+use crate::request::Request;
 use crate::response::Response;
 
 /// Compresses the bodies of responses, with the content coding that the client prefers among brotli, zstd and gzip, as far
@@ -29,7 +30,7 @@ use crate::response::Response;
 /// A body is left as it is if it has a coding already or is a part of a range, if it is shorter than
 /// [`bytes_min`](Self::bytes_min), if its media type is one that is compressed already, such as an image, or unknown, and
 /// if `Cache-Control` has `no-transform`. Compressible responses get `Vary: Accept-Encoding` in any case, and so does a 304. A strong `ETag`
-/// of a compressed response becomes weak.
+/// of a compressed response becomes weak, and so does that of a 304 to a client that has the weak one alone.
 ///
 /// A body of up to 64 KiB is compressed at once, or one of up to 4 KiB while the loop is busy with others. A longer one
 /// is compressed in slices while it is sent, each of which takes about a millisecond: the bodies of a loop take turns,
@@ -101,6 +102,10 @@ impl Middleware for ResponseCompression {
             // It has the `Vary` of the 200 (RFC 9110 §15.4.5), whose body is not known here.
             if response.field("content-type").is_none_or(is_compressible_type) {
                 add_vary(response);
+            }
+            if response.field("etag").is_some_and(|etag| knows_weak_alone(info.request(), etag)) {
+                // A cache updates the response that it has only if the tags agree (RFC 9111 §4.3.4).
+                weaken_etag(&mut response.fields);
             }
             return;
         }
@@ -524,6 +529,21 @@ fn weaken_etag(fields: &mut Fields) {
     let weak = [b"W/", etag].concat();
     fields.remove("etag");
     fields.push("ETag", weak).expect("it was a field before");
+}
+
+/// Whether the client names the weak form of a tag, and not the tag: it has the compressed response.
+fn knows_weak_alone(request: &Request, tag: &[u8]) -> bool {
+    if tag.is_empty() || tag.starts_with(b"W/") {
+        return false;
+    }
+    let (mut weak, mut strong) = (false, false);
+    for (_, value) in request.head().headers().filter(|(name, _)| name.eq_ignore_ascii_case(b"if-none-match")) {
+        for (place, _) in value.windows(tag.len()).enumerate().filter(|(_, window)| *window == tag) {
+            let is_weak = value.get(..place).is_some_and(|before| before.ends_with(b"W/"));
+            (weak, strong) = (weak || is_weak, strong || !is_weak);
+        }
+    }
+    weak && !strong
 }
 
 /// A body of this length is compressed at once; it holds the loop for about a millisecond.

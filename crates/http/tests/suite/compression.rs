@@ -316,6 +316,14 @@ fn a_304_of_a_function_has_the_vary_of_its_200() {
     let not_modified = || Response::status(StatusCode::NOT_MODIFIED).header("ETag", "\"7\"").expect("a field");
     let head = answer(not_modified);
     assert!(head.contains("\r\nVary: Accept-Encoding\r\n") && head.contains("\r\nETag: \"7\"\r\n"), "{head}");
+    for (known, expected) in
+        [("W/\"7\"", "W/\"7\""), ("\"7\"", "\"7\""), ("\"7\", W/\"7\"", "\"7\""), ("W/\"77\"", "\"7\"")]
+    {
+        let mut pipe = open(Router::new().get("/", not_modified).with(ResponseCompression::new()));
+        pipe.receive(format!("GET / HTTP/1.1\r\nHost: a\r\nIf-None-Match: {known}\r\n\r\n").as_bytes());
+        let head = receive(&mut pipe).0;
+        assert!(head.contains(&format!("\r\nETag: {expected}\r\n")), "{known}: {head}");
+    }
     let varied =
         || Response::status(StatusCode::NOT_MODIFIED).header("Vary", "accept-encoding, Cookie").expect("a field");
     assert_eq!(answer(varied).matches("Vary").count(), 1);

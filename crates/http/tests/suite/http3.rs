@@ -131,6 +131,28 @@ fn bodies_come_back_whole() {
     });
 }
 
+/// A client may write the head of a frame by itself, as quic-go does. The codec consumes it before the task has a piece.
+#[test]
+fn a_body_goes_on_whose_first_bytes_are_the_head_of_a_frame_alone() {
+    each(|stage, peer, _| {
+        stage.task(async move {
+            let body = vec![b'y'; 700_000];
+            let data = frame(DATA, &body);
+            let frame_head = data.len() - body.len();
+            for early in 1..=frame_head + 1 {
+                let mut channel = peer.open(&[&request("POST", "/read", &[]), &data[..early]].concat()).await;
+                task::sleep(Duration::from_millis(2)).await;
+                for piece in data[early..].chunks(50_000) {
+                    channel.ready().await.expect("room");
+                    channel.send(piece.to_vec().into()).expect("room");
+                }
+                channel.shutdown_write();
+                assert_eq!(receive(&mut channel).await.text(), "700000", "{early}");
+            }
+        });
+    });
+}
+
 #[test]
 fn more_requests_than_streams_are_answered() {
     each(|stage, peer, _| {

@@ -68,6 +68,48 @@ fn an_authority_is_no_server() {
     assert!(reason.contains("CaUsedAsEndEntity"), "{reason}");
 }
 
+/// A certificate of a server that says that it is an authority, as `openssl req -x509` makes it.
+fn authority_of_itself(change: impl FnOnce(&mut CertificateParams)) -> Identity {
+    let mut params = CertificateParams::new([NAME.to_owned()]).unwrap();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    change(&mut params);
+    let key = KeyPair::generate().unwrap();
+    let made = params.self_signed(&key).unwrap();
+    Identity { chain: made.pem(), key: key.serialize_pem(), first: made.der().clone() }
+}
+
+/// The output of a client with a root file that lists `listed`, towards a server with `identity`.
+fn with_root_file(provider: &Provider, listed: &Identity, identity: &Identity, name: &str) -> Result<(), String> {
+    let path = std::env::temp_dir().join(format!("tidegate-listed-{}.pem", std::process::id()));
+    std::fs::write(&path, &listed.chain).unwrap();
+    let server = ServerConfig::builder(provider, identity.certificates(provider)).build().unwrap();
+    let client = ClientConfig::builder_with_root_file(provider, &path);
+    std::fs::remove_file(&path).unwrap();
+    let mut pair = Pair::with_name(&server, &client.unwrap().build().unwrap(), name, &[1]);
+    pair.exchange(usize::MAX);
+    let reason = pair.failure.borrow().clone();
+    reason.map_or(Ok(()), Err)
+}
+
+#[test]
+fn a_root_file_may_list_the_certificate_of_the_server_itself() {
+    for provider in providers() {
+        let listed = authority_of_itself(|_| {});
+        assert_eq!(with_root_file(&provider, &listed, &listed, NAME), Ok(()));
+        let expired = authority_of_itself(|params| {
+            (params.not_before, params.not_after) = (date_time_ymd(2001, 1, 1), date_time_ymd(2002, 1, 1));
+        });
+        for (listed, identity, name, expected) in [
+            (&listed, &listed, "other.test", "not valid for name"),
+            (&expired, &expired, NAME, "expired"),
+            (&listed, &authority_of_itself(|_| {}), NAME, "CaUsedAsEndEntity"),
+        ] {
+            let refused = with_root_file(&provider, listed, identity, name).expect_err(expected);
+            assert!(refused.contains(expected), "{refused} instead of {expected}");
+        }
+    }
+}
+
 #[test]
 fn a_signature_by_sha1_is_refused() {
     let (chain, key) = (include_str!("fixtures/sha1.pem"), include_str!("fixtures/sha1.key"));
