@@ -134,7 +134,7 @@ fn examples(backend: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-const EXAMPLES: [&str; 44] = [
+const EXAMPLES: [&str; 45] = [
     "axum",
     "behind_proxy",
     "cache_server",
@@ -162,6 +162,7 @@ const EXAMPLES: [&str; 44] = [
     "redis_web",
     "sign_in",
     "socks_server",
+    "mqtt_broker",
     "nats_server",
     "quic_echo",
     "statsd",
