@@ -139,7 +139,7 @@ fn examples(backend: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-const EXAMPLES: [&str; 44] = [
+const EXAMPLES: [&str; 45] = [
     "axum",
     "behind_proxy",
     "cache_server",
@@ -167,6 +167,7 @@ const EXAMPLES: [&str; 44] = [
     "redis_web",
     "sign_in",
     "socks_server",
+    "mqtt_broker",
     "nats_server",
     "quic_echo",
     "statsd",

@@ -18,7 +18,7 @@ use super::routes::Routes;
 use super::tunnel::Tunnel;
 use super::upstreams::{Lease, Upstreams};
 
-/// Passes connections on to upstreams: TCP, or TLS by its server name. Clones are the same forwarder.
+/// Passes connections on to upstreams: TCP, by its first bytes or all alike, or TLS by its server name. Clones are the same forwarder.
 ///
 /// Each direction receives only while the other side has room. The end of one direction is passed on, and the other goes on;
 /// a connection that breaks resets the other one.
@@ -137,7 +137,7 @@ impl TcpForwarder {
         let plan = self.plan();
         let opening =
             if plan.routes.reads_hello() { Opening::hello(plan.limits.hello_bytes_max) } else { Opening::nothing() };
-        ReceivesHeader::new(&self.0.policy, peer, opening)
+        ReceivesHeader::new(&self.0.policy, peer, opening.with_rules(plan.routes.by_first_bytes()))
     }
 
     /// Passes a connection on until both sides have ended.
@@ -148,21 +148,21 @@ impl TcpForwarder {
     pub async fn forward(self, mut near: Channel<ReceivesHeader<Opening>>) -> Result<(), Box<dyn Error>> {
         let plan = self.plan();
         let mut ends = Ends { source: near.peer()?.ip(), destination: near.local().ok().and_then(|local| local.ip()) };
-        let mut server_name = None;
-        if plan.routes.reads_hello() || !self.0.policy.trusted().is_empty() {
+        let mut opened = Opened { server_name: None, rule: None };
+        if plan.routes.reads_opening() || !self.0.policy.trusted().is_empty() {
             near.set_deadline_after(plan.limits.opening_timeout);
             // A client that leaves at once has only checked whether the server listens.
-            let Some(Opened { server_name: name }) = near.recv().await? else { return Ok(()) };
+            let Some(opening) = near.recv().await? else { return Ok(()) };
             near.set_deadline(None);
-            server_name = name;
+            opened = opening;
             if let Some(header) = near.with_codec(ReceivesHeader::take_header)? {
                 ends.source = header.source().or(ends.source);
                 ends.destination = header.destination().or(ends.destination);
             }
         }
-        let Some(upstreams) = plan.routes.find(server_name.as_deref()) else {
+        let Some(upstreams) = plan.routes.of(&opened) else {
             self.0.unrecognized.fetch_add(1, Relaxed);
-            tracing::debug!(subsystem = "l4", name = server_name.as_deref(), "no upstream has this server name");
+            tracing::debug!(subsystem = "l4", name = opened.server_name.as_deref(), "no upstream has this server name");
             near.switch(|_| Raw)?.send(UNRECOGNIZED_NAME.to_vec().into())?;
             return Ok(());
         };

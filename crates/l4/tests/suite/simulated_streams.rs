@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use tidegate_codec::framing::Raw;
+use tidegate_codec::sniff;
 use tidegate_engine::{Channel, ChannelError, Client, Limits, task};
 use tidegate_l4::{Routes, TcpForwarder, TcpLimits, UpstreamLimits, Upstreams};
 use tidegate_proxy_protocol::{Networks, Policy};
@@ -211,6 +212,66 @@ fn a_header_from_a_proxy_names_the_client_for_the_upstream() {
     let header = tidegate_proxy_protocol::Builder::new(source, destination).build_v2().expect("a header");
     let received = asked(&network, [&header[..], b"tide"].concat()).expect("a response");
     assert_eq!(received, [b"10.0.0.2:", &header[..], b"tide"].concat());
+}
+
+#[test]
+fn first_bytes_choose_before_server_names_and_behind_a_header() {
+    let trusted = || Networks::default().and([0, 0, 0, 0].into(), 0).and_unix();
+    let (source, destination) = ("192.0.2.7:5000".parse().expect("one"), "192.0.2.8:443".parse().expect("one"));
+    let header = tidegate_proxy_protocol::Builder::new(source, destination).build_v2().expect("a header");
+    let cases: [(bool, &[u8], &str); 7] = [
+        (true, b"GET / HTTP/1.1\r\n\r\n", "10.0.0.2"),
+        (true, b"SSH-2.0-tide\r\n", "10.0.0.3"),
+        (true, &hello("sea.example"), "10.0.0.4"),
+        (true, b"no protocol of these", ""),
+        (false, b"SSH-2.0-tide\r\n", "10.0.0.3"),
+        (false, b"SSL", "10.0.0.5"),
+        // The rule needs more bytes, and the stream has ended.
+        (false, b"SSH", "10.0.0.5"),
+    ];
+    let policies = || [(Policy::off(), &[][..]), (Policy::required(trusted()), &header)];
+    for (seed, (policy, header)) in (1..=5).flat_map(|seed| policies().map(|policy| (seed, policy))) {
+        for (is_by_name, bytes, wanted) in cases {
+            let network = Network::new(seed);
+            network.set_faults(FaultRates::benign());
+            let _servers = [2, 3, 4, 5].map(|last| echo(&network, &format!("10.0.0.{last}")));
+            let [web, shell, sea, others] = [2, 3, 4, 5].map(|last| upstreams(&[&format!("tcp://10.0.0.{last}:4000")]));
+            let by_name = Routes::by_name().name("sea.example", &sea).expect("a name").when(sniff::http1, &web);
+            let routes = if is_by_name { by_name } else { Routes::to(&others) };
+            let routes = routes.when(sniff::starts_with(b"SSH-"), &shell);
+            let forwarder = TcpForwarder::with_policy(routes, TcpLimits::default(), policy.clone());
+            let node = network.host("10.0.0.1").node();
+            let (codec, peer) = (forwarder.clone(), Some([10, 0, 0, 9].into()));
+            node.serve(PORT, Limits::default(), move || codec.codec(peer), move |near| forwarder.clone().forward(near))
+                .expect("a port");
+            let answer = asked(&network, [header, bytes].concat()).unwrap_or_default();
+            let all = if wanted.is_empty() { Vec::new() } else { [wanted.as_bytes(), b":", bytes].concat() };
+            assert_eq!(answer, all, "seed {seed}, {bytes:?}");
+        }
+    }
+}
+
+#[test]
+fn a_client_that_sends_too_little_for_a_rule_is_disconnected() {
+    let network = Network::new(1);
+    let _server = echo(&network, "10.0.0.2");
+    let set = upstreams(&["tcp://10.0.0.2:4000"]);
+    let routes = Routes::to(&set).when(sniff::starts_with(b"SSH-"), &set);
+    let forwarder = TcpForwarder::new(routes, TcpLimits::default());
+    let _near = forward(&network, &forwarder);
+    let client = network.host("10.0.0.9").node();
+    for bytes in [&b""[..], b"SSH"] {
+        let began = network.now();
+        let silent = client.spawn(async move {
+            let mut channel = Client::at(SocketAddr::from(([10, 0, 0, 1], PORT))).connect(Raw).await.expect("one");
+            channel.send(bytes.into()).expect("room");
+            while let Ok(Some(_)) = channel.recv().await {}
+        });
+        network.run_task(WAIT, silent);
+        let waited = network.now() - began;
+        assert!((9..20).contains(&waited.as_secs()), "{waited:?}");
+    }
+    assert_eq!(forwarder.counts().forwarded, 0);
 }
 
 #[test]

@@ -147,9 +147,9 @@ fn a_blocked_client_that_leaves_or_is_drained_gets_nothing_more() {
         let (mut pipe, executed) = logging_pipe();
         assert_eq!(talk(&mut pipe, "SLEEP 10\nBLOCK 30\nINCR\n"), "");
         if drain {
-            pipe.drain(std::time::Duration::from_secs(10))
+            pipe.drain(std::time::Duration::from_secs(10));
         } else {
-            pipe.receive_fin()
+            pipe.receive_fin();
         }
         assert_eq!(*executed.borrow(), ["SLEEP", "BLOCK", "dropped"]);
         assert!(!pipe.is_write_closed(), "a reply before it is due");
