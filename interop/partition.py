@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """A room over two nodes that a partition separates: each node has a network namespace, and the link of one is cut.
 
-Redis and one node stay connected; the other node loses the broker without a reset or an end of its connection. Members of
-both nodes then have the same messages in the same order, and a message of the cut node that was not confirmed is there
-once, or not at all. Longer cuts than the history lasts end with a gap on the cut node, and with no message out of order.
+The broker, Redis, NATS with JetStream or NATS without it, and one node stay connected; the other node loses the broker without a
+reset or an end of its connection. Members of both nodes then have the same messages in the same order, and a message of the cut
+node that was not confirmed is there once, or not at all. Longer cuts than the history lasts end with a gap on the cut node, and
+with no message out of order. A room without history has a gap after each cut that the node notices.
 
 It runs in namespaces of its own, so it needs root and changes no interface of the host. The README beside this file
 describes how to repeat it.
@@ -28,12 +29,12 @@ from program import Failure
 
 CLONE_NEWNET = 0x40000000
 INSIDE = "TIDEGATE_IN_NAMESPACES"
-REDIS_PORT, NODE_PORT = 6379, 8080
+BROKER_PORT, NODE_PORT = 6379, 8080
+# The brokers, and the messages that a room of /chat keeps.
+BROKERS = {"redis": 20, "nats": 20, "core": 0}
 PATIENCE_SECONDS = 120
-# Messages that a room of /chat keeps.
-HISTORY = 20
 # Seconds of each cut, and messages that are said meanwhile: more than the history has are a gap.
-CUTS = [(1, 5), (12, 15), (40, 3 * HISTORY)]
+CUTS = [(1, 5), (12, 15), (40, 60)]
 
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -103,7 +104,7 @@ class Member:
             head += self._read(1)
         if b" 101 " not in head:
             raise Failure(f"the server answered {head!r}")
-        self.texts = []
+        self.texts, self.gaps = [], 0
 
     def _read(self, length):
         data = b""
@@ -127,6 +128,7 @@ class Member:
             event = json.loads(payload) if first == 0x81 else {}
             if event.get("type") == "message":
                 self.texts.append(event["text"])
+            self.gaps += event.get("type") == "gap"
 
 
 def until_all_have(members, prefix):
@@ -147,9 +149,10 @@ def until_all_have(members, prefix):
     raise Failure(f"the cut node does not come back: {prefix}")
 
 
-def cut(members, number, seconds, messages):
+def cut(members, history, number, seconds, messages):
     """Cuts the link of the second node for a while, and checks the order of messages."""
     north, south = members
+    gaps = [member.gaps for member in members]
     begun = [len(member.texts) for member in members]
     ip("link", "set", "south", "down")
     for place in range(messages):
@@ -162,8 +165,14 @@ def cut(members, number, seconds, messages):
     for texts in (of_north, of_south):
         if len(set(texts)) != len(texts):
             raise Failure(f"a message comes twice: {texts}")
-    if messages + 2 <= HISTORY and of_south != of_north:
+    new_gaps = [member.gaps - before for member, before in zip(members, gaps)]
+    if new_gaps[0]:
+        raise Failure(f"the connected node has a gap after {seconds} s")
+    is_whole = messages + 2 <= history or not new_gaps[1]
+    if is_whole and of_south != of_north:
         raise Failure(f"after {seconds} s members differ:\n{of_north}\n{of_south}")
+    if history and is_whole and new_gaps[1]:
+        raise Failure(f"after {seconds} s a gap in place of the history")
     # Behind a gap the order is the same.
     if [text for text in of_north if text in set(of_south)] != of_south:
         raise Failure(f"after {seconds} s the order differs:\n{of_north}\n{of_south}")
@@ -184,32 +193,47 @@ def inside():
         ip("-n", name, "addr", "add", f"10.231.{number}.2/30", "dev", "broker")
         ip("-n", name, "link", "set", "broker", "up")
         ip("-n", name, "link", "set", "lo", "up")
-    with tempfile.TemporaryDirectory() as folder:
-        options = f"--port {REDIS_PORT} --bind 10.231.1.1 10.231.2.1 --protected-mode no --save --appendonly no".split()
-        options.insert(options.index("--save") + 1, "")
-        serve = [sys.argv[1], "serve", "--quiet", "--listen", f"127.0.0.1:{NODE_PORT}", "--chat-rate", "100000"]
-        node = lambda number: [*serve, "--chat-history", str(HISTORY), "--backplane", f"redis://10.231.{number}.1:{REDIS_PORT}"]
-        with (
-            Process(None, "redis-server", *options, "--dir", folder),
-            Process("north", *node(1)),
-            Process("south", *node(2)),
-        ):
-            members = [Member("north", "ana"), Member("south", "bo")]
-            until_all_have(members, "hello")
-            for number, (seconds, messages) in enumerate(CUTS):
-                cut(members, number, seconds, messages)
+    for broker in sys.argv[2:]:
+        with tempfile.TemporaryDirectory() as folder:
+            check(broker, folder)
+
+
+def command_of(broker, folder):
+    """The command line of a broker that listens on the links of both nodes."""
+    if broker == "redis":
+        options = f"--port {BROKER_PORT} --bind 10.231.1.1 10.231.2.1 --protected-mode no --appendonly no --dir {folder}"
+        return ["redis-server", *options.split(), "--save", ""]
+    streams = ["-js", "-sd", folder] if broker == "nats" else []
+    return ["nats-server", "-a", "0.0.0.0", "-p", str(BROKER_PORT), *streams]
+
+
+def check(broker, folder):
+    history, scheme = BROKERS[broker], "redis" if broker == "redis" else "nats"
+    print(f"{broker}:", flush=True)
+    serve = [sys.argv[1], "serve", "--quiet", "--listen", f"127.0.0.1:{NODE_PORT}", "--chat-rate", "100000"]
+    node = lambda number: [*serve, "--chat-history", str(history), "--backplane", f"{scheme}://10.231.{number}.1:{BROKER_PORT}"]
+    with (
+        Process(None, *command_of(broker, folder)),
+        Process("north", *node(1)),
+        Process("south", *node(2)),
+    ):
+        members = [Member("north", "ana"), Member("south", "bo")]
+        until_all_have(members, "hello")
+        for number, (seconds, messages) in enumerate(CUTS):
+            cut(members, history, number, seconds, messages)
 
 
 def main():
     if os.environ.get(INSIDE):
         return inside()
-    program.need("redis-server", "ip", "unshare")
+    program.need("redis-server", "nats-server", "ip", "unshare")
     if os.geteuid() != 0:
         print("skipped: network namespaces need root")
         return None
     pathlib.Path("/run/netns").mkdir(exist_ok=True)
     server = os.environ.get("TIDEGATE_PROGRAM", program.PROGRAM)
     command = ["unshare", "--net", "--mount", "--propagation", "private", sys.executable, __file__, server]
+    command += sys.argv[1:] or BROKERS
     return subprocess.run(command, env={**os.environ, INSIDE: "1"}, check=False).returncode
 
 

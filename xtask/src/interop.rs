@@ -16,6 +16,7 @@ pub(crate) fn representatives() -> Vec<NamedStep> {
         in_ci("gRPC by grpcurl", &[tools::GRPCURL], "grpc.py"),
         in_ci("the WebSocket cases of kosoku", &[tools::KOSOKU], "websocket.py"),
         in_ci("SOCKS of microsocks, Dante, curl and proxychains4", &[], "socks.py"),
+        in_ci("rooms of nodes that redis-server disconnects", &[], "brokers.py redis-buffer"),
     ]
 }
 
@@ -50,6 +51,7 @@ pub(crate) fn others() -> Vec<NamedStep> {
         in_long("a DNS forwarder by dnspython, dig and dnsperf", &[tools::DNSPYTHON], "forwarder.py"),
         in_long("Redis clients through a proxy", &[tools::REDIS_PY, tools::IOREDIS], "redis.py"),
         in_long("rooms of two nodes and a partition", &[], "partition.py"),
+        in_long("rooms whose broker fails", &[], "brokers.py"),
         in_long("all WebSocket cases of kosoku", &[tools::KOSOKU], "websocket.py --all"),
         in_long("all WebSocket cases of kosoku over TLS", &[tools::KOSOKU], "websocket.py --all --tls"),
         in_long("TLS by testssl.sh", &[tools::SSLYZE], "tls.py --testssl"),

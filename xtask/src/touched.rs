@@ -199,6 +199,8 @@ const TABLE: &[Row] = &[
     row("interop/connect_udp.py", Of(&[])).long(&["UDP over HTTP"]),
     row("interop/redis.py", Of(&[])).long(&["Redis clients"]),
     row("interop/partition.py", Of(&[])).long(&["rooms of two nodes"]),
+    row("interop/brokers.py", Of(&["rooms of nodes that redis-server disconnects"]))
+        .long(&["rooms whose broker fails"]),
     row("interop/redis_peers", Of(&[])).long(&["Redis clients"]),
     row("interop/rolling.py", Of(&[])).long(&["rolling restarts"]),
     row("interop/slow.py", Of(&[])).long(&["slow clients"]),

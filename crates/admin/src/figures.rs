@@ -36,6 +36,10 @@ pub struct BackplaneFigures {
     pub queued_messages: u64,
     /// Rooms that are subscribed.
     pub rooms: u64,
+    /// Messages that the broker did not confirm: it refuses them, or the connection was lost.
+    pub unconfirmed: u64,
+    /// Messages that were refused, since too many were waiting.
+    pub refused: u64,
     /// Points at which messages are lost.
     pub gaps: u64,
     /// Messages that were lost, as far as offsets tell.

@@ -158,6 +158,8 @@ fn show_backplane(backplane: Backplane, admin: Admin) -> Admin {
             lag_micros: counts.lag_micros,
             queued_messages: counts.queued_messages,
             rooms: counts.rooms,
+            unconfirmed: counts.unconfirmed,
+            refused: counts.refused,
             gaps: counts.gaps,
             lost: counts.lost,
             recovered: counts.recovered,
