@@ -54,6 +54,14 @@ struct Stored {
     at: i64,
 }
 
+/// A message that a stream has stored.
+struct Kept {
+    stream: String,
+    sequence: u64,
+    /// Where it is published again, and the headers.
+    again: Option<(String, String)>,
+}
+
 impl NatsModel {
     pub(crate) fn new() -> Self {
         Self { broker: Broker::new(BrokerConfig::default()), store: Arc::default() }
@@ -106,11 +114,11 @@ impl NatsModel {
             let reply = reply.expect("the API is called by requests");
             let json = String::from_utf8_lossy(message.payload()).into_owned();
             for (headers, payload) in store.call(call, &json) {
-                self.send(&reply, &headers, payload.into());
+                self.send(&reply, &headers, payload);
             }
             return false;
         }
-        let Some((name, sequence, republished)) = store.keep(&subject, message.payload()) else {
+        let Some(Kept { stream: name, sequence, again }) = store.keep(&subject, message.payload()) else {
             if subject.starts_with(ROOMS) {
                 store.note(&subject, message.payload(), None);
             }
@@ -119,7 +127,7 @@ impl NatsModel {
         if let Some(reply) = reply {
             self.send(&reply, "", format!("{{\"stream\":\"{name}\",\"seq\":{sequence}}}").into());
         }
-        if let Some((destination, headers)) = republished {
+        if let Some((destination, headers)) = again {
             self.send(&destination, &headers, message.payload().to_vec());
         }
         // Nothing else subscribes to the subjects of streams.
@@ -142,8 +150,8 @@ impl Store {
         self.published.push(Published { channel: channel.into(), payload: payload.to_vec(), previous });
     }
 
-    /// Stores a message if there is a stream for it. Returns the stream, the sequence, and where it is published again.
-    fn keep(&mut self, subject: &str, payload: &[u8]) -> Option<(String, u64, Option<(String, String)>)> {
+    /// Stores a message if there is a stream for it.
+    fn keep(&mut self, subject: &str, payload: &[u8]) -> Option<Kept> {
         let (now, at) = (self.now, self.at?);
         let (name, stream) = self.streams.iter_mut().find(|(_, stream)| matches(&stream.subjects, subject))?;
         let of_subject = |stream: &Stream| -> Vec<u64> {
@@ -175,7 +183,7 @@ impl Store {
         if subject.starts_with(KICKS) && !payload.is_empty() {
             self.kicks.push(ValueSet { key: subject.into(), value: payload.to_vec(), at });
         }
-        Some((name, last, destination.map(|destination| (destination, headers))))
+        Some(Kept { stream: name, sequence: last, again: destination.map(|destination| (destination, headers)) })
     }
 
     /// The replies to a call of the API: headers and payload.
@@ -264,7 +272,10 @@ fn field<'a>(json: &'a str, name: &str) -> Option<&'a str> {
     let (_, rest) = json.split_once(&format!("\"{name}\":"))?;
     let end = rest.find([',', '}']).unwrap_or(rest.len());
     // The braces of a template are part of a text.
-    let end = if rest.starts_with('"') { rest[1..].find('"').map_or(end, |quote| quote + 2) } else { end };
+    let end = match rest.strip_prefix('"') {
+        Some(text) => text.find('"').map_or(end, |quote| quote + 2),
+        None => end,
+    };
     Some(&rest[..end])
 }
 

@@ -90,7 +90,7 @@ impl Order<'_> {
                     (self.is_first, self.last, self.seen) = (true, None, BTreeSet::new());
                 }
                 RoomNotice::Message { bytes, .. } => {
-                    self.next(&visit.name, String::from_utf8_lossy(bytes).into_owned())
+                    self.next(&visit.name, String::from_utf8_lossy(bytes).into_owned());
                 }
                 RoomNotice::Gap { .. } => self.is_first = true,
                 RoomNotice::Down | RoomNotice::Up => self.is_first |= !is_ordered,
@@ -206,6 +206,14 @@ fn kicked_once(world: &World, visit: &Visit, at: Instant, number: usize, stored:
         !is_own || entered_at <= kick.at + SLACK_OF_TURN,
         "{name} came back to the process that sent kick {number}"
     );
+    // If the broker's clock was set, the age of a kick may be ambiguous: then it counts as young, and a process forgets the kicks of
+    // rooms that it leaves.
+    if world.clock_steps.iter().any(|step| *step <= at) {
+        return;
+    }
+    if let Some((_, last)) = stored {
+        came_back(world, visit, number, *last);
+    }
     // The process has executed it once.
     for other in
         world.visits.iter().filter(|other| other.incarnation == visit.incarnation && other.place == visit.place)
@@ -214,12 +222,6 @@ fn kicked_once(world: &World, visit: &Visit, at: Instant, number: usize, stored:
         if let Some((before, _)) = other.log.seen.borrow().iter().find(by_same) {
             assert!(entered_at <= *before, "{name} is closed by {number}, which has closed {} before", other.name);
         }
-    }
-    // If the broker's clock was set, the age of a kick may be ambiguous: then it counts as young.
-    if let Some((_, last)) = stored
-        && !world.clock_steps.iter().any(|step| *step <= at)
-    {
-        came_back(world, visit, number, *last);
     }
 }
 
