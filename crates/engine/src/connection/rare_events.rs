@@ -5,7 +5,6 @@
 //! the frequent events stay close together in the cache.
 
 use std::any::Any;
-use std::io;
 use std::rc::Rc;
 
 use tidegate_buffer::injected::{self, Bug};
