@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::fmt;
 use std::io;
+use std::rc::Rc;
 
 use tidegate_codec::mux::ResetCause;
 use tidegate_codec::{Blame, Fault};
@@ -113,6 +114,15 @@ impl CloseReason {
     pub(crate) fn resets_stream(&self) -> bool {
         let Self::Protocol(fault) = self else { return false };
         fault.reset_cause().is_some_and(|cause| cause != ResetCause::Unneeded)
+    }
+
+    /// Why the streams of a session close that is over. It is made once for all of them: they may be many.
+    pub(crate) fn of_streams(why: Option<&dyn fmt::Display>) -> Rc<Self> {
+        let text = match why {
+            Some(why) => format!("its session is closed: {why}"),
+            None => "its session is closed".to_owned(),
+        };
+        Rc::new(Self::Broken(io::Error::new(io::ErrorKind::ConnectionAborted, text)))
     }
 
     pub(crate) fn cause(&self) -> Cause {

@@ -139,8 +139,9 @@ pub(crate) enum SlotEvent {
     HungUp,
     /// The peer has reset the stream, with this number.
     StreamReset(u64),
-    /// The session of the stream is closed, or will receive nothing more.
-    SessionClosed(Option<Rc<CloseReason>>),
+    /// The session of the stream is closed, or will receive nothing more. This is the stream's own reason, which all streams
+    /// of the session share.
+    SessionClosed(Rc<CloseReason>),
     Sent(io::Result<usize>),
     Failed(io::Error),
     Accepted(io::Result<Accepted>),

@@ -702,11 +702,11 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
     }
 
     /// Why the connection was being closed, if it was; but `Done` does not count while bytes are left.
-    pub(super) fn close_reason_or(&mut self, other: CloseReason) -> Rc<CloseReason> {
+    pub(super) fn close_reason_or(&mut self, other: impl Into<Rc<CloseReason>>) -> Rc<CloseReason> {
         let undone = !self.link.outbound_is_empty() || self.buffered_bytes() > 0;
         match self.link.closing.take() {
             Some(reason) if !(undone && matches!(*reason, CloseReason::Done)) => reason,
-            _ => Rc::new(other),
+            _ => other.into(),
         }
     }
 

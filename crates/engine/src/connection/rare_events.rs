@@ -5,7 +5,6 @@
 //! the frequent events stay close together in the cache.
 
 use std::any::Any;
-use std::io;
 use std::rc::Rc;
 
 use tidegate_buffer::injected::{self, Bug};
@@ -115,9 +114,8 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
     }
 
     /// The session of the stream is closed, or will receive nothing more.
-    fn on_session_closed(&mut self, reason: Option<Rc<CloseReason>>) -> Disposition {
-        let why = reason.map_or_else(String::new, |reason| format!(": {reason}"));
-        self.on_io_error(io::Error::new(io::ErrorKind::ConnectionAborted, format!("its session is closed{why}")))
+    fn on_session_closed(&mut self, reason: Rc<CloseReason>) -> Disposition {
+        Disposition::Close { reason: self.close_reason_or(reason), reset: true }
     }
 
     fn on_posted(&mut self, core: &mut Core, token: Token, post: Box<dyn Any + Send>) -> Dispatched<Next> {

@@ -12,6 +12,7 @@ use tidegate_codec::{ReadEnd, StreamEndpoint, StreamNumber};
 use tidegate_sys::Token;
 
 use super::sessions::{SessionsEntry, Written, read, write};
+use crate::close_reason::CloseReason;
 use crate::loop_core::Core;
 use crate::session::MakeStream;
 use crate::slot_entry::{SlotEntry, SlotEvent};
@@ -64,7 +65,7 @@ impl<E: StreamEndpoint + 'static> SessionsEntry<E> {
     /// window, waits for its turn.
     fn answer(&mut self, core: &mut Core, token: Token, number: StreamNumber, mut stream: Box<dyn SlotEntry>) {
         let Some(index) = self.tables.index(number) else {
-            return core.dispatch_entry(token, stream, SlotEvent::SessionClosed(None));
+            return core.dispatch_entry(token, stream, SlotEvent::SessionClosed(CloseReason::of_streams(None)));
         };
         if let Some(urgency) = stream.urgency() {
             self.prioritize(index, number, urgency);

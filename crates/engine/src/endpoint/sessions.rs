@@ -539,12 +539,11 @@ impl<E: StreamEndpoint + 'static> SessionsEntry<E> {
     fn lose_session(&mut self, core: &mut Core, number: SessionNumber, reason: &dyn fmt::Display) {
         let Some((session, tokens)) = self.tables.remove_session(number) else { return };
         if !tokens.is_empty() {
-            let error = io::Error::new(io::ErrorKind::ConnectionAborted, reason.to_string());
-            let reason = Rc::new(CloseReason::Broken(error));
+            let reason = CloseReason::of_streams(Some(reason));
             // Each once: a stream whose dispatch closes others is gone by then.
             let tokens: HashSet<Token> = tokens.into_iter().collect();
             for token in tokens {
-                core.dispatch(token, SlotEvent::SessionClosed(Some(reason.clone())));
+                core.dispatch(token, SlotEvent::SessionClosed(reason.clone()));
             }
         }
         self.release(session.admitted);
@@ -754,6 +753,8 @@ pub(super) fn write(endpoint: &mut impl StreamEndpoint, number: StreamNumber, qu
                 queue.advance(taken as u64);
                 left = left.saturating_sub(taken);
                 if taken < length {
+                    // It waits for the peer, for an unknown time.
+                    queue.settle();
                     return Written { is_blocked: true, ..Written::default() };
                 }
             }

@@ -1,5 +1,6 @@
 //! `SessionApplication`: the application of a session, which passes events on to streams and writes their bytes.
 
+use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -241,10 +242,12 @@ impl<C: Pipeline<In = StreamEvent, Codec: Mux>> Application<C> for SessionApplic
                     .filter(|(_, has_peer_ended)| ends_all || !has_peer_ended)
                     .collect::<Vec<_>>()
             });
+            let mut reason = None;
             for (token, has_peer_ended) in ended {
                 // A stream that the peer has ended, and whose last bytes are queued, is not cut off.
                 if !(has_peer_ended && cx.core_mut().slots.get_mut(token).is_some_and(|stream| stream.is_ending())) {
-                    cx.core_mut().dispatch(token, SlotEvent::SessionClosed(None));
+                    let reason = reason.get_or_insert_with(|| CloseReason::of_streams(None)).clone();
+                    cx.core_mut().dispatch(token, SlotEvent::SessionClosed(reason));
                 }
             }
         }
@@ -346,8 +349,13 @@ impl<C: Pipeline<In = StreamEvent, Codec: Mux>> SessionHooks<C> for SessionAppli
 
 /// Closes all streams of a session that closes.
 fn close_streams(mux: &impl Mux, core: &mut Core, reason: Option<&Rc<CloseReason>>) {
-    for token in owners(mux) {
-        core.dispatch(token, SlotEvent::SessionClosed(reason.cloned()));
+    let owners = owners(mux);
+    if owners.is_empty() {
+        return;
+    }
+    let reason = CloseReason::of_streams(reason.map(|reason| reason as &dyn fmt::Display));
+    for token in owners {
+        core.dispatch(token, SlotEvent::SessionClosed(reason.clone()));
     }
 }
 

@@ -58,9 +58,16 @@ fn messages_allocate_nothing_and_idle_connections_stay_within_their_bound() {
     });
     println!("{bytes} bytes for an idle session");
     assert!(bytes <= 384, "{bytes} bytes for an idle session");
-    let bytes = idle_stream_bytes();
-    println!("{bytes} bytes for an idle stream");
-    assert!(bytes <= 200, "{bytes} bytes for an idle stream");
+    let violation = |mut peer: TcpStream| {
+        peer.write_all(&ToyMux::frame(99, 0, 1, b"ebb")).expect("there is room");
+        Some(peer)
+    };
+    for (why, end) in [("the peer ends", (|_| None) as EndPeer), ("the peer breaks the protocol", violation)] {
+        let (bytes, ending) = idle_streams(end);
+        println!("{bytes} bytes for an idle stream; {ending} allocations for the end of {CROWD}, when {why}");
+        assert!(bytes <= 200, "{bytes} bytes for an idle stream");
+        assert!(ending < CROWD, "{ending} allocations for the end of {CROWD} streams, when {why}");
+    }
 
     sniffing_leaves_nothing_behind();
     a_task_that_has_given_its_connection_back_leaves_nothing_behind();
@@ -142,9 +149,12 @@ fn served_bytes(line: &[u8], mut open: impl FnMut(&mut EventLoop, Socket, &Addre
     change.bytes_allocated.saturating_sub(change.bytes_deallocated) / COUNT
 }
 
+/// Ends a connection, and keeps its socket if the server has to end it.
+type EndPeer = fn(TcpStream) -> Option<TcpStream>;
+
 /// The engine's memory for each of many idle streams of one session: the stream, its slot, and its place in the table of
-/// the session.
-fn idle_stream_bytes() -> usize {
+/// the session. Then the allocations of the session's end, which has one reason for all streams.
+fn idle_streams(end: EndPeer) -> (usize, usize) {
     let mut event_loop = EventLoop::readiness().expect("a loop");
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");
@@ -170,7 +180,13 @@ fn idle_stream_bytes() -> usize {
     let region = Region::new();
     open(CROWD as u64);
     let change = region.change();
-    (change.bytes_allocated - change.bytes_deallocated) / CROWD
+    let bytes = (change.bytes_allocated - change.bytes_deallocated) / CROWD;
+    let region = Region::new();
+    let _ended = end(peer);
+    while event_loop.counts().streams > 0 {
+        event_loop.turn(Some(Duration::from_secs(1))).expect("waiting does not fail");
+    }
+    (bytes, region.change().allocations)
 }
 
 async fn echo<C: Pipeline<In = Slice, Out = Payload>>(mut channel: Channel<C>) -> Result<(), Box<dyn Error>> {

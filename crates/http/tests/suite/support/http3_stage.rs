@@ -7,7 +7,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate::engine::{SessionLimits, SessionStreams, Streams};
+use tidegate::codec::StreamEndpoint;
+use tidegate::engine::{EndpointSession, SessionLimits, SessionStreams, Streams};
 use tidegate::framing::Raw;
 use tidegate::http::{Config, Router};
 use tidegate::http3::{self, qpack, varint};
@@ -113,8 +114,18 @@ impl Stage {
     ) -> SocketAddr {
         let (config, services) = config.http3_services(router);
         let make = move || http3::Endpoint::server(config.clone(), quic.endpoint(0));
+        self.serve_endpoint(of_streams, make, services)
+    }
+
+    /// Runs another protocol on the first loop.
+    pub(crate) fn serve_endpoint<E: StreamEndpoint + 'static>(
+        &mut self,
+        limits: SessionLimits,
+        make: impl FnMut() -> E + 'static,
+        services: impl FnMut(EndpointSession<E>) -> SessionStreams + 'static,
+    ) -> SocketAddr {
         let (socket, options) = (self.socket(0), DatagramOptions::default());
-        let bound = self.with(0, |event_loop| event_loop.bind_sessions(socket, &options, of_streams, make, services));
+        let bound = self.with(0, |event_loop| event_loop.bind_sessions(socket, &options, limits, make, services));
         bound.expect("an address").ip().expect("an IP address")
     }
 
@@ -124,11 +135,7 @@ impl Stage {
         let quic = quic::ServerConfig::new(&self.tls.0, quic::TransportLimits::default());
         let quic = quic.expect("limits").codes(Codes::HTTP3);
         let make = move || http3::Endpoint::server(config.clone(), quic.endpoint(0));
-        let (socket, options) = (self.socket(0), DatagramOptions::default());
-        let bound = self.with(0, |event_loop| {
-            event_loop.bind_sessions(socket, &options, SessionLimits::default(), make, move |_| services.clone())
-        });
-        bound.expect("an address").ip().expect("an IP address")
+        self.serve_endpoint(SessionLimits::default(), make, move |_| services.clone())
     }
 
     /// Runs a server on the first loop that speaks QUIC, and sends nothing of HTTP/3.
