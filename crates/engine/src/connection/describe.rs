@@ -12,26 +12,34 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
         self.codec.protocols(&mut |name| protocols.add(name));
         let outbound_bytes = self.link.pending_bytes() + self.codec.buffered_bytes() as u64;
         let inbound_bytes = (self.link.input.len() + self.codec.input_memory()) as u64;
-        let state = if self.link.intersects(Link::HANDSHAKE) {
+        self.link.description(core, protocols, inbound_bytes, outbound_bytes)
+    }
+}
+
+impl Link {
+    /// Compiled once, and not for each pipeline.
+    #[inline(never)]
+    fn description(
+        &self,
+        core: &Core,
+        protocols: ProtocolNames,
+        inbound_bytes: u64,
+        outbound_bytes: u64,
+    ) -> Description {
+        let state = if self.intersects(Self::HANDSHAKE) {
             ConnectionState::Handshake
-        } else if self.link.is_ending() {
+        } else if self.is_ending() {
             ConnectionState::Closing
-        } else if outbound_bytes > 0 && self.link.intersects(Link::SENDING) {
+        } else if outbound_bytes > 0 && self.intersects(Self::SENDING) {
             ConnectionState::WaitsForPeer
-        } else if self.link.intersects(Link::PAUSED)
-            || !self.link.intersects(Link::RECEIVING | Link::PEER_ENDED | Link::READ_CLOSED)
+        } else if self.intersects(Self::PAUSED)
+            || !self.intersects(Self::RECEIVING | Self::PEER_ENDED | Self::READ_CLOSED)
         {
             ConnectionState::WaitsForApplication
         } else {
             ConnectionState::Open
         };
-        Description {
-            peer: self.link.peer(&core.sessions),
-            is_accepted: self.link.settings().counts.is_some(),
-            protocols,
-            state,
-            inbound_bytes,
-            outbound_bytes,
-        }
+        let (peer, is_accepted) = (self.peer(&core.sessions), self.settings().counts.is_some());
+        Description { peer, is_accepted, protocols, state, inbound_bytes, outbound_bytes }
     }
 }

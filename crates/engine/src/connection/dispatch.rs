@@ -113,22 +113,7 @@ impl<C: Pipeline, A: Application<C>> SlotEntry for Connection<C, A> {
     }
 
     fn on_closed(mut self: Box<Self>, core: &mut Core, reason: Rc<CloseReason>) -> Option<Box<dyn SlotEntry>> {
-        if self.link.is_stream() {
-            core.counters.streams -= 1;
-            self.link.leave_session();
-        } else {
-            core.counters.connections -= 1;
-            core.counters.count_closed(reason.cause());
-            core.counters.handshakes_failed += u64::from(self.link.intersects(Link::HANDSHAKE));
-            if reason.blame().is_some() {
-                let (now, peer) = (core.time.now(), self.link.peer(&core.sessions));
-                if self.link.intersects(Link::HANDSHAKE) {
-                    core.log.closed_in_handshake(now, &peer, &reason);
-                } else {
-                    core.log.closed(now, &peer, &reason);
-                }
-            }
-        }
+        self.link.count_closed(core, &reason);
         if A::IS_SESSION {
             self.application.on_session_closed(&mut self.codec, core, &reason);
         }
@@ -714,5 +699,28 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
     pub(super) fn close_now(&mut self) -> Disposition {
         let reason = self.link.closing.take().unwrap_or_else(|| Rc::new(CloseReason::Done));
         Disposition::Close { reason, reset: false }
+    }
+}
+
+impl Link {
+    /// Compiled once, and not for each pipeline.
+    #[inline(never)]
+    fn count_closed(&mut self, core: &mut Core, reason: &CloseReason) {
+        if self.is_stream() {
+            core.counters.streams -= 1;
+            self.leave_session();
+            return;
+        }
+        core.counters.connections -= 1;
+        core.counters.count_closed(reason.cause());
+        core.counters.handshakes_failed += u64::from(self.intersects(Self::HANDSHAKE));
+        if reason.blame().is_some() {
+            let (now, peer) = (core.time.now(), self.peer(&core.sessions));
+            if self.intersects(Self::HANDSHAKE) {
+                core.log.closed_in_handshake(now, &peer, reason);
+            } else {
+                core.log.closed(now, &peer, reason);
+            }
+        }
     }
 }

@@ -52,7 +52,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
     /// The connection has failed. Earlier bytes of the peer are handled first.
     #[cold]
     pub(super) fn on_failure(&mut self, core: &mut Core, token: Token, error: io::Error) -> Disposition {
-        if self.receive_rest(core, token)
+        if self.link.receive_rest(core, token)
             && !A::PULLS
             && let Err(disposition @ Disposition::Close { .. }) = self.handle_rest(core, token)
         {
@@ -60,24 +60,6 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
         }
         // A protocol that a message switches to has no connection.
         self.on_io_error(error)
-    }
-
-    /// Receives bytes that the peer sent before the connection failed, and returns whether there is any. The connection
-    /// is about to close. A channel still yields the input that came before that, although no task reads now.
-    fn receive_rest(&mut self, core: &mut Core, token: Token) -> bool {
-        if self.link.is_stream() || self.link.is_closing() || self.link.intersects(Link::PEER_ENDED) {
-            return false;
-        }
-        let mut has_received = false;
-        while self.link.input.len() < REST_BYTES
-            && let Some(bytes) = core.driver.receive_rest(token)
-        {
-            has_received = true;
-            core.counters.received_bytes += bytes.len() as u64;
-            self.link.input.append(bytes, &core.pool);
-            self.link.input.compact(&core.pool);
-        }
-        has_received
     }
 
     /// A handler or a session gets the messages that came before the connection failed.
@@ -289,6 +271,29 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
         }
         self.link.outbound().sent().0 + u64::from(injected::is_injected(Bug::WritePositionOffByOne))
             >= self.link.watched
+    }
+}
+
+impl Link {
+    /// Receives bytes that the peer sent before the connection failed, and returns whether there is any. The connection
+    /// is about to close. A channel still yields the input that came before that, although no task reads now.
+    ///
+    /// Compiled once, and not for each pipeline.
+    #[inline(never)]
+    fn receive_rest(&mut self, core: &mut Core, token: Token) -> bool {
+        if self.is_stream() || self.is_closing() || self.intersects(Self::PEER_ENDED) {
+            return false;
+        }
+        let mut has_received = false;
+        while self.input.len() < REST_BYTES
+            && let Some(bytes) = core.driver.receive_rest(token)
+        {
+            has_received = true;
+            core.counters.received_bytes += bytes.len() as u64;
+            self.input.append(bytes, &core.pool);
+            self.input.compact(&core.pool);
+        }
+        has_received
     }
 }
 
