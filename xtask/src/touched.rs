@@ -71,13 +71,14 @@ const INSTRUCTIONS: &[&str] = &["instruction counts"];
 const PROGRAM: &[&str] = &["the program on epoll", "the program as in the README"];
 const PROXY_PROTOCOL: &[&str] = &["the PROXY protocol of HAProxy and nginx"];
 const SEEDS: &[&str] = &["the contract with a sample of seeds"];
+const ROOMS: &[&str] = &["rooms of nodes that redis-server disconnects"];
 const SOCKS: &[&str] = &["SOCKS of microsocks, Dante, curl and proxychains4"];
 const TEMPLATES: &[&str] = &["programs from all templates"];
 const TLS: &[&str] = &["TLS by sslyze and OpenSSL"];
 const WEBSOCKET: &[&str] = &["the WebSocket cases of kosoku"];
 
 /// All scripts of `interop` that run in ci.
-const INTEROP: &[&[&str]] = &[GRPC, HTTP, HTTP2, HTTP3, PROXY_PROTOCOL, SOCKS, TLS, WEBSOCKET];
+const INTEROP: &[&[&str]] = &[GRPC, HTTP, HTTP2, HTTP3, PROXY_PROTOCOL, ROOMS, SOCKS, TLS, WEBSOCKET];
 
 /// The steps of long for parsers.
 const DECODER: &[&str] = &["fuzzing", "lines that the fuzz corpora reach"];
@@ -116,7 +117,7 @@ const TABLE: &[Row] = &[
     // Crates. `tests` and `documentation` of their dependants follow.
     row("crates/acme", Of(&[DOCUMENTATION, EXAMPLES, PROGRAM])).long(&["certificates by pebble"]),
     row("crates/admin", Of(&[DOCUMENTATION, EXAMPLES, PROGRAM])).long(&["the live page in a browser"]),
-    row("crates/backplane", Of(&[DOCUMENTATION, EXAMPLES, PROGRAM])),
+    row("crates/backplane", Of(&[DOCUMENTATION, EXAMPLES, PROGRAM, ROOMS])),
     row("crates/bytelog", Of(&[DOCUMENTATION, PROGRAM])),
     row(
         "crates/cli",
@@ -199,8 +200,7 @@ const TABLE: &[Row] = &[
     row("interop/connect_udp.py", Of(&[])).long(&["UDP over HTTP"]),
     row("interop/redis.py", Of(&[])).long(&["Redis clients"]),
     row("interop/partition.py", Of(&[])).long(&["rooms of two nodes"]),
-    row("interop/brokers.py", Of(&["rooms of nodes that redis-server disconnects"]))
-        .long(&["rooms whose broker fails"]),
+    row("interop/brokers.py", Of(&[ROOMS])).long(&["rooms whose broker fails"]),
     row("interop/redis_peers", Of(&[])).long(&["Redis clients"]),
     row("interop/rolling.py", Of(&[])).long(&["rolling restarts"]),
     row("interop/slow.py", Of(&[])).long(&["slow clients"]),

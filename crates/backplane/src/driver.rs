@@ -26,6 +26,9 @@ pub(crate) enum RoomCall {
     Publish(RoomName, Option<HistoryBounds>, RoomMessage),
 }
 
+/// The rooms with members in this process.
+type AttachedRooms = HashMap<RoomName, Arc<dyn BackplaneRoom>>;
+
 /// The state that the handles and the task share.
 #[derive(Default)]
 pub(crate) struct Inbox {
@@ -115,7 +118,7 @@ impl Inbox {
 
 /// Runs a node until its inbox is closed, or the broker's loop has ended.
 pub(crate) async fn drive<B: Broker>(mut node: Node, mut broker: B, inbox: Arc<Inbox>, names_max: usize) {
-    let mut rooms: HashMap<RoomName, Arc<dyn BackplaneRoom>> = HashMap::new();
+    let mut rooms: AttachedRooms = HashMap::new();
     let mut undelivered = 0;
     loop {
         let mut taken = (0, 0);
@@ -166,7 +169,7 @@ pub(crate) async fn drive<B: Broker>(mut node: Node, mut broker: B, inbox: Arc<I
 fn take_calls(
     inbox: &Inbox,
     node: &mut Node,
-    (rooms, taken): (&mut HashMap<RoomName, Arc<dyn BackplaneRoom>>, &mut (usize, usize)),
+    (rooms, taken): (&mut AttachedRooms, &mut (usize, usize)),
     cx: &Context<'_>,
 ) -> Option<bool> {
     let mut state = inbox.lock();
@@ -199,7 +202,7 @@ fn execute<B: Broker>(
     output: Output,
     node: &mut Node,
     broker: &mut B,
-    rooms: &mut HashMap<RoomName, Arc<dyn BackplaneRoom>>,
+    rooms: &mut AttachedRooms,
     names_max: usize,
 ) -> bool {
     match output {
@@ -227,7 +230,7 @@ fn execute<B: Broker>(
     true
 }
 
-fn with(rooms: &HashMap<RoomName, Arc<dyn BackplaneRoom>>, name: &RoomName, call: impl FnOnce(&dyn BackplaneRoom)) {
+fn with(rooms: &AttachedRooms, name: &RoomName, call: impl FnOnce(&dyn BackplaneRoom)) {
     if let Some(room) = rooms.get(name) {
         call(&**room);
     }
