@@ -349,20 +349,20 @@ upstream = "${NOT_THERE}"
 fn a_mistake_that_is_made_often_comes_with_what_to_write() {
     let files = Files::new();
     for (text, place, expected) in [
-        ("[[listen]]\naddress = \"a.example:80\"\n".into(), "2:11", "is not an address: write IP:PORT"),
+        ("[[listen]]\naddress = \"a.example:80\"\n", "2:11", "is not an address: write IP:PORT"),
         (
-            "[[listen]]\naddress = \"127.0.0.1:1\"\nidle-timeout = 30\n".into(),
+            "[[listen]]\naddress = \"127.0.0.1:1\"\nidle-timeout = 30\n",
             "3:1",
             "[[listen]] has no key `idle-timeout`, and its `limits` has: write `limits = { idle-timeout = ... }`",
         ),
-        ("[listen]\naddress = \"127.0.0.1:1\"\n".into(), "1:1", "a list of tables, not a table: write `[[listen]]`"),
+        ("[listen]\naddress = \"127.0.0.1:1\"\n", "1:1", "a list of tables, not a table: write `[[listen]]`"),
         (
-            "[[upstream]]\nname = \"a\"\nservers = [\"127.0.0.1:9001\"]\n".into(),
+            "[[upstream]]\nname = \"a\"\nservers = [\"127.0.0.1:9001\"]\n",
             "3:12",
             "unix+h2c:PATH; write `http://127.0.0.1:9001`",
         ),
     ] {
-        let (code, _, errors) = files.check(&text);
+        let (code, _, errors) = files.check(text);
         assert_eq!(code, Some(1), "{text}: {errors:?}");
         let place = format!("gateway.toml:{place}: ");
         let is_there = errors.iter().any(|line| line.starts_with(&place) && line.contains(expected));
