@@ -157,7 +157,7 @@ impl Http3Connector {
     }
 
     async fn connect_to(&self, server: SocketAddr, name: &str) -> Result<quic::Connection<Endpoint>, QuicFailure> {
-        let options = DatagramOptions { peer: Some(server), ..DatagramOptions::default() };
+        let options = DatagramOptions { peer: Some(server), ..self.quic.socket_options() };
         let socket = self.sockets.open(server, &options)?;
         let endpoint = http3::Endpoint::client(self.http3.clone(), self.quic.endpoint());
         let limits = SessionLimits { streams: self.engine.clone(), ..SessionLimits::default() };

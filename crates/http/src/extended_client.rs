@@ -14,7 +14,6 @@ use tidegate_http1::ResponseHead;
 use tidegate_http1::client::{Incoming, Outgoing, Request};
 use tidegate_http3::{self as http3, CapsuleCodec, Settings};
 use tidegate_quic as quic;
-use tidegate_sys::DatagramOptions;
 use tidegate_tls as tls;
 
 /// HTTP/3 on QUIC.
@@ -61,7 +60,7 @@ impl Http3Connector {
         let endpoint = http3::Endpoint::client(config.clone(), quic.endpoint());
         // A server opens the streams of WebTransport sessions alone, which the sessions accept.
         let services = |_| SessionStreams::default();
-        let (options, limits) = (DatagramOptions::default(), SessionLimits::default());
+        let (options, limits) = (quic.socket_options(), SessionLimits::default());
         let endpoint = SessionEndpoint::bind(address, &options, limits, endpoint, services)?;
         Ok(Self { connector: quic::Connector::new(endpoint, &quic), config })
     }

@@ -15,7 +15,6 @@ use tidegate_codec::{Direction, Pipeline, SessionNumber, StreamEndpoint};
 use tidegate_engine::{
     Channel, EndpointSession, Handler, Remote, SessionEndpoint, SessionError, SessionLimits, SessionStreams,
 };
-use tidegate_sys::DatagramOptions;
 
 use crate::config::ClientConfig;
 use crate::endpoint::Endpoint;
@@ -69,7 +68,7 @@ impl Connector {
         limits: SessionLimits,
         services: impl FnMut(EndpointSession<Endpoint>) -> SessionStreams + 'static,
     ) -> io::Result<Self> {
-        let options = DatagramOptions::default();
+        let options = config.socket_options();
         let endpoint = SessionEndpoint::bind(address, &options, limits, config.endpoint(), services)?;
         Ok(Self::new(endpoint, config))
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_codec::{EndpointGeneration, SessionCounts as Counts};
-use tidegate_sys::Steering;
+use tidegate_sys::{DatagramOptions, Steering};
 use tidegate_tls as tls;
 
 use crate::codes::Codes;
@@ -242,6 +242,26 @@ impl ClientConfig {
     #[must_use]
     pub fn endpoint(&self) -> Endpoint {
         Endpoint::new(self.settings.clone(), origin(0, 0))
+    }
+
+    /// The options of a socket for it. The kernel joins the datagrams of a download into runs (UDP_GRO), unless
+    /// [`payload_bytes_max`](TransportLimits::payload_bytes_max) is above 2,048: the loop's memory for a batch of runs is at
+    /// least 256 of the longest payload.
+    ///
+    /// ```
+    /// use tidegate::quic::{ClientConfig, TransportLimits};
+    /// # fn example(tls: &tidegate::tls::ClientConfig) -> Result<(), Box<dyn std::error::Error>> {
+    /// let config = ClientConfig::new(tls, TransportLimits::default())?;
+    /// assert!(config.socket_options().joins_runs);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn socket_options(&self) -> DatagramOptions {
+        let payload_bytes_max = self.settings.limits.payload_bytes_max;
+        let options = DatagramOptions::default();
+        let joins_runs = payload_bytes_max <= options.payload_bytes_max;
+        DatagramOptions { payload_bytes_max: payload_bytes_max.max(options.payload_bytes_max), joins_runs, ..options }
     }
 
     /// The counts of all endpoints of this configuration.

@@ -11,8 +11,9 @@ use tidegate_codec::{DatagramQueue, Direction, ReadEnd, SessionEvent, SessionNum
 use crate::codes::Codes;
 use crate::error::ConnectionError;
 use crate::generation::HandshakeIds;
-use crate::limits::silence_of;
-use crate::quinn::{self, Dir, Event, Machine, ReadError, Side, StreamEvent, StreamId, WriteError, code};
+use crate::limits::{TransportLimits, silence_of};
+use crate::quinn::{self, Dir, Event, Machine, ReadError, Sent, Side, StreamEvent, StreamId, WriteError, code};
+use crate::run_length::RunLength;
 
 /// A connection with its state in the endpoint.
 pub(crate) struct ConnectionState {
@@ -29,6 +30,7 @@ pub(crate) struct ConnectionState {
     pub(crate) is_over: bool,
     /// It may have packets to send.
     pub(crate) is_queued: bool,
+    pub(crate) run: RunLength,
     /// It ends with this number once the peer has all bytes of its streams.
     pub(crate) ends_with: Option<u64>,
     /// Unidirectional streams of this side that have no end yet: those of a protocol such as HTTP/3 never end.
@@ -298,6 +300,20 @@ impl ConnectionState {
         let window_max = u64::from(window_max);
         let window = self.machine.congestion_state().window().saturating_mul(2);
         self.machine.set_send_window(window.clamp(SEND_WINDOW_MIN.min(window_max), window_max));
+    }
+
+    /// Makes the next run of packets.
+    pub(crate) fn poll_transmit(
+        &mut self,
+        now: Instant,
+        limits: &TransportLimits,
+        buffer: &mut Vec<u8>,
+    ) -> Option<Sent> {
+        let rate = (self.machine.congestion_state().window(), self.machine.rtt());
+        let most = self.run.datagrams_max(limits.run_max, limits.run_time, rate, self.machine.current_mtu());
+        let sent = self.machine.poll_transmit(now, most, buffer)?;
+        self.run.note(sent.segment_size.map_or(1, |size| sent.size.div_ceil(size)), most);
+        Some(sent)
     }
 
     /// Streams of a higher number are sent first.

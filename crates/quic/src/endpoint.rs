@@ -23,6 +23,7 @@ use crate::counters::{Counters, add, remove};
 use crate::error::ConnectionError;
 use crate::generation::HandshakeIds;
 use crate::quinn::{self, ConnectionHandle, ConnectionId, DatagramEvent, Incoming, LastId, Machine, Machines, Sent};
+use crate::run_length::RunLength;
 use crate::watches::Watches;
 
 /// QUIC on one socket: the connections of all peers, free of I/O.
@@ -195,6 +196,7 @@ impl Endpoint {
             early: Vec::new(),
             is_over: false,
             is_queued: false,
+            run: RunLength::default(),
             ends_with: None,
             endless: Vec::new(),
             open: 0,
@@ -491,13 +493,13 @@ impl Endpoint {
 
     /// Sends the packets of a connection. Returns whether the list still has room.
     fn send(&mut self, index: usize, now: Instant, transmits: &mut Transmits) -> bool {
-        let run_max = usize::from(self.settings.limits.run_max.max(1));
-        let limits = &self.settings.limits;
-        let (silence, window_max, streams_max) = (limits.silence(), limits.send_window, limits.bidirectional_max);
         if self.at(index).is_some_and(|connection| connection.end_when_delivered(now)) {
             self.on_over(index, ConnectionError::Closed, false);
         }
-        if let Some(connection) = self.at(index) {
+        let Self { connections, settings, .. } = self;
+        let limits = &settings.limits;
+        let (silence, window_max, streams_max) = (limits.silence(), limits.send_window, limits.bidirectional_max);
+        if let Some(connection) = connections.get_mut(index).and_then(Option::as_deref_mut) {
             connection.ping_if_silent(now, silence);
             quinn::permit_streams(&mut connection.machine, streams_max);
             loop {
@@ -505,7 +507,7 @@ impl Endpoint {
                     return false;
                 }
                 let mut buffer = transmits.buffer();
-                match connection.machine.poll_transmit(now, run_max, &mut buffer) {
+                match connection.poll_transmit(now, limits, &mut buffer) {
                     Some(sent) => transmits.push(transmit(&sent, buffer)),
                     None => {
                         transmits.recycle(Payload::Buffer(buffer));

@@ -23,6 +23,7 @@
 //! | `connection_ids.rs` | the layout of connection ids |
 //! | `generation.rs` | `Generation`: the keys and handshakes that a successor gets |
 //! | `refusals.rs` | `Refusals`: the servers that have refused early data |
+//! | `run_length.rs` | `RunLength`: how many datagrams leave as one run |
 //! | `qlog.rs` | `QlogFolder`: the events of each connection, as a file |
 //! | `watches.rs` | tasks that wait for a connection |
 //! | `client.rs` | `Connector`, `Connection`: connecting, and opening streams |
@@ -45,6 +46,7 @@ mod limits;
 mod qlog;
 mod quinn;
 mod refusals;
+mod run_length;
 mod watches;
 
 pub use client::{Connection, Connector, OpenStream};

@@ -102,9 +102,9 @@ impl Http3Client {
     }
 
     fn connector(&self, role: Role, local: SocketAddr, peer: SocketAddr) -> io::Result<Connector<OfQuic>> {
-        let options = DatagramOptions { peer: Some(peer), ..DatagramOptions::default() };
-        let limits = SessionLimits { endpoint: EndpointLimits::default(), streams: self.streams.clone() };
         let quic = if role == Role::Active { &self.active } else { &self.held };
+        let options = DatagramOptions { peer: Some(peer), ..quic.socket_options() };
+        let limits = SessionLimits { endpoint: EndpointLimits::default(), streams: self.streams.clone() };
         let endpoint = http3::Endpoint::client(self.http3.clone(), quic.endpoint());
         let socket = SessionEndpoint::bind(local, &options, limits, endpoint, |_| SessionStreams::default())?;
         Ok(Connector::new(socket, quic))

@@ -60,3 +60,13 @@ fn shared_bytes_that_a_window_divides_come_whole() {
     // The connection is gone with its network, and nothing has kept a view.
     assert!(bytes.is_unique());
 }
+
+#[test]
+fn the_kernel_joins_datagrams_for_a_client_unless_they_may_be_long() {
+    let options = |payload_bytes_max| {
+        let limits = TransportLimits { payload_bytes_max, ..TransportLimits::default() };
+        configs(TransportLimits::default(), limits).1.socket_options()
+    };
+    let of = |payload| (options(payload).joins_runs, options(payload).payload_bytes_max);
+    assert_eq!([of(1_472), of(2_048), of(9_000)], [(true, 2_048), (true, 2_048), (false, 9_000)]);
+}

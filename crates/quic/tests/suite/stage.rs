@@ -114,7 +114,8 @@ impl Stage {
         config: &ClientConfig,
         services: impl FnMut(EndpointSession<Endpoint>) -> SessionStreams + 'static,
     ) -> Connector {
-        let (options, endpoint, socket) = (DatagramOptions::default(), config.endpoint(), self.socket(1));
+        let (options, endpoint) = (config.socket_options(), config.endpoint());
+        let socket = self.0.as_ref().expect("the stage runs").datagrams(1, &options);
         let limits = SessionLimits::default();
         let opened = self.with(1, |event_loop| event_loop.open_sessions(socket, &options, limits, endpoint, services));
         Connector::new(opened.unwrap(), config)
