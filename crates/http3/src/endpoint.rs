@@ -56,7 +56,7 @@ pub struct Endpoint<E> {
     pub(crate) events: VecDeque<SessionEvent>,
     /// Datagrams that were dropped here.
     pub(crate) datagrams_dropped: u64,
-    /// Memory of all tables, with what waits for them.
+    /// Memory of all tables, with the bytes that wait for them.
     pub(crate) tables_bytes: usize,
     drain: Drain,
     pub(crate) early: EarlyRequests,

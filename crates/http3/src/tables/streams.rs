@@ -12,7 +12,7 @@ use super::waiting::WaitingBytes;
 pub(crate) struct TableStreams {
     pub(super) requests: HashMap<u64, Box<StreamFrames>>,
     pub(super) waiting: WaitingBytes,
-    /// Bytes of the tables, and of what waits, in the sum of the endpoint.
+    /// Bytes of the tables, and of waiting sections and instructions, in the sum of the endpoint.
     pub(super) counted: usize,
     /// The encoder stream and the decoder stream.
     pub(super) own: [OwnStream; 2],
