@@ -137,7 +137,7 @@ impl Handler<Mqtt> for Connection {
                 filters.iter().for_each(|filter| self.sessions.unsubscribe(&self.client, filter));
                 cx.send(Response::UnsubscribeAck { id }).into()
             }
-            Request::Ping => cx.send(Response::PingResponse).into(),
+            Request::Ping => cx.send(Response::PingResp).into(),
             Request::Disconnect => {
                 self.will = None;
                 Outcome::Close

@@ -82,7 +82,7 @@ pub(crate) enum Response {
     UnsubscribeAck {
         id: u16,
     },
-    PingResponse,
+    PingResp,
 }
 
 /// The errors, sorted by blame.
@@ -139,7 +139,7 @@ impl Codec for Mqtt {
             Response::ConnectAck { present, code } => out.write(&[0x20, 2, u8::from(present), code]),
             Response::PublishAck { id } => out.write_pieces((&[0x40, 2], &id.to_be_bytes())),
             Response::UnsubscribeAck { id } => out.write_pieces((&[0xb0, 2], &id.to_be_bytes())),
-            Response::PingResponse => out.write(&[0xd0, 0]),
+            Response::PingResp => out.write(&[0xd0, 0]),
             Response::SubscribeAck { id, codes } => {
                 let (length, bytes) = remaining_length(2 + codes.len())?;
                 out.write_pieces((&[0x90], &length[..bytes], &id.to_be_bytes(), &codes[..]));
