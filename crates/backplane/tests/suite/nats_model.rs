@@ -104,7 +104,7 @@ impl NatsModel {
         self.broker.send(&message);
     }
 
-    /// Executes what the streams do with a message. Returns whether it goes on to the subscribers.
+    /// Gives a message to the streams. Returns whether it goes on to the subscribers.
     fn receive(&self, message: &MessageView, now: Instant) -> bool {
         let mut store = self.store();
         store.advance(now);

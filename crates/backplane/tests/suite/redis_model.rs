@@ -419,12 +419,8 @@ impl Store {
             let head = [b"@", &epoch[..], b"-", (last + 1).to_string().as_bytes(), b"\n"].concat();
             self.multicast(channels, channel, &[&head, *message].concat(), previous);
         }
-        let (length_max, bytes_max) = (number(length_max).unwrap_or(0), number(bytes_max).unwrap_or(0));
-        while length > 0 && (length as i64 > length_max || bytes > bytes_max) {
-            bytes -= self.pop_first(history).len() as i64;
-            length -= 1;
-            bytes = if length == 0 { 0 } else { bytes };
-        }
+        let bounds = (number(length_max).unwrap_or(0), number(bytes_max).unwrap_or(0));
+        bytes = self.trim(history, (length as i64, bytes), bounds);
         if let Some(offset) = offset {
             self.write_field(meta, b"e", epoch)?;
             self.write_field(meta, b"o", offset.to_string().into_bytes())?;
@@ -436,6 +432,21 @@ impl Store {
             self.expire(history, milliseconds);
         }
         Ok(OutgoingReply::Integer(foreign))
+    }
+
+    /// Removes the first messages of a history until its length and its bytes are within the bounds. Returns its bytes.
+    fn trim(
+        &mut self,
+        history: &[u8],
+        (mut length, mut bytes): (i64, i64),
+        (length_max, bytes_max): (i64, i64),
+    ) -> i64 {
+        while length > 0 && (length > length_max || bytes > bytes_max) {
+            bytes -= self.pop_first(history).len() as i64;
+            length -= 1;
+            bytes = if length == 0 { 0 } else { bytes };
+        }
+        bytes
     }
 
     /// The epoch and the last offset of a room, if a script has written them.

@@ -224,7 +224,7 @@ fn log_ignored(address: &Address, reason: &'static str) {
     });
 }
 
-/// Logs what passed sockets mean for an address to which none of them is bound.
+/// Logs that no passed socket is bound to an address, and the outcome.
 fn log_passed(address: &Address, outcome: &'static str) {
     crate::unwind::catch_and_log(|| {
         tracing::info!(subsystem = "server", %address, outcome, "address without a passed socket");

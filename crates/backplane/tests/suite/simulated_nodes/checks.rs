@@ -273,7 +273,7 @@ fn not_missed(world: &World, visit: &Visit, stored: &BTreeMap<usize, (Instant, I
 /// Before the text of a message: `TG`, a version, bits, the sender and a number.
 const HEAD_BYTES: usize = 28;
 const LEASE: Duration = Duration::from_secs(30);
-/// A message takes so long without faults of the network that are reported, and what is due is done so late.
+/// The longest way of a message without reported faults of the network, and the longest delay of a timer.
 const SLACK: Duration = Duration::from_secs(2);
 /// A room without members stays subscribed for so long, and a loop is late.
 const LINGER: Duration = Duration::from_millis(1500);
