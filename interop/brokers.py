@@ -331,8 +331,8 @@ def metrics(node):
 
 
 def check(fleet, room, may_be_late):
-    """One order of all members, no message twice, holes only at gaps. Returns the messages of all members, and those that
-    somebody has said and nobody has read.
+    """One order of all members, no message twice, holes only at gaps. Returns the messages of all members, and the sent
+    ones that no member has read.
 
     Without a history NATS gives each sender's messages their order, and those of two senders none. There, and if messages may be
     late, only the order of each sender counts, or none."""
@@ -403,9 +403,9 @@ def check_common_order(room, members):
 
 
 def judge(fleet, label, is_complete=False, may_be_late=False):
-    """Waits until all is well again, and checks it. `is_complete`: the broker loses nothing that it has confirmed, so what
-    nobody has read of the ordered room is counted, unless members were told of a gap. `may_be_late`: a server that was stopped executes later what was sent to it, and the sender
-    has given that up."""
+    """Waits for the end of all effects, and checks the logs. `is_complete`: the broker loses no message that it has confirmed, so
+    unread messages of the ordered room are counted, unless a gap was reported to members. `may_be_late`: a server that was stopped
+    executes commands later that their sender has given up."""
     settled = fleet.settle()
     for node in fleet.nodes:
         fleet.broker.until(lambda: ready(node) == 200, "the node is ready again")
@@ -421,7 +421,7 @@ def judge(fleet, label, is_complete=False, may_be_late=False):
     listed = fleet.present()
     print(f"{label}: settled after {settled:.1f} s, lists after {listed:.1f} s; {'; '.join(parts)}; {numbers}", flush=True)
     if is_complete and not ordered_gaps and len(unread) > counted:
-        raise Failure(f"{len(unread)} messages that nobody has read, and {counted} that the nodes count")
+        raise Failure(f"{len(unread)} messages that no member has read, and {counted} that the nodes count")
 
 
 def held(broker, seconds):
