@@ -355,7 +355,7 @@ def check(fleet, room, may_be_late):
 
 
 def check_sender(room, member, other, everything, may_be_late):
-    """The messages of a sender are in its order, and one is missing only at a gap, or if nobody has it."""
+    """The messages of a sender are in its order, and one is missing only at a gap, or if no member has it."""
     last = None
     for entry in list(member.log):
         if entry == ("gap",):
@@ -404,7 +404,7 @@ def check_common_order(room, members):
 
 def judge(fleet, label, is_complete=False, may_be_late=False):
     """Waits for the end of all effects, and checks the logs. `is_complete`: the broker loses no message that it has confirmed, so
-    unread messages of the ordered room are counted, unless a gap was reported to members. `may_be_late`: a server that was stopped
+    unread messages of the ordered room are counted, unless members have a gap. `may_be_late`: a server that was stopped
     executes commands later that their sender has given up."""
     settled = fleet.settle()
     for node in fleet.nodes:
