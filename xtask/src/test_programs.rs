@@ -77,8 +77,8 @@ impl TestProgram {
     /// The program with these arguments.
     pub(crate) fn step(&self, arguments: &[&str]) -> Step {
         let step = Step::new(&self.executable).folder(&self.folder.to_string_lossy()).args(arguments.iter().copied());
-        // Some tests find their package by this variable, which cargo sets.
-        step.env("CARGO_MANIFEST_DIR", &self.folder)
+        // Some tests read these variables, which cargo sets.
+        step.env("CARGO_MANIFEST_DIR", &self.folder).env("CARGO_PKG_NAME", &self.package)
     }
 
     /// The package and the target, as cargo is called to run it alone.
