@@ -196,6 +196,22 @@ impl ServerConfig {
         STEERING
     }
 
+    /// The options of the sockets of a listener: its [steering](Self::steering), and room for the longest payload that
+    /// [`payload_bytes_max`](TransportLimits::payload_bytes_max) permits. A longer datagram is truncated, and dropped.
+    ///
+    /// ```
+    /// use tidegate::quic::{ServerConfig, TransportLimits};
+    /// # fn example(tls: &tidegate::tls::ServerConfig) -> Result<(), Box<dyn std::error::Error>> {
+    /// let config = ServerConfig::new(tls, TransportLimits { payload_bytes_max: 8_972, ..TransportLimits::default() })?;
+    /// assert_eq!(config.socket_options().payload_bytes_max, 8_972);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn socket_options(&self) -> DatagramOptions {
+        DatagramOptions { steering: Some(self.steering()), ..self.0.limits.socket_options() }
+    }
+
     /// The endpoint of a socket, by its place among those at the address.
     #[must_use]
     pub fn endpoint(&self, place: usize) -> Endpoint {
@@ -258,10 +274,9 @@ impl ClientConfig {
     /// ```
     #[must_use]
     pub fn socket_options(&self) -> DatagramOptions {
-        let payload_bytes_max = self.settings.limits.payload_bytes_max;
-        let options = DatagramOptions::default();
-        let joins_runs = payload_bytes_max <= options.payload_bytes_max;
-        DatagramOptions { payload_bytes_max: payload_bytes_max.max(options.payload_bytes_max), joins_runs, ..options }
+        let options = self.settings.limits.socket_options();
+        let joins_runs = options.payload_bytes_max <= DatagramOptions::default().payload_bytes_max;
+        DatagramOptions { joins_runs, ..options }
     }
 
     /// The counts of all endpoints of this configuration.

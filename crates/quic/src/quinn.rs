@@ -13,7 +13,8 @@ use quinn_proto::crypto::rustls::{HandshakeData, QuicClientConfig, QuicServerCon
 use quinn_proto::crypto::{AeadKey, CryptoError, HandshakeTokenKey, HmacKey};
 use quinn_proto::{
     AckFrequencyConfig, ConnectError, ConnectionError as MachineError, ConnectionIdGenerator, EcnCodepoint,
-    EndpointConfig, IdleTimeout, InvalidCid, RandomConnectionIdGenerator, SendDatagramError, TransportConfig,
+    EndpointConfig, IdleTimeout, InvalidCid, MtuDiscoveryConfig, RandomConnectionIdGenerator, SendDatagramError,
+    TransportConfig,
 };
 pub(crate) use quinn_proto::{
     Connection as Machine, ConnectionHandle, ConnectionId, DatagramEvent, Dir, Endpoint as Machines, Event, Incoming,
@@ -29,7 +30,7 @@ use tidegate_tls::rustls::server::{ProducesTickets, ServerSessionMemoryCache};
 use crate::connection_ids::{LENGTH, mark, origin_of};
 use crate::error::{ConfigError, ConnectionError};
 use crate::generation::Generation;
-use crate::limits::{STREAM_WINDOW_MAX, TransportLimits};
+use crate::limits::{ETHERNET_PAYLOAD_BYTES, STREAM_WINDOW_MAX, TransportLimits};
 #[cfg(feature = "qlog")]
 use crate::qlog::QlogFolder;
 
@@ -187,8 +188,18 @@ fn transport(limits: &TransportLimits) -> Result<TransportConfig, ConfigError> {
         .datagram_receive_buffer_size(limits.datagram_receive_bytes.map(|_| datagrams_of_packet(limits)))
         .datagram_send_buffer_size(limits.datagram_send_bytes as usize)
         .congestion_controller_factory(Arc::new(CubicConfig::default()))
+        .mtu_discovery_config(Some(path_search(limits)))
         .ack_frequency_config(Some(acks()));
     Ok(transport)
+}
+
+/// The search for the MTU of a path (RFC 8899). Beyond Ethernet it goes as far as this side receives.
+fn path_search(limits: &TransportLimits) -> MtuDiscoveryConfig {
+    let mut search = MtuDiscoveryConfig::default();
+    if limits.payload_bytes_max > ETHERNET_PAYLOAD_BYTES {
+        search.upper_bound(limits.payload_bytes_max);
+    }
+    search
 }
 
 /// The ACK frames that a peer is asked for, if it has the extension (draft-ietf-quic-ack-frequency). A sender pays for each

@@ -36,6 +36,7 @@ mod hostile_server;
 mod listing;
 mod memory;
 mod moves;
+mod payloads;
 #[cfg(feature = "qlog")]
 mod qlog;
 mod raw_client;
