@@ -31,6 +31,7 @@
 //! | `settings.rs` | SETTINGS |
 //! | `datagram.rs`, `capsule.rs` | HTTP datagrams, and the capsule protocol (RFC 9297) |
 //! | `request_datagrams.rs` | the datagrams of requests that are no sessions of WebTransport |
+//! | `kept.rs` | memory that connections keep beside streams |
 //! | `webtransport/` | sessions of WebTransport, their streams and datagrams |
 //! | `frame.rs` | heads and types of frames, reserved values |
 //! | `varint.rs` | variable-length integers |
@@ -47,6 +48,7 @@ mod early;
 mod endpoint;
 mod error;
 mod frame;
+mod kept;
 mod lifetime;
 mod limits;
 pub mod qpack;

@@ -40,7 +40,8 @@ pub struct TransportLimits {
     pub unidirectional_max: u32,
     /// Bytes of datagrams that were received and not read (RFC 9221), 32 more for each. None by default, and then
     /// neither side sends any. Above that the oldest is dropped. It bounds the memory for datagrams that the application does
-    /// not read.
+    /// not read, and they count in the memory of the loop (`memory_max`): when that is used up, the connections with the most of them
+    /// lose all that were received.
     pub datagram_receive_bytes: Option<u32>,
     /// Bytes of datagrams that wait to be sent, 32 more for each; 64 KiB by default. Above that the oldest is dropped.
     pub datagram_send_bytes: u32,

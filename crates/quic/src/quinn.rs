@@ -426,6 +426,12 @@ pub(crate) fn send_datagram(machine: &mut Machine, datagram: Bytes) -> Result<bo
     }
 }
 
+/// Bytes of the datagrams that wait to be sent, of at most `send_bytes_max`, 32 more for each.
+pub(crate) fn waiting_datagram_bytes(machine: &mut Machine, send_bytes_max: u32) -> usize {
+    let empty = (send_bytes_max as usize).saturating_sub(DatagramQueue::ENTRY_BYTES);
+    empty.saturating_sub(machine.datagrams().send_buffer_space())
+}
+
 /// How many bytes a datagram may have now.
 pub(crate) fn datagram_bytes_max(machine: &mut Machine) -> Option<usize> {
     machine.datagrams().max_size()

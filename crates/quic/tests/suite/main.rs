@@ -26,6 +26,7 @@
 
 mod after_handshake;
 mod costs;
+mod datagram_memory;
 mod datagrams;
 mod early;
 mod ends;
