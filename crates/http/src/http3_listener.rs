@@ -65,6 +65,10 @@ impl Http3Listener {
     {
         // Without randomness, connections begin anew after a restart.
         let quic = self.quic.for_another_server().unwrap_or_else(|_| self.quic.clone());
+        let mut settings = Vec::new();
+        http3::Settings::of_server(&config).write(None, &mut settings);
+        // QUIC has used this TLS before.
+        let quic = quic.application_settings(&settings).unwrap_or(quic);
         let generation = quic.generation();
         let make = move |number| http3::Endpoint::server(config.clone(), quic.endpoint(number));
         let options = self.quic.socket_options();

@@ -18,8 +18,9 @@ use crate::generation::Generation;
 use crate::limits::TransportLimits;
 #[cfg(feature = "qlog")]
 use crate::qlog::QlogFolder;
-use crate::quinn::{self, Outgoing, Shared, server_tls};
+use crate::quinn::{self, Outgoing, Shared};
 use crate::refusals::Refusals;
+use crate::server_tls::ServerTls;
 
 /// The decision on a client that wants to connect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,6 +79,8 @@ pub(crate) struct Settings {
     pub(crate) refusals: Refusals,
     /// That of a server.
     pub(crate) generation: Option<Arc<Generation>>,
+    /// That of a server.
+    tls: Option<ServerTls>,
     #[cfg(feature = "qlog")]
     qlog: Option<QlogFolder>,
 }
@@ -93,6 +96,7 @@ impl Settings {
             counters: Arc::default(),
             refusals: Refusals::default(),
             generation: None,
+            tls: None,
             #[cfg(feature = "qlog")]
             qlog: None,
         }
@@ -145,9 +149,10 @@ impl ServerConfig {
         limits: TransportLimits,
         migrates: bool,
     ) -> Result<Self, ConfigError> {
-        let shared = Shared::new(&limits, Some(server_tls(tls.tls(), &limits)?), migrates)?;
-        let generation = Some(Arc::new(Generation::new(tls)?));
-        Ok(Self(Settings { generation, ..Settings::new(shared, limits, tls.handshake_timeout()) }))
+        let of_quic = ServerTls::new(tls.tls(), &limits)?;
+        let shared = Shared::new(&limits, Some(of_quic.crypto()?), migrates)?;
+        let (generation, of_quic) = (Some(Arc::new(Generation::new(tls)?)), Some(of_quic));
+        Ok(Self(Settings { generation, tls: of_quic, ..Settings::new(shared, limits, tls.handshake_timeout()) }))
     }
 
     /// Decides on each client that wants to connect, by its address and whether that is validated. The limits come first.
@@ -179,6 +184,27 @@ impl ServerConfig {
     pub fn for_another_server(&self) -> Result<Self, ConfigError> {
         let another = self.0.generation.as_ref().map(|own| own.another().map(Arc::new)).transpose()?;
         Ok(Self(Settings { generation: another, ..self.0.clone() }))
+    }
+
+    /// The settings of the application that a client may rely on in early data, in any form: the SETTINGS frame of HTTP/3 (RFC
+    /// 9114 §7.2.4.2). Servers that share a configuration share the sessions for early data as well, and a session of other
+    /// settings is of no use: its client handshakes in full, and its early data is refused.
+    ///
+    /// ```
+    /// # fn example(config: &tidegate::quic::ServerConfig) -> Result<(), tidegate::quic::ConfigError> {
+    /// let [before, after] = [config.application_settings(b"rows=64")?, config.application_settings(b"rows=16")?];
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`ConfigError::Tls`] if QUIC cannot use the TLS.
+    pub fn application_settings(&self, settings: &[u8]) -> Result<Self, ConfigError> {
+        let mut config = self.clone();
+        if let Some(crypto) = self.0.tls.as_ref().map(|tls| tls.crypto_for(settings)).transpose()?.flatten() {
+            config.0.shared = config.0.shared.with_crypto(crypto);
+        }
+        Ok(config)
     }
 
     /// Each connection has a file in this folder.
