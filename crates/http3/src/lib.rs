@@ -29,7 +29,7 @@
 //! | `tables/` | dynamic tables at the edge of an endpoint: frames in (`inbound.rs`) and out (`outbound.rs`) of each stream (`streams.rs`), a bound for bytes that wait (`waiting.rs`) |
 //! | `lifetime.rs` | when a server ends a connection |
 //! | `settings.rs` | SETTINGS |
-//! | `datagram.rs`, `capsule.rs` | HTTP datagrams, and the capsule protocol (RFC 9297) |
+//! | `datagram.rs`, `capsule.rs` | HTTP datagrams, and the capsule protocol (RFC 9297); `capsule_relay.rs` for a gateway |
 //! | `request_datagrams.rs` | the datagrams of requests that are no sessions of WebTransport |
 //! | `kept.rs` | memory that connections keep beside streams |
 //! | `webtransport/` | sessions of WebTransport, their streams and datagrams |
@@ -41,6 +41,7 @@
 #![forbid(unsafe_code)]
 
 mod capsule;
+mod capsule_relay;
 mod connection;
 mod control_stream;
 pub mod datagram;
@@ -62,6 +63,7 @@ pub mod varint;
 pub mod webtransport;
 
 pub use capsule::{Capsule, CapsuleCodec, CapsuleError};
+pub use capsule_relay::{CapsuleRelay, RelayPiece};
 pub use connection::{Admission, Connection, Event};
 pub use endpoint::Endpoint;
 pub use error::{Error, ErrorCode, Exceeded, StreamError, Violation};
