@@ -72,5 +72,5 @@ fn servers_of_one_configuration_receive_long_payloads_and_tell_the_settings_of_c
     });
     let expected = [(true, Ok(())), (true, Err(ConnectionError::EarlyDataRejected))];
     assert_eq!(outcomes.expect("it runs"), expected);
-    servers.into_iter().for_each(|server| drop(server.drain(Duration::ZERO)));
+    servers.iter().for_each(|server| server.drain(Duration::ZERO));
 }
