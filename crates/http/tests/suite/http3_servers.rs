@@ -5,10 +5,11 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use tidegate::codec::StreamEndpoint;
-use tidegate::engine::{Backend, EventLoop};
+use tidegate::engine::{Backend, EventLoop, SessionLimits, SessionStreams, Streams};
+use tidegate::framing::Raw;
 use tidegate::http::{Config, Limits, Router};
 use tidegate::quic::{ClientConfig, Connection, ConnectionError, Connector, TransportLimits};
-use tidegate::{Listener, Server, ServerHandle, task};
+use tidegate::{Channel, ChannelError, Listener, Server, ServerHandle, task};
 
 use crate::support::http3_stage::{NAME, tls};
 
@@ -50,6 +51,15 @@ async fn longest(connection: &Connection) -> usize {
     longest
 }
 
+/// Reads the control stream of a server, which ends the connection otherwise.
+fn discard() -> SessionStreams {
+    let read = |mut channel: Channel<Raw>| async move {
+        while channel.recv().await?.is_some() {}
+        Ok::<_, ChannelError>(())
+    };
+    SessionStreams { bidirectional: None, unidirectional: Some(Streams::serve(|| Raw, read)) }
+}
+
 #[test]
 fn servers_of_one_configuration_receive_long_payloads_and_tell_the_settings_of_clients_apart() {
     let (server_tls, client_tls) = tls();
@@ -59,7 +69,7 @@ fn servers_of_one_configuration_receive_long_payloads_and_tell_the_settings_of_c
     let outcomes = EventLoop::on(Backend::Auto).expect("a loop").block_on(async move {
         let local = SocketAddr::from(([127, 0, 0, 1], 0));
         let quic = ClientConfig::new(&client_tls, transport()).expect("limits");
-        let connector = Connector::bind(local, &quic).expect("a socket");
+        let connector = Connector::bind_with(local, &quic, SessionLimits::default(), |_| discard()).expect("a socket");
         let first = connector.connect(addresses[0], NAME).await.expect("a connection");
         assert!(longest(&first).await > 8_800, "{}", longest(&first).await);
         let mut outcomes = Vec::new();
