@@ -1,12 +1,14 @@
 //! Datagrams that wait are memory of the loop (`memory_max`): connections that do not read theirs stay within the budget.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
 use tidegate::engine::{EndpointSession, SessionLimits, SessionStreams};
-use tidegate::quic::{Connector, Endpoint, TransportLimits};
-use tidegate_testkit::network::Network;
+use tidegate::quic::{ClientConfig, Connection, Connector, Endpoint, ServerConfig, TransportLimits};
+use tidegate::task::Task;
+use tidegate_testkit::network::{Host, Network, SimNode};
 
 use crate::stage::{NAME, configs};
 
@@ -28,47 +30,59 @@ struct Flooded {
     connections: u64,
 }
 
-/// Floods a server whose loop has so many KiB.
-fn flood(budget: usize) -> Flooded {
-    let network = Network::new(1);
-    let [server, client] = ["10.0.0.1", "10.0.0.2"].map(|ip| network.host(ip).node());
-    let wide = TransportLimits {
+/// The sessions of a server that has seen them established.
+type Sessions = Rc<RefCell<Vec<EndpointSession<Endpoint>>>>;
+
+fn limits() -> TransportLimits {
+    TransportLimits {
         datagram_receive_bytes: Some(1 << 20),
         datagram_send_bytes: 1 << 20,
         ..TransportLimits::default()
-    };
-    let (config, client_config) = configs(wide.clone(), wide);
-    let sessions = Rc::<RefCell<Vec<EndpointSession<Endpoint>>>>::default();
-    let options = config.socket_options();
-    let socket = network.host("10.0.0.1").datagrams(443, &options).expect("a socket");
+    }
+}
+
+/// Runs a server at a host.
+fn serve(host: &Host, server: &SimNode, config: &ServerConfig) -> (SocketAddr, Sessions) {
+    let (sessions, options) = (Sessions::default(), config.socket_options());
+    let (seen, config) = (sessions.clone(), config.clone());
+    let socket = host.datagrams(443, &options).expect("a socket");
     let bound = server.with(|event_loop| {
-        let (of_loop, seen) = (config.clone(), sessions.clone());
-        event_loop.bind_sessions(
-            socket,
-            &options,
-            SessionLimits::default(),
-            move || of_loop.endpoint(0),
-            move |session| {
-                seen.borrow_mut().push(session);
-                SessionStreams::default()
-            },
-        )
+        let services = move |session| {
+            seen.borrow_mut().push(session);
+            SessionStreams::default()
+        };
+        let make = move || config.endpoint(0);
+        event_loop.bind_sessions(socket, &options, SessionLimits::default(), make, services)
     });
-    let address = bound.expect("an address").ip().expect("an IP address");
-    let options = client_config.socket_options();
-    let socket = network.host("10.0.0.2").datagrams(0, &options).expect("a socket");
+    (bound.expect("an address").ip().expect("an IP address"), sessions)
+}
+
+/// The connections of a client at a host.
+fn connect(host: &Host, client: &SimNode, config: &ClientConfig, server: SocketAddr) -> Task<Vec<Connection>> {
+    let options = config.socket_options();
+    let socket = host.datagrams(0, &options).expect("a socket");
     let opened = client.with(|event_loop| {
-        let endpoint = client_config.endpoint();
-        event_loop.open_sessions(socket, &options, SessionLimits::default(), endpoint, |_| SessionStreams::default())
+        let (limits, endpoint) = (SessionLimits::default(), config.endpoint());
+        event_loop.open_sessions(socket, &options, limits, endpoint, |_| SessionStreams::default())
     });
-    let connector = Connector::new(opened.expect("a client"), &client_config);
-    let connections = client.spawn(async move {
+    let connector = Connector::new(opened.expect("a client"), config);
+    client.spawn(async move {
         let mut connections = Vec::new();
         for _ in 0..CONNECTIONS {
-            connections.push(connector.connect(address, NAME).await.expect("a connection"));
+            connections.push(connector.connect(server, NAME).await.expect("a connection"));
         }
         connections
-    });
+    })
+}
+
+/// Floods a server whose loop has so many KiB.
+fn flood(budget: usize) -> Flooded {
+    let network = Network::new(1);
+    let hosts = ["10.0.0.1", "10.0.0.2"].map(|ip| network.host(ip));
+    let [server, client] = [hosts[0].node(), hosts[1].node()];
+    let (config, client_config) = configs(limits(), limits());
+    let (address, sessions) = serve(&hosts[0], &server, &config);
+    let mut connections = connect(&hosts[1], &client, &client_config, address);
     network.run_for(Duration::from_secs(1));
     let ledger = server.pool().ledger();
     let idle = ledger.used();
@@ -76,7 +90,6 @@ fn flood(budget: usize) -> Flooded {
     ledger.set_budget(idle + (budget << 10));
     let used = || ledger.used().saturating_sub(idle) >> 10;
     let _connections = client.spawn(async move {
-        let mut connections = connections;
         let connections = (&mut connections).await.expect("connections");
         for connection in &connections {
             for number in 0..DATAGRAMS {
@@ -90,20 +103,19 @@ fn flood(budget: usize) -> Flooded {
         network.run_for(Duration::from_millis(10));
         most = most.max(used());
     }
-    let then = used();
-    let counts = config.counts();
-    let (read, readers) = (Rc::<RefCell<u64>>::default(), sessions.borrow().clone());
-    for session in readers {
+    let (then, counts) = (used(), config.counts());
+    let read = Rc::<Cell<u64>>::default();
+    for session in sessions.borrow().clone() {
         let read = read.clone();
         drop(server.spawn(async move {
             while session.recv_datagram().await.is_ok() {
-                *read.borrow_mut() += 1;
+                read.set(read.get() + 1);
             }
         }));
     }
     network.run_for(Duration::from_secs(1));
-    let read = *read.borrow();
-    Flooded { most, then, after: used(), dropped: counts.datagrams_dropped, read, connections: counts.connections }
+    let (after, read) = (used(), read.get());
+    Flooded { most, then, after, dropped: counts.datagrams_dropped, read, connections: counts.connections }
 }
 
 #[test]
