@@ -41,7 +41,7 @@ impl Default for Settings {
 
 impl Settings {
     /// Those of a server with this configuration. Clients remember them for early data (RFC 9114 §7.2.4.2): their
-    /// [frame](Self::write) is the application's settings of QUIC.
+    /// [frame](Self::write) is for `quic::ServerConfig::application_settings`.
     #[must_use]
     pub fn of_server(config: &Config) -> Self {
         Self::of(config, ConnectionRole::Server)

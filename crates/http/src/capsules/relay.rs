@@ -2,7 +2,7 @@
 //!
 //! A datagram goes on as one of QUIC where that tunnel has them, and as a capsule elsewhere (RFC 9297 §3.5). One of QUIC is
 //! never sent reliably to a tunnel that has datagrams of QUIC: if it is too long there, it is dropped, so that both ends find
-//! out what the path takes.
+//! out the MTU of the path.
 
 use std::any::Any;
 use std::future::{Future, poll_fn};
@@ -120,7 +120,7 @@ impl std::fmt::Debug for CapsuleRelayTunnel {
     }
 }
 
-/// Passes on what has come, and returns whether something has moved.
+/// Passes datagrams and pieces of the stream on, and returns whether something has moved.
 fn pass(
     from: &mut CapsuleRelayTunnel,
     to: &mut CapsuleRelayTunnel,

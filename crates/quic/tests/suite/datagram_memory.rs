@@ -18,7 +18,7 @@ const DATAGRAMS: usize = 200;
 /// All of them, with 32 bytes for each.
 const KIB: usize = CONNECTIONS * DATAGRAMS * 1_032 / 1024;
 
-/// What a server has after clients have sent datagrams that no task reads.
+/// The memory and the counts of a server after clients have sent datagrams that no task reads.
 #[derive(Debug)]
 struct Flooded {
     /// KiB of memory beyond those of an idle loop: at the most, then, and once a task has read all.
