@@ -41,7 +41,7 @@ fn address(server: &ServerHandle) -> SocketAddr {
 /// The longest datagram on the path, once the search for it has found a long one, or after some time.
 async fn longest(connection: &Connection) -> usize {
     let mut longest = 0;
-    for _ in 0..1_000 {
+    for _ in 0..4_000 {
         longest = connection.datagram_bytes_max().expect("datagrams");
         if longest > 8_800 {
             break;
