@@ -29,7 +29,7 @@
 //! | `tables/` | dynamic tables at the edge of an endpoint: frames in (`inbound.rs`) and out (`outbound.rs`) of each stream (`streams.rs`), a bound for bytes that wait (`waiting.rs`) |
 //! | `lifetime.rs` | when a server ends a connection |
 //! | `settings.rs` | SETTINGS |
-//! | `datagram.rs`, `capsule.rs` | HTTP datagrams, and the capsule protocol (RFC 9297); `capsule_relay.rs` for a gateway |
+//! | `datagram.rs`, `capsule.rs`, `capsule_relay.rs` | HTTP datagrams, the capsule protocol (RFC 9297), and its codec for a gateway |
 //! | `request_datagrams.rs` | the datagrams of requests that are no sessions of WebTransport |
 //! | `kept.rs` | memory that connections keep beside streams |
 //! | `webtransport/` | sessions of WebTransport, their streams and datagrams |

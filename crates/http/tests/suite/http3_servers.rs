@@ -1,4 +1,4 @@
-//! HTTP/3 beside a listener of TCP: its sockets have room for the payloads that QUIC permits, and servers of one configuration
+//! HTTP/3 beside a TCP listener: its sockets have room for the payloads that QUIC permits, and servers of one configuration
 //! take early data of clients that know their settings alone.
 
 use std::net::SocketAddr;
