@@ -14,7 +14,7 @@ use tidegate::{Address, Admission, EndpointListener, ListenOptions, Listener, Se
 use super::forwarding::{Forwarder, Forwarding};
 use super::routes::RouteTable;
 use crate::acme;
-use crate::config::{Config, Forwards, HeaderMode, Listen, ListenLimits, RESPONSE_TIMEOUT_MAX, RedirectHttps, Route};
+use crate::config::{Config, Forwards, HeaderMode, Listen, ListenLimits, RESPONSE_TIMEOUT_MAX, RedirectHttps};
 use crate::server::ProcessOptions;
 use crate::tls::Tls;
 use crate::to_https::to_https;
