@@ -52,6 +52,19 @@ impl DatagramQueue {
         datagram
     }
 
+    /// The bytes that count: those of the datagrams that wait, and [`ENTRY_BYTES`](Self::ENTRY_BYTES) for each.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Drops all datagrams. Returns how many there were.
+    pub fn clear(&mut self) -> u64 {
+        let dropped = self.datagrams.len() as u64;
+        *self = Self::default();
+        dropped
+    }
+
     /// How many datagrams wait.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -79,7 +92,16 @@ mod tests {
         assert_eq!((queue.push(&[3], room), queue.len()), (1, 3));
         assert_eq!(queue.push(&[4; 3], room), 2, "a long one takes the place of two");
         assert_eq!((queue.pop().as_deref(), queue.pop().as_deref()), (Some(&[3][..]), Some(&[4; 3][..])));
-        assert!(queue.pop().is_none() && queue.is_empty());
+        assert_eq!((queue.pop().is_none(), queue.is_empty(), queue.bytes()), (true, true, 0));
+    }
+
+    #[test]
+    fn a_queue_counts_its_bytes_and_can_be_emptied() {
+        let mut queue = DatagramQueue::default();
+        queue.push(b"ebb", 1_000);
+        queue.push(b"", 1_000);
+        assert_eq!(queue.bytes(), 3 + 2 * DatagramQueue::ENTRY_BYTES);
+        assert_eq!((queue.clear(), queue.bytes(), queue.len()), (2, 0, 0));
     }
 
     #[test]

@@ -337,15 +337,20 @@ pub trait StreamEndpoint: Endpoint {
         SessionCounts::default()
     }
 
-    /// Bytes of memory that its sessions keep beside those of streams, such as tables for compression. The loop counts them as its
+    /// Bytes of memory that its sessions keep beside those of streams, such as tables for compression and datagrams that wait. The loop counts them as its
     /// own, in the one ledger of all connections. It is read after every dispatch, so it must be cheap.
     fn kept_bytes(&self) -> usize {
         0
     }
 
-    /// Calls `each` for each session that keeps some of these bytes, with their number. When the memory of a loop is used up, the
-    /// loop ends the sessions that keep the most, by [`end_session`](Self::end_session), which frees them.
+    /// Calls `each` for each session that keeps some of these bytes, with their number; the numbers of several calls for one
+    /// session add up. When the memory of a loop is used up, the loop takes the sessions that keep the most. Each of them loses its
+    /// datagrams by [`drop_datagrams`](Self::drop_datagrams). If it had none, it ends by [`end_session`](Self::end_session), which
+    /// frees the rest.
     fn each_kept(&self, _each: &mut dyn FnMut(SessionNumber, usize)) {}
+
+    /// Drops the datagrams of a session that were received and not read, and counts them as dropped.
+    fn drop_datagrams(&mut self, _session: SessionNumber) {}
 
     /// The names of the protocols of its sessions, the uppermost first, for lists of connections.
     fn session_protocols(&self) -> &'static [&'static str] {

@@ -6,11 +6,15 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tidegate_engine::{Channel, ChannelError, CloseReason, ConnectError, SendError, task};
+#[cfg(feature = "connect-udp")]
+use tidegate_http::gateway::CapsuleRelayTunnel;
 use tidegate_http_upstream::{
     Addresses, ClientCodec, Connected, ExchangeChannel, ExchangeCodec, FromChannel, Retry, Target, UpstreamError,
     Versions,
 };
 use tidegate_http1::client::{Incoming, Outgoing};
+#[cfg(feature = "connect-udp")]
+use tidegate_http3::CapsuleRelay;
 use tidegate_proxy_protocol::Builder;
 
 use super::error::SendFailure;
@@ -57,6 +61,9 @@ pub(super) trait Connection {
     }
     fn set_deadline_after(&mut self, after: Option<Duration>);
     fn into_tunnel(self: Box<Self>) -> Result<Tunnel, ChannelError>;
+    /// The same for a tunnel of capsules, whose datagrams are seen.
+    #[cfg(feature = "connect-udp")]
+    fn into_capsules(self: Box<Self>) -> Result<CapsuleRelayTunnel, ChannelError>;
 }
 
 /// The channel of an exchange, or of an idle connection.
@@ -157,6 +164,12 @@ impl<C: ExchangeCodec> Connection for ChannelConnection<C> {
 
     fn into_tunnel(mut self: Box<Self>) -> Result<Tunnel, ChannelError> {
         std::mem::take(&mut self.channel).into_raw().unwrap_or(Err(ChannelError::Busy)).map(Tunnel::new)
+    }
+
+    #[cfg(feature = "connect-udp")]
+    fn into_capsules(mut self: Box<Self>) -> Result<CapsuleRelayTunnel, ChannelError> {
+        let channel = std::mem::take(&mut self.channel).into_codec(CapsuleRelay::default());
+        channel.unwrap_or(Err(ChannelError::Busy)).map(CapsuleRelayTunnel::new)
     }
 }
 

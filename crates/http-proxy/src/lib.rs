@@ -278,8 +278,9 @@ impl Proxy {
     /// such as `h2c`, would pass all rules of the proxy.
     ///
     /// `websocket`, `connect-udp` (RFC 9298) and `connect-ip` (RFC 9484) are passed on between all versions: as an HTTP/1.1
-    /// upgrade, or an extended CONNECT over HTTP/2 and HTTP/3. The last two are tunnels of capsules; their datagrams are capsules
-    /// over HTTP/3 too. Other protocols are for HTTP/1.1 on both sides. [`UpstreamLimits::tunnel_idle_timeout`] bounds all tunnels.
+    /// upgrade, or an extended CONNECT over HTTP/2 and HTTP/3. The last two are tunnels of capsules. Their datagrams are those of
+    /// QUIC on each side that accepts them ([`Config::http_datagrams`](tidegate_http::Config::http_datagrams),
+    /// [`Http3Config::datagrams`]), and capsules elsewhere. Other protocols are for HTTP/1.1 on both sides. [`UpstreamLimits::tunnel_idle_timeout`] bounds all tunnels.
     pub fn upgrades<'a>(mut self, protocols: impl IntoIterator<Item = &'a str>) -> Self {
         self.options.upgrades = protocols.into_iter().map(str::to_owned).collect();
         self

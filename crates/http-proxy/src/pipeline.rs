@@ -17,6 +17,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tidegate_engine::ChannelError;
+#[cfg(feature = "connect-udp")]
+use tidegate_http::gateway::CapsuleRelayTunnel;
 use tidegate_http::gateway::PipelineSlot;
 use tidegate_http1::client::{Incoming, Outgoing};
 
@@ -248,6 +250,11 @@ impl Connection for Turn {
 
     /// None of its requests asks for one.
     fn into_tunnel(self: Box<Self>) -> Result<Tunnel, ChannelError> {
+        Err(ChannelError::Busy)
+    }
+
+    #[cfg(feature = "connect-udp")]
+    fn into_capsules(self: Box<Self>) -> Result<CapsuleRelayTunnel, ChannelError> {
         Err(ChannelError::Busy)
     }
 }

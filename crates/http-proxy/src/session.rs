@@ -4,6 +4,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tidegate_engine::{Channel, ChannelError, CloseReason};
+#[cfg(feature = "connect-udp")]
+use tidegate_http::gateway::CapsuleRelayTunnel;
 use tidegate_http_upstream::{ExchangeCodec, FromStream, StreamPlace};
 use tidegate_http1::client::{Incoming, Outgoing};
 
@@ -85,5 +87,11 @@ impl<C: ExchangeCodec> Connection for StreamConnection<C> {
     fn into_tunnel(mut self: Box<Self>) -> Result<Tunnel, ChannelError> {
         let stream = self.stream.take();
         Ok(Box::new(stream).into_tunnel()?.with(self.place.connection().place()))
+    }
+
+    #[cfg(feature = "connect-udp")]
+    fn into_capsules(mut self: Box<Self>) -> Result<CapsuleRelayTunnel, ChannelError> {
+        let stream = self.stream.take();
+        Ok(Box::new(stream).into_capsules()?.with(self.place.connection().place()))
     }
 }

@@ -6,11 +6,16 @@ use std::time::Duration;
 
 use tidegate_buffer::Slice;
 use tidegate_codec::framing::Raw;
+use tidegate_engine::ChannelError;
+#[cfg(feature = "connect-udp")]
+use tidegate_http::gateway::CapsuleRelayTunnel;
 use tidegate_http::gateway::{self, PipelineSlot};
-use tidegate_http::{Request, Response, StatusCode, TemplateValues};
+use tidegate_http::{Request, Response, StatusCode, TemplateValues, Version};
 use tidegate_http_message::{Body, Data, Upgrade};
 use tidegate_http1::client::Incoming;
 use tidegate_http1::{BodyLength, Fields, Method, ResponseHead, Status};
+#[cfg(feature = "connect-udp")]
+use tidegate_http3::CapsuleRelay;
 
 use super::cancellations::Admission;
 use super::connection::Connection;
@@ -127,18 +132,52 @@ impl UpstreamResponse {
             fields::push(&mut fields, b"Upgrade", protocol);
         }
         lease.succeed();
-        match connection.into_tunnel() {
-            Ok(upstream) => {
-                let upgrade = Upgrade::channel(Raw, move |channel| async move {
-                    let joined = Tunnel::new(channel).join(upstream, idle_timeout).await;
-                    drop(lease);
-                    joined
-                });
-                Response::with(status).fields(fields).with_upgrade(upgrade)
-            }
+        let has_capsules = plan.upgrade.as_deref().is_some_and(Handshake::has_capsules);
+        let may_have_datagrams = lease.upstream.is_http3 || client.request.version() == Version::HTTP_3;
+        let upgrade = match has_capsules && may_have_datagrams {
+            true => join_capsules(connection, lease, idle_timeout),
+            false => join_bytes(connection, lease, idle_timeout),
+        };
+        match upgrade {
+            Ok(upgrade) => Response::with(status).fields(fields).with_upgrade(upgrade),
             Err(error) => Failure::Closed(Some(error)).response(),
         }
     }
+}
+
+/// Both sides of a tunnel, as bytes.
+fn join_bytes(connection: Box<dyn Connection>, lease: Lease, idle_timeout: Duration) -> Result<Upgrade, ChannelError> {
+    let upstream = connection.into_tunnel()?;
+    Ok(Upgrade::channel(Raw, move |channel| async move {
+        let joined = Tunnel::new(channel).join(upstream, idle_timeout).await;
+        drop(lease);
+        joined
+    }))
+}
+
+/// Both sides of a tunnel of capsules, of which one or both may have datagrams of QUIC.
+#[cfg(feature = "connect-udp")]
+fn join_capsules(
+    connection: Box<dyn Connection>,
+    lease: Lease,
+    idle_timeout: Duration,
+) -> Result<Upgrade, ChannelError> {
+    let upstream = connection.into_capsules()?;
+    Ok(Upgrade::channel(CapsuleRelay::default(), move |channel| async move {
+        let joined = CapsuleRelayTunnel::new(channel).join(upstream, idle_timeout).await;
+        drop(lease);
+        joined
+    }))
+}
+
+/// In a build without datagrams both sides have capsules alone.
+#[cfg(not(feature = "connect-udp"))]
+fn join_capsules(
+    connection: Box<dyn Connection>,
+    lease: Lease,
+    idle_timeout: Duration,
+) -> Result<Upgrade, ChannelError> {
+    join_bytes(connection, lease, idle_timeout)
 }
 
 /// A response that has no body.

@@ -2,7 +2,8 @@
 //! upstream; and [`answer_to`], for the opposite.
 //!
 //! The bytes of a tunnel of capsules (RFC 9297), such as one of UDP (RFC 9298), are the same over all versions, and its handshake
-//! has no fields of one version alone. The proxy announces no HTTP datagrams, so both ends send capsules.
+//! has no fields of one version alone. Datagrams are those of QUIC on each side that has them
+//! (`tidegate_http::gateway::CapsuleRelayTunnel`).
 //!
 //! In HTTP/1.1 a GET asks for the same by `Upgrade`, with a key that the response has to answer (RFC 6455 §4.1). The proxy
 //! chooses the key and checks the answer, or answers that of the client; the rest of the handshake, such as subprotocols and

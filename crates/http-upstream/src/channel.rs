@@ -8,8 +8,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-use tidegate_codec::DynOver;
 use tidegate_codec::framing::Raw;
+use tidegate_codec::{Codec, DynOver};
 use tidegate_engine::{Channel, ChannelError, ReadHalf, SendError, WriteHalf};
 use tidegate_http1::client::{Incoming, Outgoing};
 
@@ -130,10 +130,15 @@ impl<C: ExchangeCodec> ExchangeChannel<C> {
     }
 
     /// Continues with bytes, over the filters of the connection; `None` if the exchange is over.
-    pub fn into_raw(mut self) -> Option<Result<Channel<DynOver<Raw>>, ChannelError>> {
+    pub fn into_raw(self) -> Option<Result<Channel<DynOver<Raw>>, ChannelError>> {
+        self.into_codec(Raw)
+    }
+
+    /// Continues with another codec, over the filters of the connection; `None` if the exchange is over.
+    pub fn into_codec<D: Codec>(mut self, next: D) -> Option<Result<Channel<DynOver<D>>, ChannelError>> {
         let mut channel = self.take()?;
         channel.set_deadline(None);
-        Some(channel.switch(|codec: C| codec.into_filters().stack(Raw)))
+        Some(channel.switch(|codec: C| codec.into_filters().stack(next)))
     }
 
     /// Reads the codec of a channel that is whole.

@@ -36,6 +36,9 @@ pub struct Http3Config {
     pub limits: http3::Limits,
     /// The limits of the QUIC connection below it.
     pub transport: quic::TransportLimits,
+    /// Accepts HTTP datagrams (RFC 9297) within these limits, for tunnels of capsules such as UDP over HTTP (RFC 9298): both
+    /// sides send them as DATAGRAM frames of QUIC. `None` unless set: they are capsules on the streams then.
+    pub datagrams: Option<http3::HttpDatagramLimits>,
     /// How often a connection with requests in progress sends a PING; 5 seconds. At least 100 milliseconds, so that PINGs do
     /// not flood the server. `None` means never: a server that vanished is noticed by the idle timeout alone.
     pub ping_interval: Option<Duration>,
@@ -57,6 +60,7 @@ impl Default for Http3Config {
                 bidirectional_max: 0,
                 ..quic::TransportLimits::default()
             },
+            datagrams: None,
             ping_interval: Some(Duration::from_secs(5)),
             ping_timeout: Duration::from_secs(10),
             sockets: UdpSockets::default(),
@@ -122,8 +126,14 @@ impl Http3Connector {
             return Err(quic::ConfigError::Limit("ping_timeout"));
         }
         let pings = config.ping_interval.map(|interval| [interval, config.ping_timeout]);
-        let quic = quic::ClientConfig::new(&tls.with_alpn(["h3"])?, config.transport)?.codes(quic::Codes::HTTP3);
-        let http3 = Arc::new(http3::Config::new(config.limits));
+        let mut transport = config.transport;
+        let mut http3 = http3::Config::new(config.limits);
+        if let Some(limits) = config.datagrams {
+            transport.datagram_receive_bytes = transport.datagram_receive_bytes.max(Some(limits.request_bytes_max));
+            http3 = http3.datagram_limits(limits);
+        }
+        let quic = quic::ClientConfig::new(&tls.with_alpn(["h3"])?, transport)?.codes(quic::Codes::HTTP3);
+        let http3 = Arc::new(http3);
         Ok(Self { quic, http3, streams, engine, pings, sockets: config.sockets })
     }
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use tidegate_engine::{EndpointListener, EndpointSession, ServedListener, SessionLimits, SessionStreams};
 use tidegate_http3 as http3;
 use tidegate_quic as quic;
-use tidegate_sys::{Address, DatagramOptions};
+use tidegate_sys::Address;
 use tidegate_tls as tls;
 
 use crate::app_of_loop::AppOfLoop;
@@ -65,9 +65,13 @@ impl Http3Listener {
     {
         // Without randomness, connections begin anew after a restart.
         let quic = self.quic.for_another_server().unwrap_or_else(|_| self.quic.clone());
+        let mut settings = Vec::new();
+        http3::Settings::of_server(&config).write(None, &mut settings);
+        // QUIC has used this TLS before.
+        let quic = quic.application_settings(&settings).unwrap_or(quic);
         let generation = quic.generation();
         let make = move |number| http3::Endpoint::server(config.clone(), quic.endpoint(number));
-        let options = DatagramOptions { steering: Some(self.quic.steering()), ..DatagramOptions::default() };
+        let options = self.quic.socket_options();
         let listener_of_datagrams =
             EndpointListener::beside_listener().label("http3").options(options).generation(generation);
         let endpoint = listener_of_datagrams.serve_sessions_each(limits, make, each);

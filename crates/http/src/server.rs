@@ -612,7 +612,9 @@ impl Config {
     }
 
     /// The services of HTTP/3 connections of one router, with the configuration of their
-    /// [`http3::Endpoint`]: for a loop of one's own, or a test in a simulated network.
+    /// [`http3::Endpoint`]: for a loop of one's own, or a test in a simulated network. With early data, QUIC needs
+    /// [`http3::Settings::of_server`] of that configuration as its
+    /// [`application_settings`](tidegate_quic::ServerConfig::application_settings).
     #[cfg(feature = "http3")]
     pub fn http3_services<S: 'static, E: StreamEndpoint + 'static>(
         self,

@@ -238,7 +238,7 @@ impl fmt::Display for CapsuleError {
     }
 }
 
-const DATAGRAM: u64 = 0;
+pub(crate) const DATAGRAM: u64 = 0;
 const CLOSE_SESSION: u64 = 0x2843;
 const DRAIN_SESSION: u64 = 0x78ae;
 

@@ -145,17 +145,7 @@ impl Connection {
 
     fn new(role: ConnectionRole, config: Arc<Config>) -> Self {
         let mut output = vec![stream_type::CONTROL as u8];
-        let settings = Settings {
-            field_section_bytes_max: Some(config.limits().head_bytes_max.into()),
-            extended_connect: role == ConnectionRole::Server && config.stream().extends_connect(),
-            datagrams: config.accepts_datagrams(),
-            webtransport_sessions_max: config.webtransport_limits().map_or(0, |limits| limits.sessions_max.into()),
-            table_bytes_max: config.limits().qpack_table_bytes_max.into(),
-            blocked_streams_max: match config.limits().qpack_table_bytes_max {
-                0 => 0,
-                _ => config.limits().qpack_blocked_streams_max.into(),
-            },
-        };
+        let settings = Settings::of(&config, role);
         settings.write(config.grease_seed(), &mut output);
         if let Some(seed) = config.grease_seed() {
             FrameHead { kind: reserved(seed.rotate_right(32)), length: 0 }.write(&mut output);

@@ -56,8 +56,8 @@ pub struct Endpoint<E> {
     pub(crate) events: VecDeque<SessionEvent>,
     /// Datagrams that were dropped here.
     pub(crate) datagrams_dropped: u64,
-    /// Memory of all tables, with the bytes that wait for them.
-    pub(crate) tables_bytes: usize,
+    /// Memory that connections keep beside streams: see `kept.rs`.
+    pub(crate) kept: usize,
     drain: Drain,
     pub(crate) early: EarlyRequests,
     /// The time of the last call that had one.
@@ -142,22 +142,9 @@ impl<E: StreamEndpoint> Endpoint<E> {
     fn new(role: ConnectionRole, config: Arc<Config>, quic: E) -> Self {
         let (sessions, events) = <(HashMap<_, _>, VecDeque<_>)>::default();
         let (timers, stream_timers) = <(BTreeSet<_>, BTreeSet<_>)>::default();
-        let (datagrams_dropped, tables_bytes, drain) = (0, 0, Drain::None);
+        let (datagrams_dropped, kept, drain) = (0, 0, Drain::None);
         let (early, now) = (EarlyRequests::default(), None);
-        Self {
-            quic,
-            config,
-            role,
-            sessions,
-            timers,
-            stream_timers,
-            events,
-            datagrams_dropped,
-            tables_bytes,
-            drain,
-            early,
-            now,
-        }
+        Self { quic, config, role, sessions, timers, stream_timers, events, datagrams_dropped, kept, drain, early, now }
     }
 
     /// QUIC.
@@ -341,9 +328,9 @@ impl<E: StreamEndpoint> Endpoint<E> {
         if let Some(at) = self.webtransport(session).and_then(|webtransport| webtransport.deadline()) {
             self.stream_timers.remove(&(at, session));
         }
-        let removed = self.sessions.remove(&session);
-        let tables = removed.as_ref().and_then(|removed| removed.tables.as_ref());
-        self.tables_bytes -= tables.map_or(0, |tables| tables.counted());
+        if let Some(removed) = self.sessions.remove(&session) {
+            self.kept -= removed.kept_bytes();
+        }
     }
 
     fn set_timer(&mut self, number: SessionNumber, timer: Option<Instant>) {
@@ -720,16 +707,15 @@ impl<E: StreamEndpoint> StreamEndpoint for Endpoint<E> {
     }
 
     fn kept_bytes(&self) -> usize {
-        self.quic.kept_bytes() + self.tables_bytes
+        self.quic.kept_bytes() + self.kept
     }
 
     fn each_kept(&self, each: &mut dyn FnMut(SessionNumber, usize)) {
-        self.quic.each_kept(each);
-        for (number, session) in &self.sessions {
-            if let Some(bytes) = session.tables.as_ref().map(|tables| tables.counted()).filter(|bytes| *bytes > 0) {
-                each(*number, bytes);
-            }
-        }
+        self.each_kept_here(each);
+    }
+
+    fn drop_datagrams(&mut self, session: SessionNumber) {
+        self.drop_datagrams_of(session);
     }
 
     fn session_protocols(&self) -> &'static [&'static str] {

@@ -29,8 +29,9 @@
 //! | `tables/` | dynamic tables at the edge of an endpoint: frames in (`inbound.rs`) and out (`outbound.rs`) of each stream (`streams.rs`), a bound for bytes that wait (`waiting.rs`) |
 //! | `lifetime.rs` | when a server ends a connection |
 //! | `settings.rs` | SETTINGS |
-//! | `datagram.rs`, `capsule.rs` | HTTP datagrams, and the capsule protocol (RFC 9297) |
+//! | `datagram.rs`, `capsule.rs`, `capsule_relay.rs` | HTTP datagrams, the capsule protocol (RFC 9297), and its codec for a gateway |
 //! | `request_datagrams.rs` | the datagrams of requests that are no sessions of WebTransport |
+//! | `kept.rs` | memory that connections keep beside streams |
 //! | `webtransport/` | sessions of WebTransport, their streams and datagrams |
 //! | `frame.rs` | heads and types of frames, reserved values |
 //! | `varint.rs` | variable-length integers |
@@ -40,6 +41,7 @@
 #![forbid(unsafe_code)]
 
 mod capsule;
+mod capsule_relay;
 mod connection;
 mod control_stream;
 pub mod datagram;
@@ -47,6 +49,7 @@ mod early;
 mod endpoint;
 mod error;
 mod frame;
+mod kept;
 mod lifetime;
 mod limits;
 pub mod qpack;
@@ -60,6 +63,7 @@ pub mod varint;
 pub mod webtransport;
 
 pub use capsule::{Capsule, CapsuleCodec, CapsuleError};
+pub use capsule_relay::{CapsuleRelay, RelayPiece};
 pub use connection::{Admission, Connection, Event};
 pub use endpoint::Endpoint;
 pub use error::{Error, ErrorCode, Exceeded, StreamError, Violation};

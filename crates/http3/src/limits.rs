@@ -160,7 +160,15 @@ impl Limits {
     }
 }
 
-/// The bounds of HTTP datagrams that were received and not read. Each has a default that protects.
+/// The bounds of HTTP datagrams that were received and not read. Each has a default that protects. Their bytes count in the memory
+/// of the loop (`memory_max`) as well: when that is used up, the connections with the most of them lose all that wait.
+///
+/// ```
+/// use tidegate::http3::HttpDatagramLimits;
+///
+/// let limits = HttpDatagramLimits { connection_bytes_max: 64 * 1024, ..HttpDatagramLimits::default() };
+/// assert_eq!(limits.request_bytes_max, 64 * 1024);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HttpDatagramLimits {
     /// Bytes of the datagrams of a request, 32 more for each; above that the oldest is dropped. 64 KiB. It bounds the memory
@@ -169,11 +177,14 @@ pub struct HttpDatagramLimits {
     /// Bytes of the datagrams that came before a task reads those of their request, of all requests of a connection, 48 more for
     /// each; above that the oldest is dropped. 16 KiB. It bounds the memory for datagrams of requests that want none.
     pub early_bytes_max: u32,
+    /// Bytes of both, of all requests of a connection. A request of a connection above that loses its oldest datagram for a new
+    /// one; one without any loses the new one. 256 KiB. It bounds the memory that a peer with many requests makes this side keep.
+    pub connection_bytes_max: u32,
 }
 
 impl Default for HttpDatagramLimits {
     fn default() -> Self {
-        Self { request_bytes_max: 64 * 1024, early_bytes_max: 16 * 1024 }
+        Self { request_bytes_max: 64 * 1024, early_bytes_max: 16 * 1024, connection_bytes_max: 256 * 1024 }
     }
 }
 

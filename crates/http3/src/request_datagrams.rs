@@ -25,6 +25,10 @@ pub(crate) struct RequestDatagrams {
     /// Those of requests without one.
     early: VecDeque<(u64, Bytes)>,
     early_bytes: usize,
+    /// Those of the queues.
+    queued_bytes: usize,
+    /// Bytes in the sum of the endpoint.
+    pub(crate) counted: usize,
 }
 
 #[derive(Debug, Default)]
@@ -43,7 +47,8 @@ impl RequestQueue {
 
 impl Default for RequestDatagrams {
     fn default() -> Self {
-        Self { queues: HashMap::new(), early: VecDeque::new(), early_bytes: 0 }
+        let (queues, early) = (HashMap::new(), VecDeque::new());
+        Self { queues, early, early_bytes: 0, queued_bytes: 0, counted: 0 }
     }
 }
 
@@ -51,8 +56,40 @@ impl RequestDatagrams {
     /// A task reads the datagrams of a request from now on. Returns how many were dropped.
     fn begin(&mut self, stream: u64, limits: HttpDatagramLimits) -> u64 {
         let early = self.take_early(stream);
-        let queue = self.queues.entry(stream).or_default();
-        early.map(|payload| queue.datagrams.push(&payload, limits.request_bytes_max as usize)).sum()
+        self.queues.entry(stream).or_default();
+        early.map(|payload| self.push(stream, &payload, limits)).sum()
+    }
+
+    /// Bytes of all datagrams.
+    pub(crate) fn bytes(&self) -> usize {
+        self.queued_bytes + self.early_bytes
+    }
+
+    /// Drops all datagrams. Returns how many there were.
+    pub(crate) fn clear(&mut self) -> u64 {
+        let early = std::mem::take(&mut self.early).len() as u64;
+        (self.early_bytes, self.queued_bytes) = (0, 0);
+        early + self.queues.values_mut().map(|queue| queue.datagrams.clear()).sum::<u64>()
+    }
+
+    /// Adds a datagram to the queue of a reader. Returns how many were dropped.
+    fn push(&mut self, stream: u64, payload: &[u8], limits: HttpDatagramLimits) -> u64 {
+        let others = self.bytes();
+        let Some(queue) = self.queues.get_mut(&stream) else { return 1 };
+        let before = queue.datagrams.bytes();
+        let room = (limits.connection_bytes_max as usize).saturating_sub(others - before);
+        let dropped = queue.datagrams.push(payload, room.min(limits.request_bytes_max as usize));
+        self.queued_bytes = self.queued_bytes - before + queue.datagrams.bytes();
+        dropped
+    }
+
+    /// The oldest datagram of a reader. `None` without one.
+    fn pop(&mut self, stream: u64) -> Option<Option<Bytes>> {
+        let queue = self.queues.get_mut(&stream)?;
+        let before = queue.datagrams.bytes();
+        let datagram = queue.datagrams.pop();
+        self.queued_bytes = self.queued_bytes - before + queue.datagrams.bytes();
+        Some(datagram)
     }
 
     /// The datagrams of a request that came before their reader.
@@ -74,6 +111,7 @@ impl RequestDatagrams {
             stays
         });
         if let Some(mut queue) = self.queues.remove(&stream) {
+            self.queued_bytes -= queue.datagrams.bytes();
             queue.wake();
         }
     }
@@ -82,9 +120,11 @@ impl RequestDatagrams {
     fn add(&mut self, stream: u64, payload: &[u8], limits: HttpDatagramLimits, may_be_read: bool) -> u64 {
         if let Some(queue) = self.queues.get_mut(&stream) {
             queue.wake();
-            return queue.datagrams.push(payload, limits.request_bytes_max as usize);
+            return self.push(stream, payload, limits);
         }
-        let (bytes, bytes_max) = (payload.len() + EARLY_ENTRY_BYTES, limits.early_bytes_max as usize);
+        let of_connection = (limits.connection_bytes_max as usize).saturating_sub(self.queued_bytes);
+        let (bytes, bytes_max) =
+            (payload.len() + EARLY_ENTRY_BYTES, of_connection.min(limits.early_bytes_max as usize));
         if !may_be_read || bytes > bytes_max {
             return 1;
         }
@@ -124,6 +164,7 @@ impl<E: StreamEndpoint> Endpoint<E> {
             return Err(ErrorCode::REQUEST_CANCELLED);
         }
         self.datagrams_dropped += session.datagrams.get_or_insert_default().begin(request.stream, limits);
+        self.count_datagrams(request.session);
         Ok(())
     }
 
@@ -131,23 +172,23 @@ impl<E: StreamEndpoint> Endpoint<E> {
     pub fn end_datagrams(&mut self, request: StreamNumber) {
         if let Some(datagrams) = self.request_datagrams(request.session) {
             datagrams.end(request.stream);
+            self.count_datagrams(request.session);
         }
     }
 
     /// The oldest datagram of a request that was not read, or a promise to wake the task; one task of a request waits at a time.
     /// `None` once the request is over.
     pub fn poll_datagram_of_request(&mut self, request: StreamNumber, cx: &Context<'_>) -> Poll<Option<Bytes>> {
-        let datagrams = self.request_datagrams(request.session);
-        let Some(queue) = datagrams.and_then(|datagrams| datagrams.queues.get_mut(&request.stream)) else {
-            return Poll::Ready(None);
-        };
-        match queue.datagrams.pop() {
-            Some(datagram) => Poll::Ready(Some(datagram)),
-            None => {
-                queue.waker = Some(cx.waker().clone());
-                Poll::Pending
-            }
+        let Some(datagrams) = self.request_datagrams(request.session) else { return Poll::Ready(None) };
+        let Some(popped) = datagrams.pop(request.stream) else { return Poll::Ready(None) };
+        if popped.is_some() {
+            self.count_datagrams(request.session);
+            return Poll::Ready(popped);
         }
+        if let Some(queue) = datagrams.queues.get_mut(&request.stream) {
+            queue.waker = Some(cx.waker().clone());
+        }
+        Poll::Pending
     }
 
     /// Sends a datagram of a request, whose payload is these parts in a row; see [`StreamEndpoint::send_datagram`].
@@ -195,6 +236,11 @@ impl<E: StreamEndpoint> Endpoint<E> {
     /// Datagrams of a connection: each is for a request stream, and those of streams without a reader are dropped, or wait for
     /// one.
     pub(crate) fn on_datagrams(&mut self, session: SessionNumber, now: Instant) {
+        self.take_datagrams(session, now);
+        self.count_datagrams(session);
+    }
+
+    fn take_datagrams(&mut self, session: SessionNumber, now: Instant) {
         let of_sessions = self.config.webtransport_limits().map(|limits| limits.datagram_bytes_max);
         let (limits, accepts) = (self.config.limits_of_datagrams(), self.config.accepts_datagrams());
         while let Some(datagram) = self.quic.read_datagram(session) {
@@ -228,11 +274,11 @@ const _: () = assert!(size_of::<(u64, Bytes)>() <= EARLY_ENTRY_BYTES);
 mod tests {
     use super::*;
 
-    const LIMITS: HttpDatagramLimits = HttpDatagramLimits { request_bytes_max: 1_000, early_bytes_max: 200 };
+    const LIMITS: HttpDatagramLimits =
+        HttpDatagramLimits { request_bytes_max: 1_000, early_bytes_max: 200, connection_bytes_max: 1_200 };
 
     fn read(datagrams: &mut RequestDatagrams, stream: u64) -> Vec<Bytes> {
-        let queue = datagrams.queues.get_mut(&stream).expect("a reader");
-        std::iter::from_fn(|| queue.datagrams.pop()).collect()
+        std::iter::from_fn(|| datagrams.pop(stream).expect("a reader")).collect()
     }
 
     #[test]
@@ -256,5 +302,25 @@ mod tests {
         assert_eq!(datagrams.add(8, &[0; 200], LIMITS, true), 1, "a long one keeps the others");
         assert_eq!(datagrams.add(0, b"late", LIMITS, false), 1);
         assert_eq!(datagrams.early.len(), 4);
+    }
+
+    #[test]
+    fn the_datagrams_of_a_connection_have_a_bound_and_its_requests_keep_their_newest() {
+        let mut datagrams = RequestDatagrams::default();
+        assert_eq!(datagrams.add(12, b"early", LIMITS, true), 0);
+        (0..3).for_each(|number| assert_eq!(datagrams.begin(4 * number, LIMITS), 0));
+        // 1,200 bytes, of which 53 wait without a reader: 23 of 50 for the first two requests.
+        for stream in [0, 4] {
+            for number in 0..15_u8 {
+                datagrams.add(stream, &[number; 18], LIMITS, true);
+            }
+        }
+        assert!((1_100..=1_200).contains(&datagrams.bytes()), "{}", datagrams.bytes());
+        assert_eq!(datagrams.add(8, b"new", LIMITS, true), 0, "there is room for a short one");
+        let (first, second) = (read(&mut datagrams, 0), read(&mut datagrams, 4));
+        assert_eq!((first.len(), second.len(), &second[second.len() - 1][..]), (15, 7, &[14; 18][..]));
+        assert_eq!(datagrams.bytes(), 5 + EARLY_ENTRY_BYTES + 3 + DatagramQueue::ENTRY_BYTES);
+        assert_eq!((datagrams.clear(), datagrams.bytes()), (2, 0));
+        assert_eq!((read(&mut datagrams, 8), datagrams.add(8, b"next", LIMITS, true)), (vec![], 0));
     }
 }

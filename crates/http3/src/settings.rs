@@ -1,7 +1,9 @@
 //! SETTINGS (RFC 9114 §7.2.4, RFC 9204 §5, RFC 9220 §3, RFC 9297 §2.1.1).
 
+use crate::connection::ConnectionRole;
 use crate::error::{Error, Exceeded, Violation};
 use crate::frame::{FrameHead, kind, reserved};
+use crate::limits::Config;
 use crate::varint;
 
 /// The settings of one side.
@@ -38,6 +40,28 @@ impl Default for Settings {
 }
 
 impl Settings {
+    /// Those of a server with this configuration. Clients remember them for early data (RFC 9114 §7.2.4.2): their
+    /// [frame](Self::write) is for `quic::ServerConfig::application_settings`.
+    #[must_use]
+    pub fn of_server(config: &Config) -> Self {
+        Self::of(config, ConnectionRole::Server)
+    }
+
+    pub(crate) fn of(config: &Config, role: ConnectionRole) -> Self {
+        let limits = config.limits();
+        Self {
+            field_section_bytes_max: Some(limits.head_bytes_max.into()),
+            extended_connect: role == ConnectionRole::Server && config.stream().extends_connect(),
+            datagrams: config.accepts_datagrams(),
+            webtransport_sessions_max: config.webtransport_limits().map_or(0, |limits| limits.sessions_max.into()),
+            table_bytes_max: limits.qpack_table_bytes_max.into(),
+            blocked_streams_max: match limits.qpack_table_bytes_max {
+                0 => 0,
+                _ => limits.qpack_blocked_streams_max.into(),
+            },
+        }
+    }
+
     /// Reads the payload of a SETTINGS frame with at most `settings_max` settings.
     ///
     /// # Errors

@@ -18,8 +18,9 @@ use crate::generation::Generation;
 use crate::limits::TransportLimits;
 #[cfg(feature = "qlog")]
 use crate::qlog::QlogFolder;
-use crate::quinn::{self, Outgoing, Shared, server_tls};
+use crate::quinn::{self, Outgoing, Shared};
 use crate::refusals::Refusals;
+use crate::server_tls::ServerTls;
 
 /// The decision on a client that wants to connect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,6 +79,8 @@ pub(crate) struct Settings {
     pub(crate) refusals: Refusals,
     /// That of a server.
     pub(crate) generation: Option<Arc<Generation>>,
+    /// That of a server.
+    tls: Option<ServerTls>,
     #[cfg(feature = "qlog")]
     qlog: Option<QlogFolder>,
 }
@@ -93,6 +96,7 @@ impl Settings {
             counters: Arc::default(),
             refusals: Refusals::default(),
             generation: None,
+            tls: None,
             #[cfg(feature = "qlog")]
             qlog: None,
         }
@@ -145,9 +149,10 @@ impl ServerConfig {
         limits: TransportLimits,
         migrates: bool,
     ) -> Result<Self, ConfigError> {
-        let shared = Shared::new(&limits, Some(server_tls(tls.tls(), &limits)?), migrates)?;
-        let generation = Some(Arc::new(Generation::new(tls)?));
-        Ok(Self(Settings { generation, ..Settings::new(shared, limits, tls.handshake_timeout()) }))
+        let of_quic = ServerTls::new(tls.tls(), &limits)?;
+        let shared = Shared::new(&limits, Some(of_quic.crypto()?), migrates)?;
+        let (generation, of_quic) = (Some(Arc::new(Generation::new(tls)?)), Some(of_quic));
+        Ok(Self(Settings { generation, tls: of_quic, ..Settings::new(shared, limits, tls.handshake_timeout()) }))
     }
 
     /// Decides on each client that wants to connect, by its address and whether that is validated. The limits come first.
@@ -181,6 +186,27 @@ impl ServerConfig {
         Ok(Self(Settings { generation: another, ..self.0.clone() }))
     }
 
+    /// The settings of the application that a client may rely on in early data, in any form: the SETTINGS frame of HTTP/3 (RFC
+    /// 9114 §7.2.4.2). Servers that share a configuration share the sessions for early data as well, and a session of other
+    /// settings is of no use: its client handshakes in full, and its early data is refused.
+    ///
+    /// ```
+    /// # fn example(config: &tidegate::quic::ServerConfig) -> Result<(), tidegate::quic::ConfigError> {
+    /// let [before, after] = [config.application_settings(b"rows=64")?, config.application_settings(b"rows=16")?];
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`ConfigError::Tls`] if QUIC cannot use the TLS.
+    pub fn application_settings(&self, settings: &[u8]) -> Result<Self, ConfigError> {
+        let mut config = self.clone();
+        if let Some(crypto) = self.0.tls.as_ref().map(|tls| tls.crypto_for(settings)).transpose()?.flatten() {
+            config.0.shared = config.0.shared.with_crypto(crypto);
+        }
+        Ok(config)
+    }
+
     /// Each connection has a file in this folder.
     #[cfg(feature = "qlog")]
     #[must_use]
@@ -194,6 +220,22 @@ impl ServerConfig {
     #[must_use]
     pub fn steering(&self) -> Steering {
         STEERING
+    }
+
+    /// The options of the sockets of a listener: its [steering](Self::steering), and room for the longest payload that
+    /// [`payload_bytes_max`](TransportLimits::payload_bytes_max) permits. A longer datagram is truncated, and dropped.
+    ///
+    /// ```
+    /// use tidegate::quic::{ServerConfig, TransportLimits};
+    /// # fn example(tls: &tidegate::tls::ServerConfig) -> Result<(), Box<dyn std::error::Error>> {
+    /// let config = ServerConfig::new(tls, TransportLimits { payload_bytes_max: 8_972, ..TransportLimits::default() })?;
+    /// assert_eq!(config.socket_options().payload_bytes_max, 8_972);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn socket_options(&self) -> DatagramOptions {
+        DatagramOptions { steering: Some(self.steering()), ..self.0.limits.socket_options() }
     }
 
     /// The endpoint of a socket, by its place among those at the address.
@@ -258,10 +300,9 @@ impl ClientConfig {
     /// ```
     #[must_use]
     pub fn socket_options(&self) -> DatagramOptions {
-        let payload_bytes_max = self.settings.limits.payload_bytes_max;
-        let options = DatagramOptions::default();
-        let joins_runs = payload_bytes_max <= options.payload_bytes_max;
-        DatagramOptions { payload_bytes_max: payload_bytes_max.max(options.payload_bytes_max), joins_runs, ..options }
+        let options = self.settings.limits.socket_options();
+        let joins_runs = options.payload_bytes_max <= DatagramOptions::default().payload_bytes_max;
+        DatagramOptions { joins_runs, ..options }
     }
 
     /// The counts of all endpoints of this configuration.

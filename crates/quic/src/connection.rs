@@ -51,6 +51,8 @@ pub(crate) struct ConnectionState {
     pub(crate) handshake_deadline: Option<Instant>,
     /// The datagrams of the peer that were not read, once there was one.
     pub(crate) datagrams: Option<Box<DatagramQueue>>,
+    /// Bytes of datagrams in the sum of the endpoint.
+    pub(crate) counted_datagrams: usize,
     /// The ids by which a successor knows the connection while its handshake is under way.
     pub(crate) handshake: Option<Box<HandshakeIds>>,
 }

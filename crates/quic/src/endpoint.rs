@@ -17,12 +17,11 @@ use tidegate_codec::{
 };
 use tidegate_engine::EndpointLimits;
 
-use crate::config::{Admit, ClientConfig, Settings};
+use crate::config::{ClientConfig, Settings};
 use crate::connection::ConnectionState;
 use crate::counters::{Counters, add, remove};
 use crate::error::ConnectionError;
-use crate::generation::HandshakeIds;
-use crate::quinn::{self, ConnectionHandle, ConnectionId, DatagramEvent, Incoming, LastId, Machine, Machines, Sent};
+use crate::quinn::{self, ConnectionHandle, ConnectionId, DatagramEvent, LastId, Machine, Machines, Sent};
 use crate::run_length::RunLength;
 use crate::watches::Watches;
 
@@ -31,22 +30,24 @@ use crate::watches::Watches;
 /// [`ServerConfig::endpoint`](crate::ServerConfig::endpoint) makes one for each loop of a server, and
 /// [`Connector`](crate::Connector) makes one for a client.
 pub struct Endpoint {
-    machines: Machines,
+    pub(crate) machines: Machines,
     /// The connection id that the machines have chosen last.
-    last_id: LastId,
-    own: EndpointPlace,
-    settings: Settings,
-    counters: Arc<Counters>,
-    connections: Vec<Option<Box<ConnectionState>>>,
+    pub(crate) last_id: LastId,
+    pub(crate) own: EndpointPlace,
+    pub(crate) settings: Settings,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) connections: Vec<Option<Box<ConnectionState>>>,
     /// Connections that are not over.
     open: usize,
     /// Connections that were never established and have a machine, with those that are over.
-    handshaking: usize,
+    pub(crate) handshaking: usize,
     /// The places of outgoing connections in their handshake, and the names of their servers.
     outgoing: BTreeMap<usize, Box<str>>,
     /// The upper half of the next session's number.
     generation: u32,
     timers: BTreeSet<(Instant, usize)>,
+    /// Memory of datagrams that wait: see `kept.rs`.
+    pub(crate) kept: usize,
     /// Connections that may have packets to send.
     queued: VecDeque<usize>,
     events: VecDeque<SessionEvent>,
@@ -55,8 +56,8 @@ pub struct Endpoint {
     watches: Watches,
     /// Clients of this batch that got a response instead of a connection. A long ClientHello comes in several Initials, and
     /// one response is enough.
-    declined: Vec<(SocketAddr, ConnectionId)>,
-    is_draining: bool,
+    pub(crate) declined: Vec<(SocketAddr, ConnectionId)>,
+    pub(crate) is_draining: bool,
 }
 
 impl Endpoint {
@@ -74,6 +75,7 @@ impl Endpoint {
             outgoing: BTreeMap::new(),
             generation: 0,
             timers: BTreeSet::new(),
+            kept: 0,
             queued: VecDeque::new(),
             events: VecDeque::new(),
             responses: VecDeque::new(),
@@ -184,7 +186,7 @@ impl Endpoint {
         }
     }
 
-    fn insert(&mut self, handle: ConnectionHandle, machine: Machine, now: Instant) -> SessionNumber {
+    pub(crate) fn insert(&mut self, handle: ConnectionHandle, machine: Machine, now: Instant) -> SessionNumber {
         self.generation = self.generation.wrapping_add(1);
         let number = SessionNumber(u64::from(self.generation) << 32 | handle.0 as u64);
         let connection = ConnectionState {
@@ -207,6 +209,7 @@ impl Endpoint {
             timer: None,
             handshake_deadline: Some(now + self.settings.handshake_timeout),
             datagrams: None,
+            counted_datagrams: 0,
             handshake: None,
         };
         if handle.0 >= self.connections.len() {
@@ -223,7 +226,7 @@ impl Endpoint {
         number
     }
 
-    fn at(&mut self, index: usize) -> Option<&mut ConnectionState> {
+    pub(crate) fn at(&mut self, index: usize) -> Option<&mut ConnectionState> {
         self.connections.get_mut(index)?.as_deref_mut()
     }
 
@@ -256,7 +259,9 @@ impl Endpoint {
             while connection.machine.poll().is_some() {}
             return;
         }
-        let Some(error) = self.take_events(index) else { return };
+        let error = self.take_events(index);
+        self.count_datagrams(index);
+        let Some(error) = error else { return };
         let Some(connection) = self.at(index) else { return };
         connection.is_over = true;
         if error == ConnectionError::EarlyDataRejected {
@@ -330,6 +335,7 @@ impl Endpoint {
             add(&counters.idle_timeouts, 1);
         }
         *open -= 1;
+        connection.datagrams = None;
         watches.on_ended(number, &error);
         if !connection.is_established {
             add(&counters.handshakes_failed, 1);
@@ -337,6 +343,7 @@ impl Endpoint {
         if connection.is_reported && reports {
             events.push_back(SessionEvent::Ended { session: number, reason: Box::new(error) });
         }
+        self.count_datagrams(index);
     }
 
     /// Passes the events between a connection and the table of connection ids.
@@ -367,6 +374,7 @@ impl Endpoint {
             self.on_over(index, error, true);
         }
         let Some(connection) = self.connections.get_mut(index).and_then(Option::take) else { return };
+        self.uncount_datagrams(&connection);
         if !connection.is_established {
             self.handshaking -= 1;
         }
@@ -402,88 +410,7 @@ impl Endpoint {
         }
     }
 
-    /// A client wants to connect.
-    fn on_incoming(&mut self, incoming: Incoming, now: Instant) {
-        let client = (incoming.remote_address(), *incoming.orig_dst_cid());
-        if self.declined.contains(&client) {
-            return self.machines.ignore(incoming);
-        }
-        let admit = self.decide(&incoming);
-        if admit != Admit::Accept && self.declined.len() < DECLINED_MAX {
-            self.declined.push(client);
-        }
-        self.admit(incoming, admit, now);
-    }
-
-    fn admit(&mut self, incoming: Incoming, admit: Admit, now: Instant) {
-        let counters = self.counters.clone();
-        let mut buffer = Vec::new();
-        match admit {
-            Admit::Accept => match self.accept(incoming, now, &mut buffer) {
-                Ok(()) => {}
-                Err(response) => {
-                    add(&counters.handshakes_failed, 1);
-                    self.respond(response, buffer);
-                }
-            },
-            Admit::Retry => match self.machines.retry(incoming, &mut buffer) {
-                Ok(retry) => {
-                    add(&counters.retries, 1);
-                    self.respond(Some(retry), buffer);
-                }
-                Err(error) => {
-                    add(&counters.ignored, 1);
-                    self.machines.ignore(error.into_incoming());
-                }
-            },
-            Admit::Refuse => {
-                add(&counters.refused, 1);
-                let refusal = self.machines.refuse(incoming, &mut buffer);
-                self.respond(Some(refusal), buffer);
-            }
-            Admit::Ignore => {
-                add(&counters.ignored, 1);
-                self.machines.ignore(incoming);
-            }
-        }
-    }
-
-    /// Begins a handshake. An error has the response to the client, if it gets one.
-    fn accept(&mut self, incoming: Incoming, now: Instant, buffer: &mut Vec<u8>) -> Result<(), Option<Sent>> {
-        let by_client = *incoming.orig_dst_cid();
-        let config = self.settings.of_connection();
-        let (handle, machine) = self.machines.accept(incoming, now, buffer, config).map_err(|error| error.response)?;
-        let handshake = HandshakeIds::new([by_client, self.last_id.get()], self.own, self.settings.generation.as_ref());
-        self.insert(handle, machine, now);
-        if let Some(connection) = self.at(handle.0).filter(|connection| !connection.is_established) {
-            connection.handshake = handshake;
-        }
-        Ok(())
-    }
-
-    fn decide(&self, incoming: &Incoming) -> Admit {
-        let limits = &self.settings.limits;
-        // A connection that is over has memory until its last packets have left, and counts as well.
-        if self.is_draining || self.machines.open_connections() >= limits.connections_max {
-            return Admit::Refuse;
-        }
-        if self.handshaking >= limits.handshakes_max {
-            return Admit::Ignore;
-        }
-        let is_validated = incoming.remote_address_validated();
-        let decided = match &self.settings.decide {
-            Some(decide) => decide(incoming.remote_address(), is_validated),
-            None => Admit::Accept,
-        };
-        let is_under_pressure = self.handshaking > limits.handshakes_max / RETRY_PART;
-        match decided {
-            Admit::Accept if is_under_pressure && !is_validated && incoming.may_retry() => Admit::Retry,
-            Admit::Retry if is_validated => Admit::Accept,
-            decided => decided,
-        }
-    }
-
-    fn respond(&mut self, sent: Option<Sent>, buffer: Vec<u8>) {
+    pub(crate) fn respond(&mut self, sent: Option<Sent>, buffer: Vec<u8>) {
         if let Some(sent) = sent
             && self.responses.len() < RESPONSES_MAX
         {
@@ -687,6 +614,7 @@ impl StreamEndpoint for Endpoint {
         let connection = self.get_mut(session).ok_or(DatagramRefused::Unsupported)?;
         let dropped = quinn::send_datagram(&mut connection.machine, datagram)?;
         add(&self.counters.datagrams_dropped, dropped.into());
+        self.count_datagrams(place(session));
         Ok(())
     }
 
@@ -698,7 +626,20 @@ impl StreamEndpoint for Endpoint {
         if datagram.is_none() {
             connection.datagrams = None;
         }
+        self.count_datagrams(place(session));
         datagram
+    }
+
+    fn kept_bytes(&self) -> usize {
+        self.kept
+    }
+
+    fn each_kept(&self, each: &mut dyn FnMut(SessionNumber, usize)) {
+        self.each_kept_here(each);
+    }
+
+    fn drop_datagrams(&mut self, session: SessionNumber) {
+        self.drop_datagrams_of(session);
     }
 
     fn datagram_bytes_max(&mut self, session: SessionNumber) -> Option<usize> {
@@ -759,7 +700,7 @@ impl fmt::Debug for Endpoint {
 }
 
 /// The place of a session in the table.
-fn place(session: SessionNumber) -> usize {
+pub(crate) fn place(session: SessionNumber) -> usize {
     session.0 as u32 as usize
 }
 
@@ -777,12 +718,6 @@ fn transmit(sent: &Sent, mut buffer: Vec<u8>) -> Transmit {
 
 /// The urgency of a stream unless set (RFC 9218 §4.1).
 const URGENCY: i32 = 3;
-
-/// Above this part of the handshakes that may be under way, clients have to prove their address.
-const RETRY_PART: usize = 8;
-
-/// Clients of a batch that are remembered.
-const DECLINED_MAX: usize = 64;
 
 /// Datagrams of no connection that wait to be sent.
 const RESPONSES_MAX: usize = 1024;

@@ -27,6 +27,9 @@
 //! | `qlog.rs` | `QlogFolder`: the events of each connection, as a file |
 //! | `watches.rs` | tasks that wait for a connection |
 //! | `client.rs` | `Connector`, `Connection`: connecting, and opening streams |
+//! | `server_tls.rs` | the TLS of servers, and the sessions for early data |
+//! | `incoming.rs` | clients that want to connect: which of them get a handshake |
+//! | `kept.rs` | the memory of datagrams that wait |
 //! | `counters.rs` | the counts of endpoints, which are [`Counts`] |
 //! | `error.rs` | `ConnectionError`, `ConfigError` |
 
@@ -41,12 +44,15 @@ mod counters;
 mod endpoint;
 mod error;
 mod generation;
+mod incoming;
+mod kept;
 mod limits;
 #[cfg(feature = "qlog")]
 mod qlog;
 mod quinn;
 mod refusals;
 mod run_length;
+mod server_tls;
 mod watches;
 
 pub use client::{Connection, Connector, OpenStream};

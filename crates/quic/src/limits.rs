@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use tidegate_sys::DatagramOptions;
+
 /// The limits of an endpoint. Each has a default that protects.
 ///
 /// ```
@@ -38,7 +40,8 @@ pub struct TransportLimits {
     pub unidirectional_max: u32,
     /// Bytes of datagrams that were received and not read (RFC 9221), 32 more for each. None by default, and then
     /// neither side sends any. Above that the oldest is dropped. It bounds the memory for datagrams that the application does
-    /// not read.
+    /// not read, and they count in the memory of the loop (`memory_max`): when that is used up, the connections with the most of them
+    /// lose all that were received.
     pub datagram_receive_bytes: Option<u32>,
     /// Bytes of datagrams that wait to be sent, 32 more for each; 64 KiB by default. Above that the oldest is dropped.
     pub datagram_send_bytes: u32,
@@ -72,7 +75,9 @@ pub struct TransportLimits {
     /// A run is longer than [`run_max`](Self::run_max), up to 64,000 bytes, if congestion control permits that many datagrams in
     /// this time; 1 millisecond by default. At 100 Mbit a second it has 8. With zero, no run is longer.
     pub run_time: Duration,
-    /// The largest UDP payload that is received, in bytes, from 1,200; 1,472 by default.
+    /// The largest UDP payload that is received, in bytes, from 1,200; 1,472 by default. Above that, such as 8,972 for an MTU
+    /// of 9,000, this side sends payloads of up to so many bytes as well, as far as the path and the peer take them. The
+    /// sockets need room for them: [`ServerConfig::socket_options`](crate::ServerConfig::socket_options).
     pub payload_bytes_max: u16,
 }
 
@@ -98,12 +103,18 @@ impl Default for TransportLimits {
             early_sessions_max: 1024,
             run_max: 8,
             run_time: Duration::from_millis(1),
-            payload_bytes_max: 1472,
+            payload_bytes_max: ETHERNET_PAYLOAD_BYTES,
         }
     }
 }
 
 impl TransportLimits {
+    /// The options of a socket with room for the longest payload.
+    pub(crate) fn socket_options(&self) -> DatagramOptions {
+        let options = DatagramOptions::default();
+        DatagramOptions { payload_bytes_max: options.payload_bytes_max.max(self.payload_bytes_max), ..options }
+    }
+
     /// After how long without a packet of the peer a connection with open streams sends a PING.
     pub(crate) fn silence(&self) -> Option<Duration> {
         Some(self.ping_interval?.min(silence_of(self.idle_timeout)))
@@ -117,6 +128,9 @@ pub(crate) fn silence_of(idle_timeout: Option<Duration>) -> Duration {
     let idle_timeout = idle_timeout.filter(|idle| !idle.is_zero());
     idle_timeout.map_or(Duration::MAX, |idle| (idle / 3).max(SILENCE_MIN))
 }
+
+/// The largest UDP payload in an Ethernet frame over IPv4.
+pub(crate) const ETHERNET_PAYLOAD_BYTES: u16 = 1472;
 
 const SILENCE_MIN: Duration = Duration::from_millis(100);
 

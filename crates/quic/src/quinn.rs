@@ -13,7 +13,8 @@ use quinn_proto::crypto::rustls::{HandshakeData, QuicClientConfig, QuicServerCon
 use quinn_proto::crypto::{AeadKey, CryptoError, HandshakeTokenKey, HmacKey};
 use quinn_proto::{
     AckFrequencyConfig, ConnectError, ConnectionError as MachineError, ConnectionIdGenerator, EcnCodepoint,
-    EndpointConfig, IdleTimeout, InvalidCid, RandomConnectionIdGenerator, SendDatagramError, TransportConfig,
+    EndpointConfig, IdleTimeout, InvalidCid, MtuDiscoveryConfig, RandomConnectionIdGenerator, SendDatagramError,
+    TransportConfig,
 };
 pub(crate) use quinn_proto::{
     Connection as Machine, ConnectionHandle, ConnectionId, DatagramEvent, Dir, Endpoint as Machines, Event, Incoming,
@@ -24,12 +25,11 @@ use tidegate_codec::{DatagramQueue, DatagramRefused, EndpointPlace, Handshake};
 use tidegate_tls::SealingKey;
 use tidegate_tls::rustls;
 use tidegate_tls::rustls::pki_types::CertificateDer;
-use tidegate_tls::rustls::server::{ProducesTickets, ServerSessionMemoryCache};
 
 use crate::connection_ids::{LENGTH, mark, origin_of};
 use crate::error::{ConfigError, ConnectionError};
 use crate::generation::Generation;
-use crate::limits::{STREAM_WINDOW_MAX, TransportLimits};
+use crate::limits::{ETHERNET_PAYLOAD_BYTES, STREAM_WINDOW_MAX, TransportLimits};
 #[cfg(feature = "qlog")]
 use crate::qlog::QlogFolder;
 
@@ -47,19 +47,28 @@ pub(crate) use quinn_proto::ClientConfig as Outgoing;
 /// The configuration of a server's connections.
 pub(crate) use quinn_proto::ServerConfig as OfServer;
 
-/// The TLS configuration for servers.
-pub(crate) type ServerTls = Arc<QuicServerConfig>;
+/// The cryptography of a server.
+pub(crate) type ServerCrypto = Arc<QuicServerConfig>;
+
+/// The cryptography of a server with this TLS.
+pub(crate) fn server_crypto(tls: Arc<rustls::ServerConfig>) -> Result<ServerCrypto, ConfigError> {
+    Ok(Arc::new(QuicServerConfig::try_from(tls).map_err(|_| ConfigError::Tls)?))
+}
 
 impl Shared {
     /// The configuration of a server, or of an endpoint that only connects.
-    pub(crate) fn new(limits: &TransportLimits, tls: Option<ServerTls>, migrates: bool) -> Result<Self, ConfigError> {
+    pub(crate) fn new(
+        limits: &TransportLimits,
+        crypto: Option<ServerCrypto>,
+        migrates: bool,
+    ) -> Result<Self, ConfigError> {
         let mut endpoint = EndpointConfig::default();
         let payload_max = endpoint.max_udp_payload_size(limits.payload_bytes_max);
         payload_max.map_err(|_| ConfigError::Limit("payload_bytes_max"))?;
         endpoint.supported_versions(vec![VERSION]);
         let transport = Arc::new(transport(limits)?);
-        let server = tls.map(|tls| {
-            let mut server = quinn_proto::ServerConfig::with_crypto(tls);
+        let server = crypto.map(|crypto| {
+            let mut server = quinn_proto::ServerConfig::with_crypto(crypto);
             server.transport_config(transport.clone());
             server.migration(migrates);
             // Incoming connections are decided on at once, so nothing waits there.
@@ -68,6 +77,15 @@ impl Shared {
             server
         });
         Ok(Self { endpoint, server, transport })
+    }
+
+    /// The same with another cryptography.
+    pub(crate) fn with_crypto(mut self, crypto: ServerCrypto) -> Self {
+        self.server = self.server.map(|mut server| {
+            server.crypto = crypto;
+            server
+        });
+        self
     }
 
     /// The state machine of one endpoint, and the last connection id that it has chosen.
@@ -126,48 +144,6 @@ fn transport_with_qlog(limits: &TransportLimits, qlog: &QlogFolder) -> Option<Tr
     Some(transport)
 }
 
-/// The TLS configuration for servers, if QUIC can use it.
-pub(crate) fn server_tls(tls: Arc<rustls::ServerConfig>, limits: &TransportLimits) -> Result<ServerTls, ConfigError> {
-    let tls = if limits.early_data { Arc::new(with_early_data(&tls, limits.early_sessions_max)) } else { tls };
-    // quinn-proto panics within a handshake for a configuration that rustls refuses.
-    let probe = rustls::quic::ServerConnection::new(tls.clone(), rustls::quic::Version::V1, Vec::new());
-    probe.map_err(|_| ConfigError::Tls)?;
-    Ok(Arc::new(QuicServerConfig::try_from(tls).map_err(|_| ConfigError::Tls)?))
-}
-
-/// The server remembers sessions, and each is of use once: a ticket that has the session itself could be used again
-/// (RFC 8446 §8.1).
-fn with_early_data(tls: &rustls::ServerConfig, sessions_max: u32) -> rustls::ServerConfig {
-    let mut tls = tls.clone();
-    tls.ticketer = Arc::new(NoTickets);
-    tls.session_storage = ServerSessionMemoryCache::new(sessions_max as usize);
-    // QUIC bounds early data by its windows (RFC 9001 §4.6.1).
-    tls.max_early_data_size = u32::MAX;
-    tls
-}
-
-/// No ticket has a session.
-#[derive(Debug)]
-struct NoTickets;
-
-impl ProducesTickets for NoTickets {
-    fn enabled(&self) -> bool {
-        false
-    }
-
-    fn lifetime(&self) -> u32 {
-        0
-    }
-
-    fn encrypt(&self, _: &[u8]) -> Option<Vec<u8>> {
-        None
-    }
-
-    fn decrypt(&self, _: &[u8]) -> Option<Vec<u8>> {
-        None
-    }
-}
-
 fn transport(limits: &TransportLimits) -> Result<TransportConfig, ConfigError> {
     if limits.stream_window > STREAM_WINDOW_MAX {
         return Err(ConfigError::Limit("stream_window"));
@@ -187,8 +163,18 @@ fn transport(limits: &TransportLimits) -> Result<TransportConfig, ConfigError> {
         .datagram_receive_buffer_size(limits.datagram_receive_bytes.map(|_| datagrams_of_packet(limits)))
         .datagram_send_buffer_size(limits.datagram_send_bytes as usize)
         .congestion_controller_factory(Arc::new(CubicConfig::default()))
+        .mtu_discovery_config(Some(path_search(limits)))
         .ack_frequency_config(Some(acks()));
     Ok(transport)
+}
+
+/// The search for the MTU of a path (RFC 8899). Beyond Ethernet it goes as far as this side receives.
+fn path_search(limits: &TransportLimits) -> MtuDiscoveryConfig {
+    let mut search = MtuDiscoveryConfig::default();
+    if limits.payload_bytes_max > ETHERNET_PAYLOAD_BYTES {
+        search.upper_bound(limits.payload_bytes_max);
+    }
+    search
 }
 
 /// The ACK frames that a peer is asked for, if it has the extension (draft-ietf-quic-ack-frequency). A sender pays for each
@@ -413,6 +399,12 @@ pub(crate) fn send_datagram(machine: &mut Machine, datagram: Bytes) -> Result<bo
         }
         sent => sent.map(|()| false).map_err(refused),
     }
+}
+
+/// Bytes of the datagrams that wait to be sent, of at most `send_bytes_max`, 32 more for each.
+pub(crate) fn waiting_datagram_bytes(machine: &mut Machine, send_bytes_max: u32) -> usize {
+    let empty = (send_bytes_max as usize).saturating_sub(DatagramQueue::ENTRY_BYTES);
+    empty.saturating_sub(machine.datagrams().send_buffer_space())
 }
 
 /// How many bytes a datagram may have now.

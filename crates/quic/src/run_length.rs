@@ -16,14 +16,15 @@ impl RunLength {
         (window, round_trip): (u64, Duration),
         datagram_bytes: u16,
     ) -> usize {
-        let least = least.max(1);
-        if self.0 <= least {
-            return least.into();
-        }
         let datagram_bytes = u64::from(datagram_bytes.max(1));
+        // The datagrams of a path with a large MTU: fewer fill a run.
+        let least = u64::from(least).min(RUN_BYTES_MAX / datagram_bytes).max(1);
+        if u64::from(self.0) <= least {
+            return least as usize;
+        }
         let bytes = u128::from(window) * time.as_nanos() / round_trip.as_nanos().max(1);
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX).min(RUN_BYTES_MAX);
-        let most = (bytes / datagram_bytes).clamp(least.into(), self.0.into());
+        let most = (bytes / datagram_bytes).clamp(least, self.0.into());
         most as usize
     }
 
@@ -68,6 +69,14 @@ mod tests {
         // 10 KB a millisecond.
         assert_eq!(full_runs(MS, 500_000, 50 * MS), [8; 5]);
         assert_eq!(full_runs(Duration::ZERO, 512_000, MS), [8; 5]);
+    }
+
+    #[test]
+    fn a_run_has_fewer_datagrams_if_they_are_long() {
+        for (length, datagram_bytes) in [(0, 9_000), (45, 9_000), (0, 65_527)] {
+            let most = RunLength(length).datagrams_max(8, MS, (512_000, MS), datagram_bytes);
+            assert_eq!(most, if datagram_bytes == 9_000 { 7 } else { 1 }, "{length}, {datagram_bytes}");
+        }
     }
 
     #[test]

@@ -14,7 +14,7 @@ use tidegate::{Address, Admission, EndpointListener, ListenOptions, Listener, Se
 use super::forwarding::{Forwarder, Forwarding};
 use super::routes::RouteTable;
 use crate::acme;
-use crate::config::{Config, Forwards, HeaderMode, Listen, ListenLimits, RESPONSE_TIMEOUT_MAX, RedirectHttps, Route};
+use crate::config::{Config, Forwards, HeaderMode, Listen, ListenLimits, RESPONSE_TIMEOUT_MAX, RedirectHttps};
 use crate::server::ProcessOptions;
 use crate::tls::Tls;
 use crate::to_https::to_https;
@@ -25,7 +25,7 @@ pub(super) struct ListenPlan {
     pub(super) listens: Vec<Listen>,
     /// Responses of upstreams have the `Server` field of those.
     is_proxy: bool,
-    /// HTTP/3 accepts HTTP datagrams, for UDP tunnels of a route. A gateway passes none on, so not beside tunnels of upstreams.
+    /// HTTP/3 accepts HTTP datagrams, for UDP tunnels of a route.
     accepts_datagrams: bool,
 }
 
@@ -40,8 +40,7 @@ pub(super) struct ServerParts<'a> {
 impl ListenPlan {
     pub(super) fn new(config: &Config) -> Self {
         let listens = config.listen.iter().map(Listen::without_upstreams).collect();
-        let accepts_datagrams =
-            config.routes.iter().any(Route::has_udp_proxy) && !config.routes.iter().any(Route::passes_udp_on);
+        let accepts_datagrams = config.routes.iter().any(|route| route.has_udp_proxy() || route.passes_udp_on());
         Self { listens, is_proxy: !config.upstreams.is_empty(), accepts_datagrams }
     }
 

@@ -3,7 +3,8 @@
 use std::error::Error;
 use std::time::Duration;
 
-use tidegate::http::proxy::{Ejection, HealthCheck, Retries, UpstreamLimits, Upstreams};
+use tidegate::http::proxy::{Ejection, HealthCheck, Http3Config, Retries, UpstreamLimits, Upstreams};
+use tidegate::http3::HttpDatagramLimits;
 use tidegate::tls::{ClientConfig, Provider};
 
 use crate::config::{Check, Upstream, UpstreamLimitRules};
@@ -13,7 +14,9 @@ use crate::config::{Check, Upstream, UpstreamLimitRules};
 /// # Errors
 /// If the certificates of its authorities cannot be used.
 pub(super) fn build(group: &Upstream) -> Result<Upstreams, Box<dyn Error>> {
-    let mut builder = Upstreams::builder().balance(group.balance);
+    // Routes may pass tunnels of datagrams on.
+    let http3 = Http3Config { datagrams: Some(HttpDatagramLimits::default()), ..Http3Config::default() };
+    let mut builder = Upstreams::builder().balance(group.balance).http3(http3);
     for server in &group.servers {
         builder = builder.weighted(server.url.clone(), server.weight);
     }

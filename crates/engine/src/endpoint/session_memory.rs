@@ -3,6 +3,8 @@
 //! An endpoint is one entry of the loop, with the memory of its largest session: so the loop compares that session with other
 //! connections, and not the sum of many small ones. The loop sheds an entry again until enough is free.
 
+use std::collections::HashMap;
+
 use tidegate_codec::mux::ResetCause;
 use tidegate_codec::{SessionNumber, StreamEndpoint};
 use tidegate_sys::Token;
@@ -20,35 +22,44 @@ impl<E: StreamEndpoint + 'static> SessionsEntry<E> {
 
     /// The bytes of the session that keeps the most.
     pub(super) fn largest_kept(&self) -> usize {
-        let mut largest = 0;
-        if self.kept.bytes() > 0 {
-            self.base.endpoint.each_kept(&mut |_, bytes| largest = largest.max(bytes));
-        }
-        largest
+        self.kept_of_sessions().into_values().max().unwrap_or(0)
     }
 
-    /// Ends the session that keeps the most, and others that keep at least half as much, until enough memory is free.
+    /// The bytes that each session keeps.
+    fn kept_of_sessions(&self) -> HashMap<SessionNumber, usize> {
+        let mut sessions = HashMap::new();
+        if self.kept.bytes() > 0 {
+            self.base.endpoint.each_kept(&mut |number, bytes| *sessions.entry(number).or_default() += bytes);
+        }
+        sessions
+    }
+
+    /// Takes memory of the session that keeps the most, and of others that keep at least half as much, until enough is free: its
+    /// datagrams, which may be lost at any time, or else the session.
     #[cold]
     pub(super) fn shed(&mut self, core: &mut Core, token: Token) {
-        let least = self.largest_kept().div_ceil(2).max(1);
-        let mut sessions: Vec<(usize, SessionNumber)> = Vec::new();
-        self.base.endpoint.each_kept(&mut |number, bytes| {
-            if bytes >= least {
-                sessions.push((bytes, number));
-            }
-        });
-        sessions.sort_unstable_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
-        let mut ended = 0;
-        for (_, number) in sessions {
-            if ended > 0 && core.pool.ledger().used() <= used_after_shedding(core.pool.ledger()) {
+        let mut sessions: Vec<_> = self.kept_of_sessions().into_iter().collect();
+        sessions.sort_unstable_by_key(|(number, bytes)| (std::cmp::Reverse(*bytes), *number));
+        let least = sessions.first().map_or(0, |(_, bytes)| *bytes).div_ceil(2).max(1);
+        let (mut shed, mut ended) = (0, 0);
+        for (number, _) in sessions.into_iter().take_while(|(_, bytes)| *bytes >= least) {
+            if shed > 0 && core.pool.ledger().used() <= used_after_shedding(core.pool.ledger()) {
                 break;
             }
-            self.end_session_for(core, number, Some(ResetCause::Refused), &CloseReason::Shed);
+            let before = self.kept.bytes();
+            self.base.endpoint.drop_datagrams(number);
             self.charge_kept();
-            ended += 1;
+            if self.kept.bytes() >= before {
+                self.end_session_for(core, number, Some(ResetCause::Refused), &CloseReason::Shed);
+                self.charge_kept();
+                ended += 1;
+            }
+            shed += 1;
         }
         if ended > 0 {
             tracing::warn!(subsystem = "engine", sessions = ended, "the memory budget is used up: sessions were ended");
+        }
+        if shed > 0 {
             // The protocol has datagrams for their peers.
             core.queues.schedule(token);
         }

@@ -3,12 +3,14 @@
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
-use tidegate::http::proxy::{Proxy, UpstreamLimits, Upstreams};
+use tidegate::engine::SessionError;
+use tidegate::http::proxy::{Http3Config, Proxy, UpstreamLimits, Upstreams};
 use tidegate::http::{
-    CapsuleClient, CapsuleConnection, ExtendedConnectError, Router, Server, UdpProxy, UdpProxyRules, UdpTunnel,
+    CapsuleClient, CapsuleConnection, CapsuleTunnel, CapsuleUpgrade, ExtendedConnectError, Router, Server, UdpProxy,
+    UdpProxyRules, UdpTunnel,
 };
 use tidegate::http1::Version;
-use tidegate::http3::HttpDatagramLimits;
+use tidegate::http3::{Capsule, HttpDatagramLimits};
 use tidegate::tls::{ClientConfig, ServerConfig};
 use tidegate::{Backend, EventLoop, task};
 
@@ -101,6 +103,105 @@ fn tunnels_pass_between_all_versions() {
                 "{version:?} to {scheme}"
             );
         }
+    }
+}
+
+/// Sends each capsule back, and datagrams as those of QUIC where they fit.
+async fn send_back(mut tunnel: CapsuleTunnel) -> Result<(), Box<dyn std::error::Error>> {
+    while let Some(capsule) = tunnel.recv().await? {
+        match capsule {
+            Capsule::Datagram(payload) => match tunnel.send_datagram(&payload) {
+                Err(SessionError::Datagram(_)) => tunnel.send(Capsule::Datagram(payload))?,
+                sent => sent?,
+            },
+            other => tunnel.send(other)?,
+        }
+    }
+    Ok(())
+}
+
+/// A server of tunnels over all versions. One at `/frames` takes capsules of four bytes at most, so that longer datagrams have to
+/// be those of QUIC.
+fn tunnels(tls: Option<&ServerConfig>) -> Running {
+    let router = || {
+        let any = |upgrade: CapsuleUpgrade| upgrade.other_capsules().tunnel("connect-udp", send_back);
+        let frames =
+            |upgrade: CapsuleUpgrade| upgrade.other_capsules().capsule_bytes_max(4).tunnel("connect-udp", send_back);
+        Router::new().get("/any", any).get("/frames", frames)
+    };
+    let server = Server::bind("127.0.0.1:0").expect("an address").loops(1);
+    let server = match tls {
+        Some(tls) => server.tls(tls.clone()).http_datagrams(HttpDatagramLimits::default()).expect("QUIC"),
+        None => server,
+    };
+    Running(server.start(router).expect("it starts"))
+}
+
+/// Sends datagrams and another capsule through a gateway to an upstream, with this bound for capsules of the client. Returns
+/// whether all came back.
+async fn exchange(connection: CapsuleConnection, path: &'static str, bytes_max: u32, longest: usize) -> bool {
+    let mut tunnel = connection.open_within("connect-udp", path, bytes_max).await.expect("a tunnel");
+    for payload in [&b"ebb"[..], b"", &vec![7; longest]] {
+        tunnel.send_datagram(payload).expect("a datagram");
+        let Ok(Some(Capsule::Datagram(back))) = tunnel.recv().await else { return false };
+        assert_eq!(back, payload);
+    }
+    let other = Capsule::Other { kind: 0x21, value: (&b"neap"[..]).into() };
+    tunnel.send(other.clone()).expect("a capsule");
+    assert_eq!(tunnel.recv().await.expect("a capsule"), Some(other));
+    true
+}
+
+#[test]
+fn datagrams_are_those_of_quic_on_each_side_that_has_them() {
+    let (server_tls, client_tls) = tls(NAME);
+    let (upstream_tls, trust) = tls("127.0.0.1");
+    let (plain, secure) = (tunnels(None), tunnels(Some(&upstream_tls)));
+    for has_datagrams in [true, false] {
+        for scheme in ["http", "h2c", "https+h3"] {
+            let is_http3 = scheme == "https+h3";
+            let url = format!("{scheme}://{}", address(if is_http3 { &secure } else { &plain }));
+            let datagrams = has_datagrams.then(HttpDatagramLimits::default);
+            let upstreams = Upstreams::builder().server(url.parse().expect("a URL")).tls(trust.clone());
+            let upstreams = upstreams.http3(Http3Config { datagrams, ..Http3Config::default() });
+            let upstreams = upstreams.build().expect("upstreams");
+            let server = Server::bind("127.0.0.1:0").expect("an address").loops(1).tls(server_tls.clone());
+            let server = match datagrams {
+                Some(limits) => server.http_datagrams(limits).expect("QUIC"),
+                None => server.http3().expect("QUIC"),
+            };
+            let router = move || Router::new().fallback(Proxy::new(&upstreams).upgrades(["connect-udp"]));
+            let gateway = Running(server.start(router).expect("it starts"));
+            for version in VERSIONS {
+                let (at, tls, is_client_http3) = (address(&gateway), client_tls.clone(), version == Version::Http3);
+                // A side without datagrams of QUIC has capsules of any length.
+                let (path, bytes_max) =
+                    (if is_http3 { "/frames" } else { "/any" }, if is_client_http3 { 4 } else { 16_384 });
+                let come_back = run(async move {
+                    let connection = connect(version, at, &tls).await;
+                    exchange(connection, path, bytes_max, 1_000).await
+                });
+                let expected = has_datagrams || !(is_http3 || is_client_http3);
+                assert_eq!(come_back, expected, "{version:?} to {scheme}, datagrams: {has_datagrams}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_datagram_that_came_as_a_capsule_goes_on_as_one_if_it_is_too_long_for_quic() {
+    let (server_tls, client_tls) = tls(NAME);
+    let (upstream_tls, trust) = tls("127.0.0.1");
+    let secure = tunnels(Some(&upstream_tls));
+    let url = format!("https+h3://{}", address(&secure));
+    let datagrams = Some(HttpDatagramLimits::default());
+    let upstreams = Upstreams::builder().server(url.parse().expect("a URL")).tls(trust);
+    let upstreams = upstreams.http3(Http3Config { datagrams, ..Http3Config::default() }).build().expect("upstreams");
+    let gateway = gateway(&server_tls, &upstreams, &["connect-udp"]);
+    for version in [Version::Http11, Version::Http2] {
+        let (at, tls) = (address(&gateway), client_tls.clone());
+        let come_back = run(async move { exchange(connect(version, at, &tls).await, "/any", 16_384, 9_000).await });
+        assert!(come_back, "{version:?}");
     }
 }
 

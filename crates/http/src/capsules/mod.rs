@@ -5,6 +5,7 @@
 //! its datagrams are those of QUIC if both sides accept them, and capsules otherwise.
 
 mod client;
+mod relay;
 mod tunnel;
 
 use std::error::Error;
@@ -17,6 +18,7 @@ use tidegate_http1::InvalidField;
 use tidegate_http3::CapsuleCodec;
 
 pub use self::client::{CapsuleClient, CapsuleConnection, ExtendedConnectError};
+pub use self::relay::CapsuleRelayTunnel;
 pub use self::tunnel::{CapsuleReader, CapsuleTunnel, CapsuleWriter};
 use crate::extract::FromRequest;
 use crate::request::Request;

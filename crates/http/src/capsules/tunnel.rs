@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use tidegate_codec::{DatagramRefused, DynOver, StreamNumber};
+use tidegate_codec::{DatagramRefused, DynOver, Pipeline, StreamNumber};
 use tidegate_engine::{Channel, ChannelError, EndpointSession, ReadHalf, SessionError, WriteHalf};
 use tidegate_http3::{Capsule, CapsuleCodec};
 
@@ -39,9 +39,29 @@ pub struct CapsuleWriter {
 }
 
 /// The request of a tunnel over HTTP/3.
-struct QuicRequest {
+pub(super) struct QuicRequest {
     connection: EndpointSession<Http3>,
     number: StreamNumber,
+}
+
+impl QuicRequest {
+    /// That of a stream whose connection accepts datagrams: its datagrams are read from now on.
+    pub(super) fn of<C: Pipeline>(channel: &Channel<C>) -> Option<Self> {
+        let (connection, number) = channel.session::<Http3>()?;
+        let begun = connection.with(|endpoint, _| endpoint.begin_datagrams(number));
+        matches!(begun, Ok(Ok(()))).then_some(Self { connection, number })
+    }
+
+    /// The next datagram; `None` once the request is over.
+    pub(super) fn poll_datagram(&self, cx: &Context<'_>) -> Poll<Option<Bytes>> {
+        let polled = self.connection.with(|endpoint, _| endpoint.poll_datagram_of_request(self.number, cx));
+        polled.unwrap_or(Poll::Ready(None))
+    }
+
+    /// Sends a datagram whose payload is these parts in a row.
+    pub(super) fn send_datagram(&self, payload: &[&[u8]]) -> Result<Result<(), DatagramRefused>, SessionError> {
+        self.connection.with(|endpoint, _| endpoint.send_datagram_of_request(self.number, payload))
+    }
 }
 
 impl Drop for QuicRequest {
@@ -59,10 +79,7 @@ impl CapsuleTunnel {
     /// A drain does not end its messages: [`is_draining`](Self::is_draining) reports it.
     #[must_use]
     pub fn new(mut channel: Channel<DynOver<CapsuleCodec>>) -> Self {
-        let quic = channel.session::<Http3>().and_then(|(connection, number)| {
-            let begun = connection.with(|endpoint, _| endpoint.begin_datagrams(number));
-            matches!(begun, Ok(Ok(()))).then(|| Rc::new(QuicRequest { connection, number }))
-        });
+        let quic = QuicRequest::of(&channel).map(Rc::new);
         channel.ignore_drain();
         let (reader, writer) = channel.split();
         let reader = CapsuleReader { half: reader, quic: quic.clone(), takes_capsule: false };
@@ -167,8 +184,7 @@ impl CapsuleReader {
 
     fn poll_datagram(&self, cx: &Context<'_>) -> Poll<Option<Bytes>> {
         let Some(quic) = &self.quic else { return Poll::Pending };
-        let polled = quic.connection.with(|endpoint, _| endpoint.poll_datagram_of_request(quic.number, cx));
-        polled.unwrap_or(Poll::Ready(None))
+        quic.poll_datagram(cx)
     }
 }
 
@@ -185,8 +201,7 @@ impl CapsuleWriter {
     /// The same with a payload that is these parts in a row.
     pub(crate) fn send_datagram_parts(&mut self, payload: &[&[u8]]) -> Result<(), SessionError> {
         if let Some(quic) = &self.quic {
-            let sent = quic.connection.with(|endpoint, _| endpoint.send_datagram_of_request(quic.number, payload))?;
-            match sent {
+            match quic.send_datagram(payload)? {
                 Ok(()) => return Ok(()),
                 Err(DatagramRefused::Unsupported) => {}
                 Err(refused) => return Err(SessionError::Datagram(refused)),

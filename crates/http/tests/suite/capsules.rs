@@ -20,7 +20,11 @@ use crate::support::http3_stage::{DATA, NAME, Peer, Stage, frame, request, split
 type Any = Box<dyn std::error::Error>;
 
 fn limits() -> HttpDatagramLimits {
-    HttpDatagramLimits { request_bytes_max: 10 * (32 + 4), early_bytes_max: 4 * (48 + 4) }
+    HttpDatagramLimits {
+        request_bytes_max: 10 * (32 + 4),
+        early_bytes_max: 4 * (48 + 4),
+        ..HttpDatagramLimits::default()
+    }
 }
 
 fn transport() -> quic::TransportLimits {

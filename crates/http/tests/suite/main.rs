@@ -23,6 +23,7 @@ mod http2_keep_alive;
 mod http3;
 mod http3_early;
 mod http3_priorities;
+mod http3_servers;
 mod http3_stream_bytes;
 mod http3_times;
 mod idle_bytes;

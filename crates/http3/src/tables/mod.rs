@@ -204,7 +204,7 @@ impl<E: StreamEndpoint> Endpoint<E> {
         }
         let tables = session.tables.get_or_insert_default();
         let bytes = bytes + tables.waiting_bytes();
-        self.tables_bytes = self.tables_bytes - tables.counted + bytes;
+        self.kept = self.kept - tables.counted + bytes;
         tables.counted = bytes;
     }
 

@@ -38,6 +38,7 @@ impl<E: StreamEndpoint> Endpoint<E> {
             let add = |payload: Bytes| webtransport.add_datagram(session.stream, &payload, datagram_bytes_max);
             self.datagrams_dropped += early.map(add).sum::<u64>();
         }
+        self.count_datagrams(session.session);
         Ok(())
     }
 
@@ -45,6 +46,7 @@ impl<E: StreamEndpoint> Endpoint<E> {
     pub fn end_webtransport(&mut self, session: StreamNumber) {
         let Some(webtransport) = self.webtransport(session.session) else { return };
         let (unaccepted, accepted) = webtransport.end(session.stream);
+        self.count_datagrams(session.session);
         let code = ErrorCode::WEBTRANSPORT_SESSION_GONE.0;
         let at = |stream| StreamNumber { session: session.session, stream };
         for stream in unaccepted.iter().chain(&accepted) {
@@ -117,7 +119,10 @@ impl<E: StreamEndpoint> Endpoint<E> {
     pub fn poll_datagram_of_session(&mut self, session: StreamNumber, cx: &Context<'_>) -> Poll<Option<Bytes>> {
         let Some(webtransport) = self.open_session(session) else { return Poll::Ready(None) };
         match webtransport.datagrams(session.stream).and_then(tidegate_codec::DatagramQueue::pop) {
-            Some(datagram) => Poll::Ready(Some(datagram)),
+            Some(datagram) => {
+                self.count_datagrams(session.session);
+                Poll::Ready(Some(datagram))
+            }
             None => {
                 webtransport.register(session.stream, cx);
                 Poll::Pending
@@ -130,6 +135,7 @@ impl<E: StreamEndpoint> Endpoint<E> {
         let bytes_max = self.limits_of_webtransport().map_or(0, |limits| limits.datagram_bytes_max);
         if let Some(webtransport) = self.webtransport(session.session) {
             self.datagrams_dropped += webtransport.add_datagram(session.stream, payload, bytes_max);
+            self.count_datagrams(session.session);
         }
     }
 

@@ -27,6 +27,8 @@ pub(crate) struct WebTransport {
     streams: HashMap<u64, StreamOwner>,
     /// When streams that are starting or waiting are reset, in order.
     deadlines: VecDeque<(Instant, u64)>,
+    /// Bytes of datagrams in the sum of the endpoint.
+    pub(crate) counted: usize,
 }
 
 /// A session that the application has.
@@ -66,6 +68,7 @@ impl Default for WebTransport {
             waiting: VecDeque::new(),
             streams: HashMap::new(),
             deadlines: VecDeque::new(),
+            counted: 0,
         }
     }
 }
@@ -205,6 +208,16 @@ impl WebTransport {
         let dropped = open.datagrams.push(payload, bytes_max as usize);
         open.wake();
         dropped
+    }
+
+    /// Bytes of the datagrams that wait.
+    pub(crate) fn datagram_bytes(&self) -> usize {
+        self.sessions.values().map(|open| open.datagrams.bytes()).sum()
+    }
+
+    /// Drops all datagrams. Returns how many there were.
+    pub(crate) fn clear_datagrams(&mut self) -> u64 {
+        self.sessions.values_mut().map(|open| open.datagrams.clear()).sum()
     }
 
     pub(super) fn datagrams(&mut self, session: u64) -> Option<&mut DatagramQueue> {

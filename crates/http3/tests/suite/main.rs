@@ -28,6 +28,7 @@
 
 mod attacks;
 mod connections;
+mod datagrams;
 mod drain;
 mod early;
 mod frames;

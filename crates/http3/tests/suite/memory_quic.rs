@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Instant;
 
+use bytes::Bytes;
 use tidegate::codec::mux::{OpenError, ResetCause};
 use tidegate::codec::{
     Datagram, Direction, ReadEnd, SessionEvent, SessionNumber, StreamEndpoint, StreamNumber, Transmits, WriteRefused,
 };
-use tidegate::http3::{Config, Endpoint, Limits};
+use tidegate::http3::{Config, Endpoint, Limits, datagram};
 
 pub(crate) const SESSION: SessionNumber = SessionNumber(1);
 
@@ -32,6 +33,8 @@ pub(crate) struct MemoryQuic {
     is_client: bool,
     pub(crate) closed: Vec<(u64, Option<ResetCause>)>,
     pub(crate) ended: Option<Option<ResetCause>>,
+    /// Datagrams that HTTP/3 has not taken.
+    datagrams: VecDeque<Bytes>,
 }
 
 impl tidegate::codec::Endpoint for MemoryQuic {
@@ -85,6 +88,10 @@ impl StreamEndpoint for MemoryQuic {
         Ok(at(4 * (self.opened - 1) + kind + u64::from(!self.is_client)))
     }
 
+    fn read_datagram(&mut self, _: SessionNumber) -> Option<Bytes> {
+        self.datagrams.pop_front()
+    }
+
     fn end_session(&mut self, _: SessionNumber, cause: Option<ResetCause>, _: Instant) {
         self.ended = Some(cause);
     }
@@ -104,7 +111,10 @@ pub(crate) struct Side {
 
 impl Side {
     pub(crate) fn new(is_client: bool, limits: Limits) -> Self {
-        let config = Config::new(limits).grease(None);
+        Self::with(is_client, Config::new(limits).grease(None))
+    }
+
+    pub(crate) fn with(is_client: bool, config: Config) -> Self {
         let mut quic = MemoryQuic { is_client, ..MemoryQuic::default() };
         quic.events.push_back(SessionEvent::Established { session: SESSION, peer: ([127, 0, 0, 1], 1).into() });
         let http3 = match is_client {
@@ -134,6 +144,26 @@ impl Side {
             false => SessionEvent::Readable(at(stream)),
         });
         self.work();
+    }
+
+    /// A datagram of a stream arrives.
+    pub(crate) fn arrive_datagram(&mut self, stream: u64, payload: &[u8]) {
+        let mut bytes = Vec::new();
+        datagram::write(stream, payload, &mut bytes);
+        self.quic().datagrams.push_back(bytes.into());
+        self.quic().events.push_back(SessionEvent::Datagrams(SESSION));
+        self.work();
+    }
+
+    /// The memory that the endpoint keeps, which is all of its one connection.
+    pub(crate) fn kept(&self) -> usize {
+        let mut of_session = 0;
+        self.http3.each_kept(&mut |session, bytes| {
+            assert_eq!(session, SESSION);
+            of_session += bytes;
+        });
+        assert_eq!(self.http3.kept_bytes(), of_session);
+        of_session
     }
 
     /// A stream takes so many more bytes.

@@ -441,15 +441,7 @@ fn insertions_that_wait_for_a_window_are_no_abuse() {
 
 #[test]
 fn the_memory_of_tables_counts_until_the_connection_ends() {
-    let kept = |side: &Side| {
-        let mut of_session = 0;
-        side.http3.each_kept(&mut |session, bytes| {
-            assert_eq!(session, SESSION);
-            of_session += bytes;
-        });
-        assert_eq!(side.http3.kept_bytes(), of_session);
-        of_session
-    };
+    let kept = Side::kept;
     let mut server = server(limits(4096, 1));
     assert_eq!(kept(&server), 0);
     server.arrive(ENCODER, &BEGIN, None);

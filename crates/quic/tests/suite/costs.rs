@@ -62,6 +62,17 @@ fn shared_bytes_that_a_window_divides_come_whole() {
 }
 
 #[test]
+fn the_sockets_of_a_server_have_room_for_the_longest_payload() {
+    let of = |payload_bytes_max| {
+        let limits = TransportLimits { payload_bytes_max, ..TransportLimits::default() };
+        let options = configs(limits, TransportLimits::default()).0.socket_options();
+        assert!(options.steering.is_some() && !options.joins_runs);
+        options.payload_bytes_max
+    };
+    assert_eq!([of(1_200), of(2_048), of(9_000)], [2_048, 2_048, 9_000]);
+}
+
+#[test]
 fn the_kernel_joins_datagrams_for_a_client_unless_they_may_be_long() {
     let options = |payload_bytes_max| {
         let limits = TransportLimits { payload_bytes_max, ..TransportLimits::default() };

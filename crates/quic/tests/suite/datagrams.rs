@@ -23,7 +23,7 @@ fn each(scenario: fn(&mut Stage)) {
 }
 
 /// Sends each datagram of a client back.
-fn echo(session: EndpointSession<Endpoint>) -> SessionStreams {
+pub(crate) fn echo_datagrams(session: EndpointSession<Endpoint>) -> SessionStreams {
     drop(task::spawn(async move {
         while let Ok(datagram) = session.recv_datagram().await {
             session.send_datagram(datagram).expect("a datagram");
@@ -33,7 +33,7 @@ fn echo(session: EndpointSession<Endpoint>) -> SessionStreams {
 }
 
 fn connect(stage: &mut Stage, (server, client): &(ServerConfig, ClientConfig)) -> Connection {
-    let address = stage.server(server, echo);
+    let address = stage.server(server, echo_datagrams);
     let client = stage.client(client);
     stage.task(async move { client.connect(address, NAME).await.expect("a connection") })
 }

@@ -116,6 +116,50 @@ fn refused_early_data_was_not_processed_and_the_connection_is_over() {
     });
 }
 
+/// The same to two servers of one configuration with these settings of the application.
+fn second_connection_with(
+    stage: &mut Stage,
+    settings: [Option<&[u8]>; 2],
+) -> (bool, Result<Vec<u8>, String>, Result<(), ConnectionError>) {
+    let (server_tls, client_tls) = tls();
+    let shared = ServerConfig::new(&server_tls, limits(true)).unwrap();
+    let [before, after] = settings
+        .map(|settings| settings.map_or(shared.clone(), |settings| shared.application_settings(settings).unwrap()));
+    second_connection(stage, [&before, &after], &ClientConfig::new(&client_tls, limits(true)).unwrap())
+}
+
+#[test]
+fn a_session_is_resumed_by_a_server_with_the_same_settings_of_the_application_alone() {
+    each(|stage| {
+        let (was_early, echoed, confirmed) = second_connection_with(stage, [Some(b"64"), Some(b"64")]);
+        assert_eq!((was_early, confirmed, echoed.is_ok()), (true, Ok(()), true));
+        let others: [[Option<&[u8]>; 2]; 6] = [
+            [Some(b"64"), Some(b"16")],
+            [Some(b"16"), Some(b"64")],
+            [Some(b"1664"), Some(b"64")],
+            [Some(b"64"), Some(b"1664")],
+            [Some(b""), Some(b"64")],
+            [None, Some(b"64")],
+        ];
+        for settings in others {
+            let (was_early, echoed, confirmed) = second_connection_with(stage, settings);
+            let refused = (true, Err(ConnectionError::EarlyDataRejected));
+            assert_eq!((was_early, confirmed), refused, "{settings:?}");
+            assert!(echoed.is_err(), "{echoed:?}");
+        }
+    });
+}
+
+#[test]
+fn without_early_data_settings_of_the_application_change_nothing() {
+    let (server_tls, client_tls) = tls();
+    let shared = ServerConfig::new(&server_tls, limits(false)).unwrap();
+    let [before, after] = [&b"64"[..], b"16"].map(|settings| shared.application_settings(settings).unwrap());
+    let client = ClientConfig::new(&client_tls, limits(true)).unwrap();
+    let second = second_connection(&mut Stage::network(1), [&before, &after], &client);
+    assert_eq!(second, (false, Ok(b"flow".to_vec()), Ok(())));
+}
+
 #[test]
 fn a_copy_of_early_data_opens_no_stream() {
     let mut stage = Stage::network(1);

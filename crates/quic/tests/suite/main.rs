@@ -26,6 +26,7 @@
 
 mod after_handshake;
 mod costs;
+mod datagram_memory;
 mod datagrams;
 mod early;
 mod ends;
@@ -36,6 +37,7 @@ mod hostile_server;
 mod listing;
 mod memory;
 mod moves;
+mod payloads;
 #[cfg(feature = "qlog")]
 mod qlog;
 mod raw_client;

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use tidegate::engine::SessionLimits;
 use tidegate::quic::TransportLimits;
-use tidegate::sys::DatagramOptions;
 use tidegate::{Backend, EndpointListener, Server};
 
 use crate::scenarios::{echo, exchange};
@@ -14,7 +13,7 @@ use crate::stage::{NAME, Stage, configs, relay};
 /// Connections stay at their loops; by chance one in four would in any case.
 fn connections_outlast_a_change_of_the_port(mut stage: Stage, backend: Backend) {
     let (server, client) = configs(TransportLimits::default(), TransportLimits::default());
-    let options = DatagramOptions { steering: Some(server.steering()), ..DatagramOptions::default() };
+    let options = server.socket_options();
     let listener = EndpointListener::bind("127.0.0.1:0").unwrap().options(options);
     let endpoint = listener.serve_sessions(SessionLimits::default(), move |number| server.endpoint(number), |_| echo());
     let server = Server::new().loops(4).backend(backend).endpoint(endpoint).run().unwrap();

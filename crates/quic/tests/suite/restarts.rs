@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use tidegate::engine::{Counts, SessionLimits};
 use tidegate::quic::{Admit, ClientConfig, Connection, Connector, ServerConfig, TransportLimits};
-use tidegate::sys::{DatagramOptions, handover};
+use tidegate::sys::handover;
 use tidegate::{Backend, EndpointListener, Server, ServerHandle};
 
 use crate::scenarios::{echo, exchange};
@@ -36,7 +36,7 @@ impl Drop for ControlPath {
 /// A server that serves QUIC and nothing else.
 fn server(config: &ServerConfig, address: &str, loops: usize, backend: Backend) -> Server {
     let config = config.for_another_server().unwrap();
-    let options = DatagramOptions { steering: Some(config.steering()), ..DatagramOptions::default() };
+    let options = config.socket_options();
     let listener = EndpointListener::bind(address).unwrap().options(options).generation(config.generation());
     let endpoint = listener.serve_sessions(SessionLimits::default(), move |place| config.endpoint(place), |_| echo());
     Server::new().loops(loops).backend(backend).endpoint(endpoint)

@@ -97,7 +97,8 @@ impl Stage {
         config: &ServerConfig,
         services: impl FnMut(EndpointSession<Endpoint>) -> SessionStreams + 'static,
     ) -> SocketAddr {
-        let (options, config, socket) = (DatagramOptions::default(), config.clone(), self.socket(0));
+        let (options, config) = (config.socket_options(), config.clone());
+        let socket = self.0.as_ref().expect("the stage runs").datagrams(0, &options);
         let make = move || config.endpoint(0);
         let limits = SessionLimits::default();
         let bound = self.with(0, |event_loop| event_loop.bind_sessions(socket, &options, limits, make, services));
