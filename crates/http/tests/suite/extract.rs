@@ -608,7 +608,7 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// As a reader of hyper writes it first.
+/// As a hyper user writes it first.
 #[test]
 fn the_iterator_of_fields_finds_them_by_name() {
     let show = |request: Request| {
