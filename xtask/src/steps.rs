@@ -19,6 +19,16 @@ use crate::chance;
 use crate::command::{Failure, Step};
 use crate::record::Record;
 
+/// The parts of the running step that were skipped.
+static SKIPPED: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// Prints that a part of the running step cannot run on this machine. The table at the end of the list has the line, and
+/// the step does not count as passed on its inputs.
+pub(crate) fn skip_part(reason: &str) {
+    println!("skipped: {reason}");
+    SKIPPED.lock().unwrap_or_else(PoisonError::into_inner).push(reason.to_owned());
+}
+
 /// A named step.
 pub(crate) struct NamedStep {
     name: String,
@@ -126,7 +136,9 @@ pub(crate) fn run_all(steps: Vec<NamedStep>, selection: &Selection, time_max: Op
         }
         match begun.iter().position(|one: &StepProcess| one.name() == step.name) {
             Some(place) => summary.end_of(begun.remove(place))?,
-            None => summary.run(step)?,
+            None => {
+                summary.run(step)?;
+            }
         }
     }
     summary.end("all steps passed");
@@ -155,8 +167,9 @@ pub(crate) fn run_recorded(
             left += 1;
         } else {
             let (step_begun, entry) = (Instant::now(), record.entry(&step));
-            summary.run(step)?;
-            if let Some(inputs) = inputs {
+            let is_whole = summary.run(step)?;
+            // A part that this machine lacks something for runs on the next machine, or after an installation.
+            if let Some(inputs) = inputs.filter(|_| is_whole) {
                 entry.store(&inputs, step_begun.elapsed())?;
             }
         }
@@ -175,6 +188,8 @@ struct Summary {
     /// Shared with the thread of `end_after`.
     table: Arc<Mutex<Table>>,
     chance_failures: Vec<String>,
+    /// Parts of steps.
+    skipped: usize,
 }
 
 #[derive(Default)]
@@ -186,7 +201,7 @@ struct Table {
 
 impl Summary {
     fn new() -> Self {
-        Self { begun: Instant::now(), table: Arc::default(), chance_failures: Vec::new() }
+        Self { begun: Instant::now(), table: Arc::default(), chance_failures: Vec::new(), skipped: 0 }
     }
 
     /// Starts a thread that ends this process after this time. The commands of the steps end with it.
@@ -208,18 +223,23 @@ impl Summary {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn run(&mut self, step: NamedStep) -> Result<(), Failure> {
+    /// Runs a step. Returns whether no part of it was [skipped](skip_part).
+    fn run(&mut self, step: NamedStep) -> Result<bool, Failure> {
         println!("== {}", step.name);
         let step_begun = Instant::now();
         self.table().running = Some((step.name.clone(), step_begun));
         let outcome = (step.run)();
-        self.note_end(&format!("{:6} s  {}\n", step_begun.elapsed().as_secs(), step.name));
+        let skipped = std::mem::take(&mut *SKIPPED.lock().unwrap_or_else(PoisonError::into_inner));
+        let lines: String = skipped.iter().map(|reason| format!("          skipped: {reason}\n")).collect();
+        self.skipped += skipped.len();
+        self.note_end(&format!("{:6} s  {}\n{lines}", step_begun.elapsed().as_secs(), step.name));
         let slowest = chance::take_slowest().to_string();
         if !slowest.is_empty() {
             print!("== its slowest tests:\n{slowest}");
         }
         self.chance_failures.extend(chance::take_chance_failures());
-        outcome.map_err(|failure| Failure(format!("step `{}` failed: {failure}", step.name)))
+        outcome.map_err(|failure| Failure(format!("step `{}` failed: {failure}", step.name)))?;
+        Ok(skipped.is_empty())
     }
 
     /// The turn of a step that has begun before.
@@ -248,7 +268,11 @@ impl Summary {
     }
 
     fn end(self, outcome: &str) {
-        println!("{}{outcome} in {} s", self.table().lines, self.begun.elapsed().as_secs());
+        let skipped = match self.skipped {
+            0 => String::new(),
+            count => format!("; {count} skipped, as listed above"),
+        };
+        println!("{}{outcome} in {} s{skipped}", self.table().lines, self.begun.elapsed().as_secs());
         self.chance_failures.iter().for_each(|test| println!("chance failure: {test}"));
     }
 }
@@ -280,6 +304,20 @@ mod tests {
         assert_eq!(selected(&[], Some("tests")).map(|steps| steps.len()), Some(2));
         assert_eq!(selected(&["format"], Some("tests")), None);
         assert_eq!(selected(&[], Some("none")), None);
+    }
+
+    /// Otherwise a later run would skip the step as passed, on a machine that can run all of it.
+    #[test]
+    fn a_step_with_a_part_that_was_skipped_is_not_whole_and_the_table_has_the_line() {
+        let mut summary = Summary::new();
+        let skips = || {
+            skip_part("there is no compiler");
+            Ok(())
+        };
+        assert_eq!(summary.run(step("oldest", skips)).map_err(|failure| failure.0), Ok(false));
+        assert_eq!(summary.run(step("next", || Ok(()))).map_err(|failure| failure.0), Ok(true));
+        assert_eq!(summary.skipped, 1);
+        assert!(summary.table().lines.contains("oldest\n          skipped: there is no compiler\n"));
     }
 
     #[test]

@@ -449,6 +449,7 @@ fn handle_signals(mut signals: Signals, servers: &CurrentServer, shutdown: &Shut
             1 => {
                 shutdown.has_begun.store(true, Ordering::Relaxed);
                 servers.begin_drain(DRAIN_DEADLINE);
+                servers.get().log_drain(DRAIN_DEADLINE);
             }
             2 => {
                 shutdown.is_cut_short.store(true, Ordering::Relaxed);

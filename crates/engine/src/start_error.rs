@@ -24,6 +24,16 @@ pub enum StartError {
         /// That of the passed socket.
         passed: Address,
     },
+    /// A socket that was opened elsewhere accepts other versions of IP at `[::]` than the listener, and cannot change that.
+    IpVersions {
+        /// The address of both.
+        address: Address,
+        /// The listener accepts only IPv6 ([`ListenOptions::only_v6`](tidegate_sys::ListenOptions::only_v6)), and the
+        /// socket IPv4 too; otherwise it is the other way round.
+        only_v6: bool,
+        /// A service manager passed the socket; otherwise a running server has opened it.
+        is_passed: bool,
+    },
     /// The system does not let us listen there.
     Listen(Address, io::Error),
     /// Several addresses cannot be used; this is the error of each.
@@ -74,6 +84,7 @@ impl fmt::Display for StartError {
                 "{address} is in use by the passed socket {passed}: write {passed} as the address of the listener, or change \
                  the address in the unit that opens the socket"
             ),
+            Self::IpVersions { address, only_v6, is_passed } => write_ip_versions(f, address, *only_v6, *is_passed),
             Self::Listen(address, error) => {
                 write!(f, "cannot listen on {address}: {error}{}", listen_advice(address, error))
             }
@@ -118,6 +129,22 @@ impl std::error::Error for StartError {
             _ => None,
         }
     }
+}
+
+/// The two sides of [`StartError::IpVersions`], and the remedies.
+fn write_ip_versions(f: &mut fmt::Formatter<'_>, address: &Address, only_v6: bool, is_passed: bool) -> fmt::Result {
+    let socket = if is_passed { "passed socket" } else { "socket of the running server at" };
+    let (bound, wanted) = match only_v6 {
+        true => ("accepts IPv4 too", "the listener only IPv6 (ipv6-only)"),
+        false => ("accepts only IPv6", "the listener IPv4 too: set ipv6-only for it"),
+    };
+    let remedy = match (is_passed, only_v6) {
+        (true, true) => ": set BindIPv6Only=ipv6-only in the unit that opens the socket",
+        (true, false) => ", or BindIPv6Only=both in the unit that opens the socket",
+        (false, true) => ": stop that server first",
+        (false, false) => ", or stop that server first",
+    };
+    write!(f, "the {socket} {address} {bound}, and {wanted}{remedy}")
 }
 
 /// The probable cause of an error of listening, where its text does not name it.

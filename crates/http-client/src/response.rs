@@ -13,13 +13,13 @@ use tidegate_codec::{DynOver, Filters, Pipeline};
 #[cfg(feature = "compress")]
 use tidegate_compress::{DecompressionLimits, Decompressor};
 use tidegate_engine::Channel;
-use tidegate_http_message::BodyError;
 #[cfg(feature = "compress")]
 use tidegate_http_message::body::BodyDecoder;
 use tidegate_http_message::body::{Body, BodyKind, ReceivedBody};
 #[cfg(feature = "compress")]
 use tidegate_http_message::coding::{ContentDecoder, content_codings};
 use tidegate_http_message::exchange::{Exchange, Piece};
+use tidegate_http_message::{BodyError, HeaderFields};
 use tidegate_http_upstream::ClientExchange;
 use tidegate_http1::{self as http1, BodyLength, ResponseHead};
 
@@ -109,10 +109,9 @@ impl Response {
         std::str::from_utf8(self.header(name)?).ok()
     }
 
-    /// All fields in their order, as pairs of name and value.
-    pub fn headers(&self) -> impl Iterator<Item = (&str, &[u8])> {
-        // The codec has checked that a name is a token.
-        self.head.headers().map(|(name, value)| (std::str::from_utf8(name).unwrap_or_default(), value))
+    /// All fields in their order, as pairs of name and value; [`get`](HeaderFields::get) finds one by its name.
+    pub fn headers(&self) -> HeaderFields<'_> {
+        HeaderFields::new(self.head.headers())
     }
 
     /// All fields as a map of the `http` crate, which is made for this call.

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | read or write a body piece by piece | [`Body`], [`BodyWriter`] |
 //! | implement a connection that bodies are read from and written to | [`Exchange`](exchange::Exchange) |
+//! | read the fields of a head | [`HeaderFields`] |
 //! | undo the content coding of a body | [`BodyDecoder`](body::BodyDecoder) |
 //! | choose a content coding | [`preferred_encoding`] |
 //! | do long work on a body in slices | [`Slices`](slices::Slices) |
@@ -22,6 +23,7 @@
 //! | `coding.rs` | the content codings that are built in |
 //! | `error.rs` | `BodyError` |
 //! | `exchange.rs` | the trait `Exchange`: a request and its response, as a body and its writer see them |
+//! | `header_fields.rs` | `HeaderFields`: the fields of a head, in their order and by name |
 //! | `negotiate.rs` | `Accept-Encoding` |
 //! | `percent.rs` | percent-encoding |
 //! | `slices.rs` | `Slices`: long work on a body, a slice of it at a time |
@@ -36,6 +38,7 @@ pub mod body;
 pub mod coding;
 mod error;
 pub mod exchange;
+mod header_fields;
 pub mod negotiate;
 pub mod percent;
 pub mod slices;
@@ -45,6 +48,7 @@ pub mod watched;
 
 pub use self::body::{Body, BodyWriter, Data};
 pub use self::error::BodyError;
+pub use self::header_fields::HeaderFields;
 pub use self::negotiate::{Encoding, preferred_encoding};
 pub use self::trace_context::{TRACESTATE_BYTES_MAX, TraceContext};
 pub use self::upgrade::Upgrade;

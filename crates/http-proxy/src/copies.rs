@@ -29,10 +29,11 @@ impl CopyUpstreams {
     async fn send(&self, request: Request, body: Vec<u8>) {
         let Self { upstreams, options } = self;
         let interims = gateway::no_interims();
-        let Ok(plan) = ForwardPlan::of(&request, options) else { return };
+        let Ok(mut plan) = ForwardPlan::of(&request, options) else { return };
+        plan.has_body &= !(body.is_empty() && plan.may_be_without_body(request.head()));
         let Some(mut admission) = upstreams.cancellations.admit(None).await else { return };
-        let has_body = request.head().has_body();
-        let mut upload = if has_body { Upload::new(body.into(), options.clone(), None) } else { Upload::nothing() };
+        let mut upload =
+            if plan.has_body { Upload::new(body.into(), options.clone(), None) } else { Upload::nothing() };
         upstreams.shared.budget.earn();
         let context = RequestContext {
             preference: upstreams.preference(&request, options),

@@ -145,7 +145,7 @@ impl LoopUpstreams {
     ) -> Response {
         let note = gateway::note(&request).cloned();
         let shed = || note.iter().for_each(|note| note.set_end(EndCause::Shed));
-        let plan = match ForwardPlan::of(&request, options) {
+        let mut plan = match ForwardPlan::of(&request, options) {
             Ok(plan) => plan,
             Err(response) => return response,
         };
@@ -163,10 +163,13 @@ impl LoopUpstreams {
             shed();
             return Response::of_error(Status::TOO_MANY_REQUESTS);
         };
-        let mut upload = match request.head().has_body() {
+        let mut upload = match plan.has_body {
             true => Upload::new(std::mem::take(request.body_mut()), options.clone(), note.clone()),
             false => Upload::nothing(),
         };
+        if plan.may_be_without_body(request.head()) && Box::pin(upload.is_nothing_within(END_PATIENCE)).await {
+            (upload, plan.has_body) = (Upload::nothing(), false);
+        }
         if let Some(copy) =
             mirror.and_then(|mirror| mirror.copy(&request, plan.needs_http1 || plan.handshake.is_some()))
         {
@@ -642,6 +645,10 @@ async fn in_turn(place: Option<&PipelineSlot>) {
 /// How long the upstream of a pipeline may be silent when the next response is due; a quarter of
 /// [`UpstreamLimits::response_timeout`] at most.
 const PATIENCE: Duration = Duration::from_secs(2);
+
+/// How long a request waits for the first byte or the end of a body that it probably has not. The end of such a stream
+/// comes with the head, in the next packet, or when a lost packet is sent again.
+const END_PATIENCE: Duration = Duration::from_millis(250);
 
 /// How many connections in a row may take no stream.
 const CONNECTS_MAX: u32 = 4;

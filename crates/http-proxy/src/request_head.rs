@@ -19,6 +19,8 @@ pub(super) struct ForwardPlan {
     pub(super) upgrade: Option<String>,
     /// The request is an HTTP/2 extended CONNECT, for which an upstream gets a GET.
     pub(super) handshake: Option<Handshake>,
+    /// A body follows the head, or trailers do.
+    pub(super) has_body: bool,
     /// The client waits for `100 Continue`.
     pub(super) expects: bool,
     /// The connection has to speak HTTP/1.1: it may become a tunnel.
@@ -76,7 +78,20 @@ impl ForwardPlan {
         let needs_http1 = upgrade.is_some() || head.method() == Method::Connect;
         let takes_trailers = present.te && fields::has_member(head.headers(), b"te", b"trailers");
         let upgrade = upgrade.map(str::to_owned);
-        Ok(Self { upgrade, handshake, expects, needs_http1, takes_trailers, max_forwards, present })
+        let has_body = head.has_body();
+        Ok(Self { upgrade, handshake, has_body, expects, needs_http1, takes_trailers, max_forwards, present })
+    }
+
+    /// Whether a body is announced although the request probably has none: on a stream whose end comes behind its head,
+    /// with a method that seldom has a body. An HTTP/1.1 upstream would get it with `Transfer-Encoding`, which some servers
+    /// refuse in a GET.
+    pub(super) fn may_be_without_body(&self, head: &RequestHead) -> bool {
+        self.has_body
+            && !self.expects
+            && matches!(head.version(), http1::Version::Http2 | http1::Version::Http3)
+            && matches!(head.method(), Method::Get | Method::Head | Method::Delete | Method::Options)
+            && head.body() == BodyLength::Chunked
+            && !has_length_of_zero(head)
     }
 
     /// Whether an HTTP/1.1 client asks for a WebSocket, which is an extended CONNECT for an HTTP/2 upstream.
@@ -128,7 +143,7 @@ impl ForwardPlan {
             HostRule::OfUpstream => Some(&*upstream.authority),
             HostRule::Fixed(host) => Some(&**host),
         };
-        let outgoing = if head.has_body() {
+        let outgoing = if self.has_body {
             self.streamed(head, &target, host).map(|outgoing| outgoing.fields(fields).into())
         } else {
             self.whole(head, &target, host, is_http2).map(|outgoing| outgoing.fields(fields).into())

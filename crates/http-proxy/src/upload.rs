@@ -3,8 +3,10 @@
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use futures_core::Stream;
+use tidegate_engine::task;
 use tidegate_http::gateway::ExchangeNote;
 use tidegate_http_message::BodyError;
 use tidegate_http_message::{Body, Data};
@@ -19,6 +21,8 @@ use super::options::Options;
 /// The body of a request on its way.
 pub(super) struct Upload {
     body: Body,
+    /// The first piece or the end, if that was waited for.
+    first: Option<FirstPiece>,
     state: UploadState,
     /// Whether something of the body was taken.
     has_begun: bool,
@@ -34,6 +38,9 @@ pub(super) struct Upload {
     /// Gets the same body.
     copy: Option<RequestCopy>,
 }
+
+/// The result of [`Body::next`]; boxed, since few requests have it.
+type FirstPiece = Box<Option<Result<Data, BodyError>>>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum UploadState {
@@ -70,6 +77,7 @@ impl Upload {
     pub(super) fn nothing() -> Self {
         Self {
             body: Body::empty(),
+            first: None,
             state: UploadState::Done,
             has_begun: false,
             kept: None,
@@ -86,6 +94,16 @@ impl Upload {
         upload.bytes_left = options.request_body_bytes_max;
         (upload.body, upload.state, upload.options, upload.note) = (body, UploadState::Sending, Some(options), note);
         upload
+    }
+
+    /// Waits for the first piece of the body or its end. Returns whether that is the end, without trailers; `false` as well
+    /// if neither comes in time.
+    pub(super) async fn is_nothing_within(&mut self, patience: Duration) -> bool {
+        let Ok(first) = task::timeout(patience, self.body.next()).await else { return false };
+        let is_nothing = first.is_none() && self.body.trailers().is_none();
+        // It waits for an upstream, beyond the memory of this turn.
+        self.first = Some(Box::new(first.map(|first| first.map(|data| data.kept()))));
+        is_nothing
     }
 
     /// Gives a copy of the request the same body. It is sent when that is there.
@@ -142,7 +160,7 @@ impl Upload {
 
     /// The body is not wanted. Nothing of it stays, so that nothing asks the client for it.
     pub(super) fn give_up(&mut self) {
-        (self.body, self.state) = (Body::empty(), UploadState::Refused);
+        (self.body, self.first, self.state) = (Body::empty(), None, UploadState::Refused);
     }
 
     /// The upstream wants the body.
@@ -213,7 +231,10 @@ impl Upload {
 
     /// The next piece of the body.
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Data, BodyError>>> {
-        let next = ready!(Pin::new(&mut self.body).poll_next(cx));
+        let next = match self.first.take() {
+            Some(first) => *first,
+            None => ready!(Pin::new(&mut self.body).poll_next(cx)),
+        };
         if matches!(next, Some(Err(_))) {
             return Poll::Ready(next);
         }

@@ -213,7 +213,7 @@ pub use table::RouteInfo;
 pub use template::{InvalidTemplate, Template, TemplateValues};
 #[doc(inline)]
 pub use tidegate_http_message::{
-    Body, BodyError, BodyWriter, Data, Encoding, TraceContext, Upgrade, preferred_encoding,
+    Body, BodyError, BodyWriter, Data, Encoding, HeaderFields, TraceContext, Upgrade, preferred_encoding,
 };
 pub use tidegate_http1::{ContentType, Fields, InvalidField, Trailers};
 pub use tls_info::TlsInfo;

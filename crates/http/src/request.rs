@@ -9,11 +9,11 @@ use std::sync::LazyLock;
 
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, Version};
 use tidegate_buffer::Pool;
-#[cfg(feature = "compress")]
-use tidegate_http_message::BodyError;
 use tidegate_http_message::body::{Body, BodyDecoder, NO_BODY};
 #[cfg(feature = "compress")]
 use tidegate_http_message::body::{BodyKind, Decode};
+#[cfg(feature = "compress")]
+use tidegate_http_message::{BodyError, HeaderFields};
 use tidegate_http1::{self as http1, Fields, InvalidField, RequestHead, Status};
 use tidegate_sys::Address;
 
@@ -191,10 +191,9 @@ impl Request {
         self.head.headers()
     }
 
-    /// All fields in their order, as pairs of name and value.
-    pub fn headers(&self) -> impl Iterator<Item = (&str, &[u8])> {
-        // The codec has checked that a name is a token.
-        self.head.headers().map(|(name, value)| (std::str::from_utf8(name).unwrap_or_default(), value))
+    /// All fields in their order, as pairs of name and value; [`get`](HeaderFields::get) finds one by its name.
+    pub fn headers(&self) -> HeaderFields<'_> {
+        HeaderFields::new(self.head.headers())
     }
 
     /// The whole head as it was received, its last empty line included. The texts and bytes that the other methods

@@ -219,8 +219,8 @@ impl<S: 'static> Router<S> {
         self
     }
 
-    /// Adds middleware: it sees every request before its function, and every response after it, in the order in which
-    /// middleware was added.
+    /// Adds middleware: it sees every request before its function, in the order in which middleware was added, and every
+    /// response after it, in the reverse order.
     #[must_use]
     pub fn with(mut self, middleware: impl Middleware) -> Self {
         let before = self.table.middleware.iter().cloned();

@@ -141,6 +141,12 @@ fn host_name(data: &[u8]) -> Result<String, HelloError> {
     }
     let name = list.vector16()?;
     list.end()?;
+    // Some clients, such as `hey`, send the port of the URL as well. nginx ignores it, too.
+    let has_port = |port: &[u8]| !port.is_empty() && port.iter().all(u8::is_ascii_digit);
+    let name = match name.iter().position(|byte| *byte == b':') {
+        Some(colon) if has_port(&name[colon + 1..]) => &name[..colon],
+        _ => name,
+    };
     let is_name_byte = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.".contains(byte);
     if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.iter().all(is_name_byte) {
         return Err(HelloError::Name);

@@ -287,13 +287,13 @@ pub fn wake(listener: &UnixListener) {
     let _ = rustix::net::shutdown(listener, rustix::net::Shutdown::Both);
 }
 
-/// Checks that a descriptor is a listening stream socket, TCP or Unix.
+/// Checks that a descriptor is a listening stream socket: TCP, Unix, or between a virtual machine and its host.
 ///
 /// # Errors
 /// `InvalidData` if it is anything else.
 pub fn check(descriptor: BorrowedFd<'_>) -> io::Result<()> {
     let socket = SockRef::from(&descriptor);
-    let is_known = matches!(socket.domain(), Ok(Domain::IPV4 | Domain::IPV6 | Domain::UNIX));
+    let is_known = matches!(socket.domain(), Ok(Domain::IPV4 | Domain::IPV6 | Domain::UNIX | Domain::VSOCK));
     if is_known && matches!(socket.r#type(), Ok(Type::STREAM)) && matches!(socket.is_listener(), Ok(true)) {
         return Ok(());
     }
@@ -307,6 +307,16 @@ pub fn check(descriptor: BorrowedFd<'_>) -> io::Result<()> {
 pub fn listener_address(descriptor: BorrowedFd<'_>) -> io::Result<Address> {
     check(descriptor)?;
     socket::address_of(descriptor, Side::Local)
+}
+
+/// Whether an IPv6 socket accepts only IPv6 (IPV6_V6ONLY); `None` for a socket of another family. The kernel keeps the
+/// value from the moment at which the socket is bound.
+///
+/// # Errors
+/// Those of the system.
+pub fn is_only_v6(descriptor: BorrowedFd<'_>) -> io::Result<Option<bool>> {
+    let socket = SockRef::from(&descriptor);
+    if socket.domain()? == Domain::IPV6 { socket.only_v6().map(Some) } else { Ok(None) }
 }
 
 /// Whether a descriptor is a datagram socket that is bound: to a port (UDP), or to the name of a Unix socket.

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use super::FILES;
 use super::packages::cargo_home;
 use crate::command::{Failure, Step, cargo};
+use crate::steps::skip_part;
 
 /// The processor of this machine, the only one whose programs run here.
 pub(super) const NATIVE: &str = "x86_64-unknown-linux-gnu";
@@ -45,7 +46,7 @@ pub(super) fn foreign(version: &str, profile: &str) -> Result<(), Failure> {
     let sysroot = Step::line("rustc --print sysroot").output()?;
     let has_library = Path::new(sysroot.trim()).join("lib/rustlib").join(target).join("lib").exists();
     if !has_library || !is_in_path(linker) {
-        println!("skipped: {target} needs its standard library and {linker}; on a machine that can install both:");
+        skip_part(&format!("{target} needs its standard library and {linker}; on a machine that can install both:"));
         println!(
             "    rustup target add {target} && apt-get install gcc-aarch64-linux-gnu && \
              cargo xtask release --dry-run --only aarch64"

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use super::binaries::{NATIVE, is_in_path, seconds, stage};
 use super::{FILES, SBOM};
 use crate::command::{Failure, Step};
+use crate::steps::skip_part;
 
 const ROOT: &str = "target/release-stage/deb";
 
@@ -19,7 +20,7 @@ fn path(folder: &str, version: &str, revision: u32) -> String {
 
 pub(super) fn build(version: &str) -> Result<(), Failure> {
     if !is_in_path("dpkg-deb") {
-        println!("skipped: dpkg-deb is missing");
+        skip_part("dpkg-deb is missing");
         return Ok(());
     }
     package(version, 1, FILES)
@@ -29,7 +30,7 @@ pub(super) fn build(version: &str) -> Result<(), Failure> {
 pub(super) fn try_out(version: &str) -> Result<(), Failure> {
     let first = path(FILES, version, 1);
     if !Path::new(&first).exists() {
-        println!("skipped: there is no {first}");
+        skip_part(&format!("there is no {first}"));
         return Ok(());
     }
     // The next revision, to upgrade to.

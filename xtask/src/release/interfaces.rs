@@ -7,6 +7,7 @@ use std::path::Path;
 use super::metadata;
 use super::packages::published;
 use crate::command::{Failure, Step, cargo};
+use crate::steps::skip_part;
 
 /// Checks the published crates with the oldest supported compiler, if rustup has it. Otherwise the lint
 /// `incompatible_msrv`, which knows the version of each item of the standard library, and the versions that
@@ -21,7 +22,10 @@ pub(crate) fn oldest_compiler() -> Result<(), Failure> {
     }
     let installed = Step::line("rustup toolchain list").output().unwrap_or_default();
     if !installed.lines().any(|line| line.starts_with(&oldest)) {
-        println!("Rust {oldest} is not there (`rustup toolchain install {oldest} --profile minimal`): its lint checks");
+        skip_part(&format!(
+            "Rust {oldest} is not there (`rustup toolchain install {oldest} --profile minimal`): its lint and the versions \
+             that dependencies declare are checked"
+        ));
         return declared_versions(&oldest).and_then(|()| lint());
     }
     // The variable of an outer cargo would choose its own toolchain.
@@ -60,8 +64,11 @@ fn declared_versions(oldest: &str) -> Result<(), Failure> {
             is_newer.then(|| format!("{name} {version} needs Rust {declared}"))
         })
         .collect();
+    if !newer.is_empty() {
+        return Err(Failure(format!("Rust {oldest} is promised: {}", newer.join(", "))));
+    }
     println!("{} crates, and none declares a newer compiler than {oldest}", used.len());
-    if newer.is_empty() { Ok(()) } else { Err(Failure(format!("Rust {oldest} is promised: {}", newer.join(", ")))) }
+    Ok(())
 }
 
 /// The lint is also among those of `cargo xtask ci`, since it is on by default and `rust-version` is its version.

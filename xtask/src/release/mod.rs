@@ -33,7 +33,7 @@ pub(crate) use self::interfaces::{declared_versions_of_dependencies, interfaces,
 pub(crate) use self::packages::packages_that_compile;
 use crate::command::{Failure, cargo};
 use crate::record::Record;
-use crate::steps::{NamedStep, Selection, run_recorded, step, step_apart};
+use crate::steps::{NamedStep, Selection, run_recorded, skip_part, step, step_apart};
 use crate::tools;
 
 /// All files of a release.
@@ -120,7 +120,7 @@ pub(crate) fn licences() -> Result<(), Failure> {
     if home.is_some_and(|home| home.join("advisory-dbs").exists()) {
         return cargo("deny --offline check --hide-inclusion-graph advisories".split(' ')).run();
     }
-    println!("skipped: advisories need the database of RustSec: `cargo deny fetch db` with a network");
+    skip_part("advisories need the database of RustSec: `cargo deny fetch db` with a network");
     Ok(())
 }
 

@@ -86,10 +86,7 @@ impl Config {
             Some(Action::Upstream(wanted)) => Some(wanted.clone()),
             _ => None,
         };
-        let of_listeners = self.listen.iter().flat_map(|listen| {
-            let named = listen.sni.iter().map(|(_, upstream)| upstream);
-            listen.upstream.iter().chain(named).cloned()
-        });
+        let of_listeners = self.listen.iter().flat_map(|listen| listen.upstreams().cloned());
         let of_mirror = |route: &Route| route.proxying.mirror.as_ref().map(|mirror| mirror.upstream.clone());
         let of_routes = self.routes.iter().flat_map(|route| of_action(route).into_iter().chain(of_mirror(route)));
         for wanted in of_routes.chain(of_listeners) {

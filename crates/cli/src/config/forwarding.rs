@@ -18,9 +18,9 @@ pub(super) fn check(config: &Config, mistakes: &mut Mistakes) {
 /// The keys of a listener that its protocol does not have.
 fn check_listen(listen: &Listen, mistakes: &mut Mistakes) {
     let Some(forwards) = listen.forwards else {
-        if listen.upstream.is_some() || !listen.sni.is_empty() {
-            let text = "`upstream` and `sni` need `protocol = \"tcp\"`, `\"udp\"` or `\"tls-passthrough\"`; \
-                        of http, a [[route]] names the upstream";
+        if listen.upstream.is_some() || !listen.sni.is_empty() || !listen.first_bytes.is_empty() {
+            let text = "`upstream`, `sni` and `first-bytes` need `protocol = \"tcp\"`, `\"udp\"` or \
+                        `\"tls-passthrough\"`; of http, a [[route]] names the upstream";
             mistakes.add(listen.place, text);
         }
         refuse(listen, &[("limits.flows", listen.limits.flows.is_some())], "udp", mistakes);
@@ -66,9 +66,9 @@ fn check_listen(listen: &Listen, mistakes: &mut Mistakes) {
 fn check_udp(listen: &Listen, mistakes: &mut Mistakes) {
     let of_connections = [
         ("proxy-protocol", listen.proxy_protocol != HeaderMode::Off),
-        ("ipv6-only", listen.ipv6_only),
         ("connections-per-address", listen.connections_per_address.is_some()),
         ("connection-rate-per-address", listen.connection_rate_per_address.is_some()),
+        ("first-bytes", !listen.first_bytes.is_empty()),
         ("limits.connections", listen.limits.connections.is_some()),
         ("limits.write-timeout", listen.limits.write_timeout.is_some()),
         ("limits.handshake-timeout", listen.limits.handshake_timeout.is_some()),
@@ -160,7 +160,7 @@ fn check_transports(config: &Config, mistakes: &mut Mistakes) {
             Some(Forwards::TlsPassthrough) => (TCP, "a `tls-passthrough` listener"),
             None => continue,
         };
-        listen.upstream.iter().chain(listen.sni.iter().map(|(_, to)| to)).for_each(|to| check(to, needed, user));
+        listen.upstreams().for_each(|to| check(to, needed, user));
     }
 }
 

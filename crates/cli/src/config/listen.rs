@@ -4,11 +4,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use tidegate::proxy_protocol::{Networks, Policy};
+use tidegate::sniff::FIRST_BYTES_MAX;
 use tidegate::{Address, ConnectionRate, IpNet};
 
 use super::keys::{Key, Keys, Kind, info};
 use super::mistakes::{Located, Mistakes, Place};
-use super::reader::boolean;
+use super::reader::{Reader, boolean};
 use super::upstream::numbers;
 use super::value::Data;
 use crate::acme::AcmeSettings;
@@ -26,6 +27,8 @@ pub(crate) struct Listen {
     pub(crate) upstream: Option<Located<String>>,
     /// Server names (SNI), each with its upstream.
     pub(crate) sni: Vec<(Located<String>, Located<String>)>,
+    /// Rules for the first bytes of a connection that is passed on.
+    pub(crate) first_bytes: Vec<FirstBytes>,
     pub(crate) certificates: Vec<CertificateFiles>,
     /// The names of a certificate that is made at the start.
     pub(crate) self_signed: Option<Vec<String>>,
@@ -111,6 +114,81 @@ impl Keys for CertificateFiles {
     }
 }
 
+/// The upstream of connections that begin in one way.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct FirstBytes {
+    place: Place,
+    pub(crate) rule: FirstBytesRule,
+    pub(crate) upstream: Located<String>,
+}
+
+/// How a connection begins.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) enum FirstBytesRule {
+    /// Neither key is set, or both are.
+    #[default]
+    None,
+    Http1,
+    Http2,
+    Tls,
+    StartsWith(String),
+}
+
+impl Keys for FirstBytes {
+    const TITLE: &'static str = "first-bytes";
+    const TEXT: &'static str = "The upstream of connections whose first bytes match, and no rule before.";
+    const KEYS: &'static [Key<Self>] = &[
+        Key::<Self>::new(
+            "protocol",
+            Kind::Choice(&["http/1.1", "http/2", "tls"]),
+            "The protocol that the bytes begin.",
+            |to, value, reader| {
+                let rule = match &*reader.text(value) {
+                    "http/2" => FirstBytesRule::Http2,
+                    "tls" => FirstBytesRule::Tls,
+                    _ => FirstBytesRule::Http1,
+                };
+                to.set(rule, reader);
+            },
+        ),
+        Key::<Self>::new(
+            "starts-with",
+            Kind::Text,
+            "The bytes themselves, up to 256, such as `SSH-`; `\\u0000` is a zero byte.",
+            |to, value, reader| {
+                let prefix = reader.text(value);
+                if prefix.is_empty() || prefix.len() > FIRST_BYTES_MAX {
+                    reader.mistake(value.place, format!("`starts-with` has 1 to {FIRST_BYTES_MAX} bytes"));
+                }
+                to.set(FirstBytesRule::StartsWith(prefix), reader);
+            },
+        ),
+        Key::<Self>::new("upstream", Kind::Text, "The upstream of these connections.", |to, value, reader| {
+            to.upstream = reader.located(value);
+        })
+        .required(),
+    ];
+
+    fn at(&mut self, place: Place) {
+        self.place = place;
+    }
+
+    fn check(&mut self, mistakes: &mut Mistakes) {
+        if self.rule == FirstBytesRule::None {
+            mistakes.add(self.place, "a rule for first bytes has one of `protocol` and `starts-with`");
+        }
+    }
+}
+
+impl FirstBytes {
+    fn set(&mut self, rule: FirstBytesRule, reader: &mut Reader<'_>) {
+        if self.rule != FirstBytesRule::None {
+            reader.mistake(self.place, "`protocol` and `starts-with` exclude each other");
+        }
+        self.rule = rule;
+    }
+}
+
 const SECONDS: Kind = Kind::Seconds { min: 1, max: 10 * 365 * 86_400 };
 const COUNT: Kind = Kind::Integer { min: 1, max: u32::MAX as i64 };
 
@@ -162,6 +240,10 @@ impl Keys for Listen {
             }).collect();
         })
         .known_as(&["names", "server-names"]),
+        Key::<Self>::new("first-bytes", Kind::List(&Kind::Table(info::<FirstBytes>)), "Of `tcp` and `tls-passthrough`: upstreams by the first bytes of a connection, before its server name. The first rule that matches decides. Every client of the port has to speak first.", |to, value, reader| {
+            to.first_bytes = reader.tables(value);
+        })
+        .known_as(&["sniff", "match"]),
         Key::<Self>::new("certificates", Kind::List(&Kind::Table(info::<CertificateFiles>)), "Certificates of an https listener: a client gets the one with the name that it requests (SNI), otherwise the first.", |to, value, reader| {
             to.certificates = reader.tables(value);
         })
@@ -204,7 +286,7 @@ impl Keys for Listen {
                 reader.parsed(value, "a network, such as 10.0.0.0/8, nor `unix`", |text| text.parse().ok());
             to.proxy_trusted = Some(networks.iter().fold(Networks::default(), |all, one| all.and_all(&one.value)));
         }),
-        Key::<Self>::new("ipv6-only", Kind::Boolean, "Accept only IPv6 at `[::]`.", |to, value, reader| to.ipv6_only = reader.boolean(value)).default("false"),
+        Key::<Self>::new("ipv6-only", Kind::Boolean, "Accept only IPv6 at `[::]`. A passed socket there has to be one of IPv6 alone (`BindIPv6Only=ipv6-only` in its unit).", |to, value, reader| to.ipv6_only = reader.boolean(value)).default("false"),
         Key::<Self>::new("allow", Kind::List(&Kind::Text), "Networks whose clients may connect; all, unless set.", |to, value, reader| to.allow = reader.networks(value)),
         Key::<Self>::new("deny", Kind::List(&Kind::Text), "Networks whose clients may not connect, also where `allow` has them.", |to, value, reader| to.deny = reader.networks(value)),
         Key::<Self>::new("connections-per-address", COUNT, "Connections at once of one IPv4 address or one IPv6 /64.", |to, value, reader| {
@@ -258,7 +340,13 @@ impl Listen {
 
     /// The same without the upstreams, which may change while the listener stays.
     pub(crate) fn without_upstreams(&self) -> Self {
-        Self { upstream: None, sni: Vec::new(), ..self.without_places() }
+        Self { upstream: None, sni: Vec::new(), first_bytes: Vec::new(), ..self.without_places() }
+    }
+
+    /// The upstreams that it names.
+    pub(crate) fn upstreams(&self) -> impl Iterator<Item = &Located<String>> {
+        let of_rules = self.first_bytes.iter().map(|rule| &rule.upstream);
+        self.upstream.iter().chain(self.sni.iter().map(|(_, upstream)| upstream)).chain(of_rules)
     }
 
     /// Its addresses with their scheme, as the file has them.

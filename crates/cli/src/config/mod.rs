@@ -57,7 +57,9 @@ pub(crate) use self::caching::CacheRule;
 pub(crate) use self::check::{PathPlan, host_plan};
 pub(crate) use self::connect_udp::UdpProxyRule;
 use self::keys::{Key, Keys, Kind, info};
-pub(crate) use self::listen::{CertificateFiles, Forwards, HeaderMode, Listen, ListenLimits, RedirectHttps};
+pub(crate) use self::listen::{
+    CertificateFiles, FirstBytes, FirstBytesRule, Forwards, HeaderMode, Listen, ListenLimits, RedirectHttps,
+};
 pub(crate) use self::literal::{host_key, refuse_variable};
 pub(crate) use self::mistakes::{Located, Mistakes, Place};
 pub(crate) use self::model::{

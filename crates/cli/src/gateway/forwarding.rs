@@ -10,8 +10,9 @@ use tidegate::l4::{
     ConnectCheck, Maintenance, Routes, TcpForwarder, TcpLimits, UdpForwarder, UdpRules, UpstreamLimits, Upstreams,
 };
 use tidegate::metrics::{Kind, MetricsText};
+use tidegate::sniff::{self, Match};
 
-use crate::config::{Config, Forwards, Listen, ListenLimits, Located, Upstream};
+use crate::config::{Config, FirstBytes, FirstBytesRule, Forwards, Listen, ListenLimits, Located, Upstream};
 use crate::server::ProcessOptions;
 
 /// The upstreams below HTTP, and the forwarder of each listener that has one.
@@ -121,9 +122,9 @@ impl Forwarding {
 
     fn routes(&self, listen: &Listen) -> Result<Routes, Box<dyn Error>> {
         if listen.forwards != Some(Forwards::TlsPassthrough) {
-            return Ok(Routes::to(self.default_of(listen)?));
+            return self.with_first_bytes(Routes::to(self.default_of(listen)?), listen);
         }
-        let mut routes = Routes::by_name();
+        let mut routes = self.with_first_bytes(Routes::by_name(), listen)?;
         for (pattern, upstream) in &listen.sni {
             routes = routes.name(&pattern.value, self.set(upstream)?)?;
         }
@@ -131,6 +132,20 @@ impl Forwarding {
             routes = routes.otherwise(self.set(upstream)?);
         }
         Ok(routes)
+    }
+
+    /// The routes with the rules for first bytes.
+    fn with_first_bytes(&self, routes: Routes, listen: &Listen) -> Result<Routes, Box<dyn Error>> {
+        listen.first_bytes.iter().try_fold(routes, |routes, FirstBytes { rule, upstream, .. }| {
+            let set = self.set(upstream)?;
+            Ok(match rule.clone() {
+                FirstBytesRule::Http1 => routes.when(sniff::http1, set),
+                FirstBytesRule::Http2 => routes.when(sniff::http2, set),
+                FirstBytesRule::Tls => routes.when(sniff::tls, set),
+                FirstBytesRule::StartsWith(prefix) => routes.when(move |first| starts_with(first, &prefix), set),
+                FirstBytesRule::None => return Err("a rule for first bytes is empty".into()),
+            })
+        })
     }
 
     fn default_of(&self, listen: &Listen) -> Result<&Upstreams, Box<dyn Error>> {
@@ -184,6 +199,16 @@ pub(super) fn write_forwarders(forwarders: &[(String, Forwarder)], text: &mut Me
             let results = [("forwarded", counts.forwarded), ("returned", counts.returned), ("dropped", counts.dropped)];
             results.iter().for_each(|(result, count)| text.sample(&[("listener", name), ("result", result)], count));
         }
+    }
+}
+
+/// `sniff::starts_with` for a text of the configuration, which another one replaces.
+fn starts_with(first: &[u8], prefix: &str) -> Match {
+    let length = first.len().min(prefix.len());
+    match first[..length] == prefix.as_bytes()[..length] {
+        false => Match::NotMatched,
+        true if length < prefix.len() => Match::NeedMore,
+        true => Match::Matched,
     }
 }
 

@@ -65,8 +65,9 @@ impl ListenPlan {
         }
         for (number, (listen, tls)) in self.listens.iter().zip(tls).enumerate() {
             if let Some(Forwarder::Udp(forwarder)) = parts.forwarding.of(number) {
-                for address in &listen.addresses {
-                    server = server.endpoint(forwarder.serve(EndpointListener::at(address.value.clone())));
+                for address in listen.addresses.iter().map(|address| &address.value) {
+                    let listener = EndpointListener::at(address.clone()).only_v6(listen.ipv6_only);
+                    server = server.endpoint(forwarder.serve(listener));
                 }
                 continue;
             }

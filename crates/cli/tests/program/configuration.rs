@@ -28,9 +28,14 @@ impl Files {
 
     /// A running program with the file of that name.
     pub(crate) fn start(&self, name: &str, flags: &[&str]) -> Program {
+        self.try_start(name, flags).unwrap_or_else(|stderr| panic!("it did not start: {stderr:?}"))
+    }
+
+    /// The same, or the log of a program that did not start.
+    pub(crate) fn try_start(&self, name: &str, flags: &[&str]) -> Result<Program, Vec<String>> {
         let mut command = tidegate(&["run", "--loops", "2", "--config", &self.path(name)]);
         command.args(flags);
-        Program::start(command).unwrap_or_else(|stderr| panic!("it did not start: {stderr:?}"))
+        Program::start(command)
     }
 
     /// The exit code of `check-config`, its output, and its mistakes without the folder.

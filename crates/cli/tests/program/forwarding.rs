@@ -270,6 +270,78 @@ fn tls_goes_to_the_upstream_of_its_server_name_and_ends_there() {
     }
 }
 
+/// One port with a web server, SSH and others; a reload changes the rules on connections that come later.
+#[test]
+fn first_bytes_choose_the_upstream_of_a_tcp_connection() {
+    let files = Files::new();
+    let servers = [("web", echo("web:")), ("shell", echo("shell:")), ("others", echo("others:"))];
+    let file = |rules: &str| {
+        let upstream = |(name, address)| format!("[[upstream]]\nname = \"{name}\"\nservers = [\"tcp://{address}\"]\n");
+        let upstreams: String = servers.map(upstream).concat();
+        let listen = "[[listen]]\naddress = \"127.0.0.1:0\"\nprotocol = \"tcp\"\nupstream = \"others\"\n";
+        format!("{listen}first-bytes = [{rules}]\n{upstreams}")
+    };
+    let shell = "{ starts-with = \"SSH-\", upstream = \"shell\" }";
+    let web = "{ protocol = \"http/1.1\", upstream = \"web\" }";
+    files.write("gateway.toml", &file(&format!("{shell}, {web}")));
+    let program = files.start("gateway.toml", &[]);
+    let front = addresses(&program, "tcp://")[0];
+    let ask = |bytes: &str| finish(&connect(front), bytes);
+    for (bytes, server) in [
+        ("SSH-2.0-tide\r\n", "shell:"),
+        ("GET / HTTP/1.1\r\n\r\n", "web:"),
+        ("SSX", "others:"),
+        ("SS", "others:"),
+        ("\u{16}\u{3}\u{1}", "others:"),
+    ] {
+        assert_eq!(ask(bytes), format!("{server}{bytes}"));
+    }
+    let all = "{ starts-with = \"S\", upstream = \"web\" }";
+    files.write("gateway.toml", &file(&format!("{all}, {shell}")));
+    program.signal(Signal::HUP);
+    program.until_logged("configuration reloaded", 1);
+    assert_eq!(ask("SSH-2.0-tide\r\n"), "web:SSH-2.0-tide\r\n");
+    assert_eq!(ask("GET / HTTP/1.1\r\n\r\n"), "others:GET / HTTP/1.1\r\n\r\n");
+    files.write("gateway.toml", &file(""));
+    program.signal(Signal::HUP);
+    program.until_logged("configuration reloaded", 2);
+    assert_eq!(ask("SSH-2.0-tide\r\n"), "others:SSH-2.0-tide\r\n");
+}
+
+/// A name server has both addresses in one listener; the socket of `[::]` leaves IPv4 to the other.
+#[test]
+fn a_udp_listener_may_have_both_unspecified_addresses_with_one_port_or_ipv6_alone() {
+    let files = Files::new();
+    let server = udp_echo("dns:");
+    let Ok(probe) = UdpSocket::bind("[::]:0") else { return };
+    // Another process may take the port meanwhile.
+    let started = (0..100).find_map(|_| {
+        let port = UdpSocket::bind("[::]:0").unwrap().local_addr().unwrap().port();
+        let file = |addresses: &str| {
+            format!(
+                "[[listen]]\naddress = [{addresses}]\nprotocol = \"udp\"\nupstream = \"dns\"\n\
+                 [[upstream]]\nname = \"dns\"\nservers = [\"udp://{server}\"]\n"
+            )
+        };
+        files.write("both.toml", &file(&format!("\"[::]:{port}\", \"0.0.0.0:{port}\"")));
+        let both = files.try_start("both.toml", &[]).ok()?;
+        files.write("six.toml", &file("\"[::]:0\"").replace("protocol", "ipv6-only = true\nprotocol"));
+        Some((both, port, files.start("six.toml", &[])))
+    });
+    let (_both, port, six) = started.expect("both addresses are free");
+    assert_eq!(ask(&udp_client(SocketAddr::from(([127, 0, 0, 1], port))), "ebb"), "dns:ebb");
+    let client = UdpSocket::bind("[::1]:0").unwrap();
+    client.set_read_timeout(Some(PATIENCE)).unwrap();
+    client.connect(SocketAddr::from((std::net::Ipv6Addr::LOCALHOST, port))).unwrap();
+    assert_eq!(ask(&client, "flow"), "dns:flow");
+    let six = addresses(&six, "udp://")[0].port();
+    let v4 = UdpSocket::bind(("0.0.0.0", six));
+    assert!(v4.is_ok(), "{v4:?}: the port of IPv4 is left to others");
+    drop(probe);
+}
+
+const FIRST: &str = "first-bytes = [{ starts-with = \"S\", upstream = \"t\" }]";
+
 #[test]
 fn each_mistake_of_a_listener_below_http_says_how_to_remove_it() {
     let files = Files::new();
@@ -306,6 +378,17 @@ fn each_mistake_of_a_listener_below_http_says_how_to_remove_it() {
         ),
         (listen("udp", "upstream = \"u\"").replace("127.0.0.1:0", "unix:/a") + udp, "2:11", "no address of UDP"),
         (listen("http", "upstream = \"w\"") + web, "1:1", "a [[route]] names the upstream"),
+        (listen("udp", &format!("upstream = \"u\"\n{FIRST}")) + udp + tcp, "1:1", "`first-bytes` is for `tcp`"),
+        (listen("http", FIRST) + tcp, "1:1", "`sni` and `first-bytes` need"),
+        (
+            listen("tcp", &format!("upstream = \"t\"\n{}", FIRST.replace("= \"t\"", "= \"x\""))) + tcp,
+            "5:48",
+            "with the name `x`",
+        ),
+        (listen("tcp", &FIRST.replace("S", "")) + tcp, "4:32", "`starts-with` has 1 to 256 bytes"),
+        (listen("tcp", &FIRST.replace("starts-with", "protocol")) + tcp, "4:29", "\"tls\""),
+        (listen("tcp", &FIRST.replace("starts-with = \"S\",", "")) + tcp, "4:16", "has one of `protocol` and"),
+        (listen("tcp", &FIRST.replace("{", "{ protocol = \"tls\",")) + tcp, "4:16", "exclude each other"),
         (format!("{tcp}[[route]]\nupstream = \"t\"\n"), "5:12", "are `tcp://`, and a route needs of HTTP"),
         (tcp.replace("tcp://a:1", "tcp://a"), "3:12", "it ends with a port"),
         (

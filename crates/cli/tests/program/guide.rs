@@ -69,6 +69,46 @@ fn kernel_settings_that_the_guide_names_exist() {
     }
 }
 
+/// A socket for `[::]:80` has the port of `0.0.0.0:80` too, so a configuration with that address does not start beside it.
+#[test]
+fn configurations_have_the_addresses_that_the_socket_units_open() {
+    let folder = |path: &str| -> Vec<String> {
+        let files = std::fs::read_dir(root().join(path)).unwrap().map(|entry| entry.unwrap().path());
+        files.filter(|file| file.is_file()).map(|file| std::fs::read_to_string(file).unwrap()).collect()
+    };
+    let mut opened = BTreeSet::new();
+    for unit in folder("deploy") {
+        for line in unit.lines().filter_map(|line| line.split_once('=')) {
+            if ["ListenStream", "ListenDatagram"].contains(&line.0) {
+                assert!(line.1.parse::<u16>().is_ok() && unit.contains("\nBindIPv6Only=both\n"), "{unit}");
+                opened.insert(format!("[::]:{}", line.1));
+            }
+        }
+    }
+    assert_eq!(opened.iter().collect::<Vec<_>>(), ["[::]:443", "[::]:80"]);
+    let shown =
+        ["docs/deployment.md", "docs/guide/http/gateway.md", "docs/guide/l4.md", "deploy/debian/try_package.py"];
+    let mut texts = folder("deploy/config");
+    texts.extend(shown.map(read));
+    let mut used = BTreeSet::new();
+    for line in texts.iter().flat_map(|text| text.lines()).filter(|line| line.starts_with("address = ")) {
+        for address in line.split('"').skip(1).step_by(2) {
+            let address = address.rsplit(":-").next().unwrap_or_default().trim_end_matches('}');
+            if opened.iter().any(|unit| unit.rsplit(':').next() == address.rsplit(':').next()) {
+                assert!(opened.contains(address), "`{line}` beside the socket units");
+                used.insert(address.to_owned());
+            }
+        }
+    }
+    assert_eq!(used, opened);
+    let steps = &texts[texts.len() - shown.len()];
+    let played = texts[texts.len() - 1].split("GATEWAY = \"\"\"\n").nth(1).and_then(|rest| rest.split("\"\"\"").next());
+    assert!(
+        steps.contains(played.expect("a configuration")),
+        "the package's test plays the steps of docs/deployment.md"
+    );
+}
+
 /// Scripts are steps of `cargo xtask`, with the arguments that the guide gives.
 #[test]
 fn scripts_that_the_guide_names_are_run() {

@@ -41,6 +41,34 @@ fn is_orderly(status: ExitStatus) -> bool {
     status.code() == Some(0) || status.signal() == Some(Signal::TERM.as_raw())
 }
 
+/// A developer presses Ctrl-C while a client is in the middle of a request.
+#[test]
+fn a_drain_at_a_signal_is_announced_and_a_second_signal_ends_it_at_once() {
+    let folder = Directory::new();
+    let file = folder.path("respond.toml");
+    std::fs::write(&file, "[[listen]]\naddress = \"127.0.0.1:0\"\n[[route]]\nrespond = { body = \"up\" }\n").unwrap();
+    let of_file = || Program::start(tidegate(&["run", "--config", &file])).expect("it starts");
+    let starts: [&dyn Fn() -> Program; 2] = [&|| Program::serve(&[]), &of_file];
+    for start in starts {
+        let mut program = start();
+        let mut peer = Peer::connect(&program);
+        peer.get("/plaintext");
+        peer.send("GET / HTTP/1.1\r\n");
+        // The server has the bytes before it ends.
+        assert!(peer.receives_nothing(Duration::from_millis(50)));
+        program.signal(Signal::INT);
+        program.until_logged("draining for up to 25 s; a second signal (Ctrl-C again) closes all", 1);
+        assert!(program.log().iter().any(|line| line.contains("connections=1")), "{:?}", program.log());
+        program.signal(Signal::INT);
+        assert_eq!(program.until_ended().code(), Some(130), "{:?}", program.log());
+
+        let mut idle = start();
+        idle.signal(Signal::INT);
+        assert_eq!(idle.until_ended().code(), Some(0));
+        assert!(!idle.log().iter().any(|line| line.contains("draining")), "{:?}", idle.log());
+    }
+}
+
 #[test]
 fn during_its_start_the_program_ends() {
     for step in 0..30 {

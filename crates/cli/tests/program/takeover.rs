@@ -311,6 +311,28 @@ fn a_passed_datagram_socket_serves_http3_beside_the_stream_socket_of_its_port() 
     assert_eq!(program.until_ended().code(), Some(0));
 }
 
+/// The unit decides which versions of IP a passed socket accepts, and a listener that wants others does not start.
+#[test]
+fn ipv6_only_on_a_passed_socket_of_both_versions_names_the_key_of_the_unit() {
+    let Ok(listener) = TcpListener::bind("[::]:0") else { return };
+    let address = listener.local_addr().unwrap().to_string();
+    let directory = Directory::new();
+    let path = directory.path("tidegate.toml");
+    let file =
+        format!("[[listen]]\naddress = \"{address}\"\nipv6-only = true\n[[route]]\nrespond = {{ body = \"up\" }}\n");
+    std::fs::write(&path, file).unwrap();
+    for arguments in [&["--config", &path][..], &["--listen", &address, "--ipv6-only"]] {
+        let mut command = activated(listener.try_clone().unwrap().into(), "1", arguments);
+        let errors = Program::start_with_input(&mut command).err().expect("it does not start");
+        assert_eq!(errors.len(), 1, "{errors:?}");
+        let expected = format!("the passed socket {address} accepts IPv4 too");
+        assert!(
+            errors[0].contains(&expected) && errors[0].contains("BindIPv6Only=ipv6-only in the unit"),
+            "{errors:?}"
+        );
+    }
+}
+
 #[test]
 fn invalid_listen_variables_are_one_error_line_and_exit_code_2() {
     let listener = || -> OwnedFd { TcpListener::bind("127.0.0.1:0").unwrap().into() };

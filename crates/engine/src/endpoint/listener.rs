@@ -54,6 +54,7 @@ use crate::start_error::StartError;
 pub struct EndpointListener {
     address: Address,
     options: DatagramOptions,
+    only_v6: bool,
     limits: EndpointLimits,
     label: String,
     generation: Option<SharedGeneration>,
@@ -111,7 +112,7 @@ impl EndpointListener {
     /// The same with an address; the server does not start with one of vsock, nor with sessions at one of a Unix socket.
     pub fn at(address: Address) -> Self {
         let (options, limits) = (DatagramOptions::default(), EndpointLimits::default());
-        Self { address, options, limits, label: String::new(), generation: None }
+        Self { address, options, only_v6: false, limits, label: String::new(), generation: None }
     }
 
     /// Datagrams at the addresses of a [`ServedListener`](crate::ServedListener), with
@@ -124,6 +125,11 @@ impl EndpointListener {
     pub fn label(mut self, label: impl Into<String>) -> Self {
         self.label = label.into();
         self
+    }
+
+    /// Accepts only IPv6 at an IPv6 address, whatever the [options](Self::options) say.
+    pub fn only_v6(self, only_v6: bool) -> Self {
+        Self { only_v6, ..self }
     }
 
     /// Options of the sockets. Loops share the address by `reuse_port`, whatever these options say.
@@ -251,14 +257,20 @@ impl EndpointListener {
         ServedEndpoint { listener: self, bind: Arc::new(bind), has_sessions: false }
     }
 
-    /// The sockets, one for each loop. Unless the address may be `shared` with another server, the first is bound alone for
-    /// a moment: otherwise a second server could silently take half of the datagrams of the first.
-    pub(crate) fn open(&self, loops: usize, shared: bool) -> Result<Vec<Socket>, StartError> {
-        self.open_at(&self.address, loops, shared)
+    /// Its address, unless it is beside a listener.
+    pub(crate) fn address(&self) -> &Address {
+        &self.address
     }
 
-    /// The same at an address of a listener.
-    pub(crate) fn open_at(&self, address: &Address, loops: usize, shared: bool) -> Result<Vec<Socket>, StartError> {
+    /// The sockets at its address or one of a listener, one for each loop, which accept IPv4 too unless `only_v6` is set.
+    /// Unless the address may be `shared` with another server, the first is bound alone for a moment: otherwise a second
+    /// server could silently take half of the datagrams of the first.
+    pub(crate) fn open_at(
+        &self,
+        (address, only_v6): (&Address, bool),
+        loops: usize,
+        shared: bool,
+    ) -> Result<Vec<Socket>, StartError> {
         let failed = |error: io::Error| match error.kind() {
             io::ErrorKind::AddrInUse => StartError::InUse(address.clone()),
             _ => StartError::Listen(address.clone(), error),
@@ -269,7 +281,7 @@ impl EndpointListener {
             return opened.map(|socket| vec![socket]).map_err(failed);
         };
         let is_shared = loops > 1 || shared || self.options.reuse_port;
-        let mut options = self.options.clone();
+        let mut options = DatagramOptions { only_v6, ..self.options.clone() };
         let mut at = wanted;
         if is_shared && !shared && !options.reuse_port {
             let alone = Socket::bind_datagrams(wanted, &options).map_err(failed)?;
@@ -284,6 +296,11 @@ impl EndpointListener {
             sockets.push(socket);
         }
         Ok(sockets)
+    }
+
+    /// Whether its sockets accept only IPv6.
+    pub(crate) fn is_only_v6(&self) -> bool {
+        self.only_v6 || self.options.only_v6
     }
 
     /// # Errors
@@ -433,9 +450,9 @@ mod tests {
         for loops in [1, 2, 3] {
             let options = DatagramOptions { steering: Some(steering), ..DatagramOptions::default() };
             let listener = EndpointListener::bind("127.0.0.1:0").unwrap().options(options);
-            let old = listener.open(2, true).unwrap();
+            let old = listener.open_at((&listener.address, false), 2, true).unwrap();
             assert!(listener.steer(&old, SocketGroup::New).unwrap().is_none());
-            let new = listener.open_at(&old[0].address(Side::Local).unwrap(), loops, true).unwrap();
+            let new = listener.open_at((&old[0].address(Side::Local).unwrap(), false), loops, true).unwrap();
             let later = listener.steer(&new, SocketGroup::Beside).unwrap().expect("there is something to do");
             assert!(new[0].steer_by_hash().is_ok(), "the program stays until the successor runs");
             old[0].steer(&steering, 2).unwrap();

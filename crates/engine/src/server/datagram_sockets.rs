@@ -10,13 +10,13 @@
 //! The clones for a successor close with their endpoints.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Weak};
 
 use tidegate_sys::{Address, Side, Socket, handover};
 
-use super::found_sockets::FoundSockets;
+use super::found_sockets::{self, FoundSockets};
 use super::session_groups::{SessionGroups, TakenGroup};
 use crate::endpoint::{Predecessors, ServedEndpoint, SocketGroup};
 use crate::start_error::StartError;
@@ -67,26 +67,31 @@ pub(super) fn open(
         {
             return opened;
         }
-        return open_own(served, None, (loops, is_shared, own), found);
+        return open_own(served, own_address(served, all), (loops, is_shared, own), found);
     }
     let bound = taken.iter().filter_map(|socket| handover::datagram_address(socket.as_fd()));
     let at = taken_address(served, all, bound);
     let is_ours = |socket: &mut OwnedFd| at.is_some() && handover::datagram_address(socket.as_fd()) == at;
     let adopted: Vec<OwnedFd> = taken.extract_if(.., is_ours).collect();
     if adopted.is_empty() {
-        return open_own(served, None, (loops, is_shared, own), found);
+        return open_own(served, own_address(served, all), (loops, is_shared, own), found);
+    }
+    let (_, only_v6) = own_address(served, all);
+    for socket in &adopted {
+        let address = at.as_ref().unwrap_or_else(|| served.listener.address());
+        found_sockets::check_ip_versions(address, socket, only_v6, found_sockets::Origin::ServerBefore)?;
     }
     let sockets = adopt(served, adopted, loops)?;
     Ok(OpenedSockets { sockets, group: SocketGroup::Taken, predecessors: None })
 }
 
-/// The sockets of an endpoint beside a listener, at one of its addresses.
+/// The sockets of an endpoint beside a listener, at one of its addresses; they accept only IPv6 if those of the listener do.
 ///
 /// # Errors
 /// The address cannot be used.
 pub(super) fn open_beside(
     served: &ServedEndpoint,
-    address: &Address,
+    (address, of_listener): (&Address, &[Socket]),
     options: (usize, bool, SocketGroup),
     (found, sessions): (&FoundSockets, &mut Vec<TakenGroup>),
 ) -> Result<OpenedSockets, StartError> {
@@ -95,25 +100,40 @@ pub(super) fn open_beside(
     {
         return Ok(opened);
     }
-    open_own(served, Some(address), options, found)
+    let mut only_v6 = false;
+    for socket in of_listener {
+        let is_here = socket.address(Side::Local).map_err(StartError::System)? == *address;
+        only_v6 |= is_here && is_only_v6(socket)?;
+    }
+    open_own(served, (address, only_v6), options, found)
 }
 
-/// The sockets that no server before had, at the address of the endpoint or another one: those that a service manager passed,
-/// or new ones.
+/// The address of an endpoint, one of `all`, and whether its sockets accept only IPv6: as well where another one has
+/// `0.0.0.0` with its port.
+fn own_address<'a>(served: &'a ServedEndpoint, all: &[ServedEndpoint]) -> (&'a Address, bool) {
+    let address = served.listener.address();
+    let v4 = address.ip().filter(|ip| ip.port() > 0).map(|ip| (Ipv4Addr::UNSPECIFIED, ip.port()).into());
+    let is_any = address.ip().is_some_and(|ip| ip.ip() == IpAddr::from(Ipv6Addr::UNSPECIFIED));
+    let has_both = is_any && v4.is_some() && all.iter().any(|other| other.listener.address().ip() == v4);
+    (address, served.listener.is_only_v6() || has_both)
+}
+
+/// The sockets that no server before had, at an address: those that a service manager passed, or new ones.
 fn open_own(
     served: &ServedEndpoint,
-    address: Option<&Address>,
+    (address, only_v6): (&Address, bool),
     (loops, is_shared, group): (usize, bool, SocketGroup),
     found: &FoundSockets,
 ) -> Result<OpenedSockets, StartError> {
-    let listener = &served.listener;
-    let is_here = |bound: &Address| address.map_or_else(|| listener.is_at(bound), |address| address == bound);
-    let sockets = match found.datagram_addresses().find(is_here) {
-        Some(address) => adopt(served, found.datagrams_at(&address)?, loops)?,
-        None => address
-            .map_or_else(|| listener.open(loops, is_shared), |address| listener.open_at(address, loops, is_shared))?,
-    };
-    Ok(OpenedSockets { sockets, group, predecessors: None })
+    let passed = found.datagrams_at(address)?;
+    if passed.is_empty() {
+        let sockets = served.listener.open_at((address, only_v6), loops, is_shared)?;
+        return Ok(OpenedSockets { sockets, group, predecessors: None });
+    }
+    for socket in &passed {
+        found_sockets::check_ip_versions(address, socket, only_v6, found_sockets::Origin::Passed)?;
+    }
+    Ok(OpenedSockets { sockets: adopt(served, passed, loops)?, group, predecessors: None })
 }
 
 /// The sockets of a predecessor whose sessions go on, if there are any at an address.
@@ -146,7 +166,7 @@ fn adopt(served: &ServedEndpoint, taken: Vec<OwnedFd>, loops: usize) -> Result<V
         if address.ip().is_none() {
             return Ok(sockets);
         }
-        match listener.open_at(&address, loops - sockets.len(), true) {
+        match listener.open_at((&address, is_only_v6(first)?), loops - sockets.len(), true) {
             Ok(others) => sockets.extend(others),
             Err(StartError::InUse(_)) => {}
             Err(StartError::Listen(_, error)) if error.kind() == io::ErrorKind::PermissionDenied => {}
@@ -154,6 +174,12 @@ fn adopt(served: &ServedEndpoint, taken: Vec<OwnedFd>, loops: usize) -> Result<V
         }
     }
     Ok(sockets)
+}
+
+/// Whether a socket accepts only IPv6.
+fn is_only_v6(socket: &Socket) -> Result<bool, StartError> {
+    let only_v6 = socket.descriptor().and_then(handover::is_only_v6).map_err(StartError::System)?;
+    Ok(only_v6.unwrap_or_default())
 }
 
 /// The address of the taken sockets, of those that are `bound`, that are for an endpoint.

@@ -5,6 +5,7 @@
 //! have no effect, since the address already names one.
 
 use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
@@ -66,11 +67,6 @@ impl FoundSockets {
         there.map(|socket| socket.descriptor.try_clone()).collect::<io::Result<_>>().map_err(StartError::System)
     }
 
-    /// The addresses of passed datagram sockets.
-    pub(super) fn datagram_addresses(&self) -> impl Iterator<Item = Address> {
-        self.passed_datagrams.iter().map(|socket| socket.address.clone())
-    }
-
     /// The sockets of all listeners, or none of them: those at their addresses, and new ones. A server with one listener, at
     /// none of whose addresses there is a socket, uses all that were passed, and all of a server of another process.
     ///
@@ -79,10 +75,17 @@ impl FoundSockets {
     pub(super) fn open(&self, listeners: &[ServedListener], loops: usize) -> Result<Vec<Vec<Socket>>, StartError> {
         let before = if self.is_takeover { &self.before[..] } else { &[] };
         if let Some(only) = only_elsewhere(listeners, before, &self.passed) {
-            let all: Vec<_> = before.iter().chain(&self.passed).map(|socket| &socket.descriptor).collect();
+            let all: Vec<_> = before.iter().chain(&self.passed).collect();
+            if only.is_only_v6() {
+                all.iter().try_for_each(|socket| {
+                    check_ip_versions(&socket.address, &socket.descriptor, true, self.origin_of(&socket.descriptor))
+                })?;
+            }
+            let all: Vec<_> = all.into_iter().map(|socket| &socket.descriptor).collect();
             return Ok(vec![only.adopt_all(&all)?]);
         }
         let claims = self.claim(listeners);
+        self.check_claims(listeners, &claims)?;
         let (mut created, mut failed) = (Vec::new(), Vec::new());
         let open = |(served, found): (&ServedListener, &Vec<Vec<&OwnedFd>>)| {
             served.listener.open(loops, found, &mut created, &mut failed)
@@ -119,6 +122,34 @@ impl FoundSockets {
             }
         }
         claims
+    }
+
+    /// Checks that the sockets at `[::]` accept IPv4 if their listeners do. A listener at `[::]` need not where another
+    /// address of the server is `0.0.0.0` with its port.
+    fn check_claims(&self, listeners: &[ServedListener], claims: &[Vec<Vec<&OwnedFd>>]) -> Result<(), StartError> {
+        let all = || listeners.iter().flat_map(|served| served.listener.configured());
+        for (served, claims) in listeners.iter().zip(claims) {
+            for (address, claim) in served.listener.by_source().zip(claims) {
+                let Some(address) = address else { continue };
+                let only_v6 = served.listener.is_only_v6();
+                let v4 = address.ip().map(|ip| Address::Ip((Ipv4Addr::UNSPECIFIED, ip.port()).into()));
+                if !only_v6 && all().any(|other| v4.as_ref() == Some(other)) {
+                    continue;
+                }
+                claim
+                    .iter()
+                    .try_for_each(|socket| check_ip_versions(address, socket, only_v6, self.origin_of(socket)))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Where a claimed socket comes from.
+    fn origin_of(&self, socket: &OwnedFd) -> Origin {
+        match self.passed.iter().any(|passed| std::ptr::eq(&raw const passed.descriptor, socket)) {
+            true => Origin::Passed,
+            false => Origin::ServerBefore,
+        }
     }
 
     /// Names the passed socket that has the address under another name.
@@ -175,6 +206,33 @@ impl FoundSocket {
     }
 }
 
+/// Where a socket was opened that a server finds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Origin {
+    Passed,
+    ServerBefore,
+}
+
+/// Checks that a socket that is bound to `[::]` accepts IPv4 unless its listener has `only_v6`, and not if it has: the
+/// kernel does not change that any more.
+///
+/// # Errors
+/// [`StartError::IpVersions`], or the system fails.
+pub(super) fn check_ip_versions(
+    address: &Address,
+    socket: &OwnedFd,
+    only_v6: bool,
+    origin: Origin,
+) -> Result<(), StartError> {
+    let is_any = address.ip().is_some_and(|ip| ip.ip() == IpAddr::from(Ipv6Addr::UNSPECIFIED));
+    match handover::is_only_v6(socket.as_fd()).map_err(StartError::System)? {
+        Some(bound) if is_any && bound != only_v6 => {
+            Err(StartError::IpVersions { address: address.clone(), only_v6, is_passed: origin == Origin::Passed })
+        }
+        _ => Ok(()),
+    }
+}
+
 /// The only listener, if there are sockets and none of them is at one of its addresses.
 fn only_elsewhere<'a>(
     listeners: &'a [ServedListener],
@@ -194,16 +252,21 @@ fn is_among(sockets: &[FoundSocket], address: &Address) -> bool {
     sockets.iter().any(|socket| socket.address == *address)
 }
 
-/// Whether `bound` is `address`, or another port of it where it has port 0.
+/// Whether `bound` is `address`, or another port of it where the kernel chooses its port.
 fn is_at(bound: &Address, address: &Address) -> bool {
     match (address, bound) {
         (Address::Ip(wanted), Address::Ip(bound)) if wanted.port() == 0 => wanted.ip() == bound.ip(),
+        (Address::Vsock { cid, port: Address::VSOCK_PORT_ANY }, Address::Vsock { cid: bound, .. }) => cid == bound,
         _ => address == bound,
     }
 }
 
 fn has_any_port(address: &Address) -> bool {
-    address.ip().is_some_and(|address| address.port() == 0)
+    match address {
+        Address::Ip(ip) => ip.port() == 0,
+        Address::Vsock { port, .. } => *port == Address::VSOCK_PORT_ANY,
+        Address::Unix(_) | Address::Abstract(_) => false,
+    }
 }
 
 /// Whether one of two different addresses covers the other: by all addresses of the machine, or by another path.

@@ -132,7 +132,9 @@ impl Listener {
         self
     }
 
-    /// Options of the sockets and their streams. Loops share a TCP address by `reuse_port`, whatever these options say.
+    /// Options of the sockets and their streams. Loops share a TCP address by `reuse_port`, whatever these options say. A
+    /// socket that a service manager or a running server has opened keeps its backlog, `reuse_port` and the mode of its
+    /// file; with other versions of IP than `only_v6` wants the server does not start ([`StartError::IpVersions`]).
     pub fn options(mut self, options: ListenOptions) -> Self {
         self.options = options;
         self
@@ -371,6 +373,11 @@ impl Listener {
                 && self.configured().any(|other| is(other, Ipv4Addr::UNSPECIFIED.into(), ip.port()))
         });
         ListenOptions { only_v6: self.options.only_v6 || has_both, ..self.options.clone() }
+    }
+
+    /// Whether it accepts only IPv6 at all its IPv6 addresses.
+    pub(super) fn is_only_v6(&self) -> bool {
+        self.options.only_v6
     }
 
     /// Its label.

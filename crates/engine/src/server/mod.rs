@@ -582,7 +582,8 @@ impl Server {
             if let Some(beside) = &served.beside {
                 let addresses = RunningListener::new("", sockets)?;
                 for address in addresses.addresses().iter().filter(|address| address.ip().is_some()) {
-                    groups.push(datagram_sockets::open_beside(&beside.endpoint, address, options, (found, sessions))?);
+                    let at = (address, &sockets[..]);
+                    groups.push(datagram_sockets::open_beside(&beside.endpoint, at, options, (found, sessions))?);
                 }
                 (beside.bound)(addresses.addresses());
             }

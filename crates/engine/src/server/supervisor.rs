@@ -14,6 +14,7 @@ use signal_hook::iterator::Signals;
 use super::handle::ServerHandle;
 use super::service_manager::ServiceManager;
 use super::watchdog_feeder::WatchdogFeeder;
+use crate::unwind::catch_and_log;
 
 /// Runs a server until SIGTERM, SIGINT, or a [takeover](crate::Server::takeover): then it drains. A second signal cuts the
 /// drain short, and a third one ends the wait even if a loop hangs. [`ServerHandle::run_until_signal`] is the short form.
@@ -201,7 +202,10 @@ impl Progress {
     fn end(&self, server: &ServerHandle, drain: Duration) {
         self.has_begun.store(true, Ordering::Relaxed);
         match self.requests.fetch_add(1, Ordering::Relaxed) {
-            0 => server.begin_drain(drain),
+            0 => {
+                server.begin_drain(drain);
+                server.log_drain(drain);
+            }
             _ => server.begin_drain(Duration::ZERO),
         }
     }
@@ -229,6 +233,24 @@ impl ServerHandle {
     /// The system has no descriptor or no thread left.
     pub fn run_until_signal(&self, drain: Duration) -> io::Result<ServerEnd> {
         Supervisor::new()?.run(self, drain)
+    }
+
+    /// Logs that a drain at a signal waits for open connections, at most for the time `drain`, and how to end the wait. With
+    /// no connection open it logs nothing. [`Supervisor`] calls it; a program with signal handling of its own calls it after
+    /// [`begin_drain`](Self::begin_drain).
+    pub fn log_drain(&self, drain: Duration) {
+        let connections: u64 = self.counts().iter().map(|counts| counts.connections).sum();
+        if connections == 0 || drain.is_zero() {
+            return;
+        }
+        let seconds = drain.as_secs();
+        catch_and_log(|| {
+            tracing::info!(
+                subsystem = "server",
+                connections,
+                "draining for up to {seconds} s; a second signal (Ctrl-C again) closes all connections at once"
+            );
+        });
     }
 }
 

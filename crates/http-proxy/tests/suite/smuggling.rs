@@ -4,9 +4,12 @@
 use std::io::Read;
 use std::net::TcpStream;
 
-use crate::support::Running;
+use tidegate::http::Router;
+use tidegate::http::proxy::{Mirror, Proxy};
+
 use crate::support::http2_peer::{DATA, END_HEADERS, END_STREAM, HEADERS, Peer};
-use crate::support::proxy_peers::{Upstream, proxy_of};
+use crate::support::proxy_peers::{Upstream, proxy_of, upstreams};
+use crate::support::{Running, start};
 
 fn client(proxy: &Running) -> Peer<TcpStream> {
     Peer::new(proxy.connect())
@@ -50,6 +53,61 @@ fn a_length_of_zero_goes_on_although_the_end_of_the_stream_follows() {
     assert_eq!(client.stream(1).status(), "204");
     let (rest, _) = server.rest();
     assert!(rest.is_empty(), "the upstream got {:?}", rest.escape_ascii().to_string());
+}
+
+/// Its end comes in a frame of its own, a turn later. Some servers refuse a GET with `Transfer-Encoding`.
+#[test]
+fn a_request_without_a_body_whose_end_follows_has_none_at_the_upstream_and_its_mirror() {
+    let (upstream, other) = (Upstream::new(), Upstream::new());
+    let (main, copies) = (upstreams(&[&upstream]), upstreams(&[&other]));
+    let proxy = start(move || Router::new().fallback(Proxy::new(&main).mirror(Mirror::new(&copies))));
+    for method in ["GET", "HEAD", "DELETE", "OPTIONS"] {
+        let mut client = client(&proxy);
+        client.request(1, method, "/", &[], false);
+        turn_of(&mut client);
+        client.frame(DATA, END_STREAM, 1, &[]);
+        for upstream in [&upstream, &other] {
+            let mut server = upstream.accept();
+            let head = server.head();
+            assert!(head.starts_with(&format!("{method} / HTTP/1.1\r\n")), "{head:?}");
+            assert!(!head.contains("Transfer-Encoding") && !head.contains("Content-Length"), "{head:?}");
+            server.send("HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n");
+            let (rest, _) = server.rest();
+            assert!(rest.is_empty(), "the upstream got {:?}", rest.escape_ascii().to_string());
+        }
+        finish(&mut client, 1);
+        assert_eq!(client.stream(1).status(), "204");
+    }
+}
+
+/// A body, or none for longer than the proxy waits, goes on in chunks, whatever the method is.
+#[test]
+fn a_get_with_a_body_or_a_late_end_is_passed_on_in_chunks() {
+    let upstream = Upstream::new();
+    let proxy = proxy_of(&upstream);
+    for body in [&b"ebb"[..], b""] {
+        let mut client = client(&proxy);
+        client.request(1, "GET", "/", &[], false);
+        turn_of(&mut client);
+        if !body.is_empty() {
+            client.frame(DATA, 0, 1, body);
+        }
+        let mut server = upstream.accept();
+        let head = server.head();
+        assert!(head.contains("\r\nTransfer-Encoding: chunked\r\n"), "{head:?}");
+        client.frame(DATA, END_STREAM, 1, b" and flow");
+        assert_eq!(server.chunks(), [body, b" and flow"].concat());
+        server.send("HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n");
+        finish(&mut client, 1);
+        assert_eq!(client.stream(1).status(), "204");
+    }
+}
+
+/// Waits until the proxy has read all frames so far.
+fn turn_of(client: &mut Peer<TcpStream>) {
+    let pongs = client.pongs;
+    client.ping();
+    client.read_until(|client| client.pongs > pongs);
 }
 
 /// The fields of a request, with these in the place of those of the same name, or beside them.

@@ -15,7 +15,7 @@ use tidegate::http::{
 };
 use tidegate::task;
 
-use crate::support::{Running, split, start};
+use crate::support::{Running, ask, split, start};
 
 #[derive(Debug, Deserialize, Serialize)]
 struct Tide {
@@ -606,4 +606,20 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
         assert!(Instant::now() < end, "waited in vain until {what}");
         std::thread::sleep(Duration::from_millis(2));
     }
+}
+
+/// As a hyper user writes it first.
+#[test]
+fn the_iterator_of_fields_finds_them_by_name() {
+    let show = |request: Request| {
+        let fields = request.headers();
+        let text = |value: Option<&[u8]>| String::from_utf8_lossy(value.unwrap_or(b"-")).into_owned();
+        let all: Vec<_> = fields.get_all("tide").map(|value| text(Some(value))).collect();
+        let names: Vec<_> = fields.iter().map(|(name, _)| name).collect();
+        assert_eq!(fields.contains_key("HOST"), fields.get("none").is_none());
+        format!("{} {} {} {}", text(fields.get("Tide")), text(fields.get("none")), all.join("+"), names.join(","))
+    };
+    let wire = "GET / HTTP/1.1\r\nHost: sea\r\ntide: ebb\r\nX: y\r\nTIDE:  flow \r\n\r\n";
+    let answers = ask(Router::new().get("/", show), &[wire]);
+    assert!(answers[0].ends_with("\r\n\r\nebb - ebb+flow Host,tide,X,TIDE"), "{}", answers[0]);
 }

@@ -85,6 +85,16 @@ fn a_hello_without_a_name_is_complete() {
 }
 
 #[test]
+fn a_port_behind_a_name_is_ignored() {
+    for name in ["sea.example:8443", "SEA.example.:0"] {
+        assert_eq!(read_client_hello(&hello(name), MAX), complete("sea.example"), "{name}");
+    }
+    for name in [":8443", "sea.example:", "sea.example:x", "sea.example:1:2", "::1"] {
+        assert_eq!(read_client_hello(&hello(name), MAX), Err(HelloError::Name), "{name}");
+    }
+}
+
+#[test]
 fn other_bytes_are_refused_with_the_first_that_shows_it() {
     for bytes in
         [&b"G"[..], b"\x16\x02", b"\x15\x03\x01\x00\x02\x02\x70", b"\x80\x2e\x01", b"\x16\x03\x01\x00\x05\x02\0\0\0\0"]
