@@ -229,3 +229,60 @@ fn a_history_that_is_longer_than_a_reply_is_read_in_pages_and_a_message_that_is_
     assert_eq!(logs[1].iter().filter(|event| **event == Seen::Gap).count(), 1);
     assert_eq!(newcomer.log.texts().len(), 301);
 }
+
+/// A server of NATS with a configuration, and its file.
+fn configured_nats(name: &str, config: &str) -> Option<(BrokerProcess, std::path::PathBuf)> {
+    let file = std::env::temp_dir().join(format!("tidegate-{name}-{}.conf", std::process::id()));
+    std::fs::write(&file, config).expect("a file");
+    let process = BrokerProcess::start(Kind::Nats, &["-c", file.to_str().expect("a path")])?;
+    Some((process, file))
+}
+
+#[test]
+fn rooms_beyond_the_subscriptions_that_nats_allows_are_down_until_there_is_room() {
+    let Some((nats, file)) = configured_nats("subscriptions", "max_subscriptions: 4\n") else { return };
+    let node = node(&nats.url());
+    let members: Vec<_> = (0..6).map(|number| Member::enter_at_once(&node, &format!("room {number}"), 0)).collect();
+    members.iter().for_each(|member| member.log.wait(|seen| seen.contains(&Seen::Opened)));
+    until("some are refused", || node.counts().refused_rooms > 0);
+    assert!(node.is_up() && node.fault().is_none(), "a node that has rooms goes on");
+    let refused = |member: &&Member| member.log.seen().contains(&Seen::Connected(false));
+    let last = members.iter().rev().find(refused).expect("a member of a refused room knows it");
+    members.iter().filter(|member| !std::ptr::eq(*member, last)).for_each(Member::leave);
+    last.log.wait(|seen| seen.ends_with(&[Seen::Gap, Seen::Connected(true)]));
+    assert!(last.publish("ebb"));
+    last.log.wait_for("ebb");
+    assert_eq!(node.counts().refused_rooms, 0);
+    drop(std::fs::remove_file(file));
+}
+
+#[test]
+fn a_room_that_a_user_of_nats_may_not_have_is_down_until_the_user_may() {
+    let config = |denied: &str| {
+        format!(
+            "authorization {{ users = [{{ user: ebb, password: flow, permissions: {{ publish: \">\", subscribe: {{ deny: \
+             \"{denied}\" }} }} }}] }}\n"
+        )
+    };
+    let Some((nats, file)) = configured_nats("permissions", &config("tidegate.room.secret")) else { return };
+    let node = node(&format!("nats://ebb:flow@127.0.0.1:{}", nats.port));
+    for history in [0, 10] {
+        std::fs::write(&file, config("tidegate.room.secret")).expect("a file");
+        nats.signal("HUP");
+        let allowed = Member::enter(&node, "tides", history);
+        let secret = Member::enter(&node, "secret", history);
+        secret.log.wait(|seen| seen.contains(&Seen::Connected(false)));
+        assert!(secret.publish("missed") && allowed.publish("ebb"));
+        allowed.log.wait_for("ebb");
+        assert!(node.counts().refused_subscriptions > 0 && !secret.log.has("missed"));
+        std::fs::write(&file, config("other")).expect("a file");
+        nats.signal("HUP");
+        secret.log.wait(|seen| seen.contains(&Seen::Connected(true)));
+        assert!(secret.publish("flood"));
+        secret.log.wait_for("flood");
+        assert_eq!(secret.log.has("missed"), history > 0);
+        [&allowed, &secret].iter().for_each(|member| member.leave());
+        until("both are gone", || node.counts().rooms == 0);
+    }
+    drop(std::fs::remove_file(file));
+}
