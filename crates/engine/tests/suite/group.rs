@@ -286,10 +286,10 @@ fn a_member_that_reads_nothing_misses_messages_and_holds_up_no_other() {
     assert!((1..200).contains(&group.skipped()), "{} messages skipped", group.skipped());
 }
 
-/// Enters a room, and stays.
-struct Enters(Room<Lines>, Option<Visit<Lines>>);
+/// Resident a room, and stays.
+struct Resident(Room<Lines>, Option<Visit<Lines>>);
 
-impl Handler<Lines> for Enters {
+impl Handler<Lines> for Resident {
     type Post = ();
 
     fn open(&mut self, cx: &mut Context<'_, Lines>) -> Outcome<Lines> {
@@ -314,7 +314,7 @@ fn a_member_of_a_room_that_has_missed_messages_gets_a_gap_before_the_next_one() 
     let (peer, ours) = UnixStream::pair().unwrap();
     peer.set_nonblocking(true).unwrap();
     let (socket, address) = (Socket::from_stream(ours).unwrap(), Address::Unix(PathBuf::new()));
-    let handler = Enters(room.clone(), None);
+    let handler = Resident(room.clone(), None);
     by_hand.event_loop.adopt(socket, &address, Limits::default(), Lines::new(), handler).unwrap();
     by_hand.peers.push(BufReader::new(peer));
     by_hand.turn();
