@@ -286,7 +286,7 @@ fn a_member_that_reads_nothing_misses_messages_and_holds_up_no_other() {
     assert!((1..200).contains(&group.skipped()), "{} messages skipped", group.skipped());
 }
 
-/// Resident a room, and stays.
+/// Enters a room, and stays.
 struct Resident(Room<Lines>, Option<Visit<Lines>>);
 
 impl Handler<Lines> for Resident {
