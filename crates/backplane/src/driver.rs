@@ -281,7 +281,7 @@ fn with(rooms: &AttachedRooms, name: &RoomName, call: impl FnOnce(&dyn Backplane
 
 /// While the broker is not connected, the node looks so often for the reason.
 const LOOK_AFTER: Duration = Duration::from_secs(1);
-/// Characters of a room's name in the log.
+/// Characters of a room name in the log.
 const LOGGED_NAME_MAX: usize = 100;
 
 #[cfg(test)]

@@ -105,7 +105,10 @@ impl RedisBroker {
             return self.events.spawn(async move {
                 let (is_remembered, is_published) = (confirmed(remembered).await, confirmed(replies).await);
                 let result = is_remembered.and(is_published);
-                refusals.note(slot, &channel, result.as_ref());
+                // A replica takes PUBLISH: success shows nothing of other rooms.
+                if let Err(error) = &result {
+                    refusals.note::<()>(slot, &channel, Err(error));
+                }
                 [BrokerEvent::Published { ticket, is_confirmed: result.is_ok() }]
             });
         };

@@ -98,8 +98,7 @@ impl ClientBuilder {
     }
 
     /// The longest time until the client leaves a server that shuts down (`ldm` in INFO), if it knows another one; 5 s unless set.
-    /// Each client waits for a random part of it, so that a server's clients do not all reach the next server in one moment. It
-    /// leaves with the result of the last request that it has sent, and its subscribers get [`Down`](crate::SubscriberEvent::Down),
+    /// Each client waits for a random part of it, so that not all clients reach the next server in one moment. It leaves with the result of the last request that it has sent, and its subscribers get [`Down`](crate::SubscriberEvent::Down),
     /// [`Gap`](crate::SubscriberEvent::Gap) and [`Up`](crate::SubscriberEvent::Up).
     pub fn lame_duck_delay(mut self, max: Duration) -> Self {
         self.config.lame_duck_delay = max;
