@@ -85,16 +85,7 @@ impl RedisBroker {
     ) {
         let channel = self.channel(room);
         let client = self.client.clone();
-        let mut remembered = Vec::new();
-        for message in &messages {
-            let Some(lease) = message.remembered_for else { continue };
-            // It is there before the message arrives anywhere: a node that misses the message finds it.
-            let milliseconds = lease.as_millis().to_string();
-            let value = [milliseconds.as_bytes(), b":", &message.bytes].concat();
-            let set = client.cmd("SET").arg(format!("{channel}:k")).arg(value).arg("PX").arg(&milliseconds);
-            // A reply that nobody awaits takes its command back. The connection keeps the order: no wait is needed.
-            remembered.push(set.idempotent().send());
-        }
+        let remembered = self.remember_kicks(&channel, &messages);
         let (slot, refusals) = (self.slot(&channel), self.refusals.clone());
         let Some(bounds) = history else {
             // In a cluster any server publishes: the one that remembers a kick does it after that.
@@ -139,6 +130,18 @@ impl RedisBroker {
             let foreign = foreign_keys(&room, reply.ok().as_ref());
             foreign.chain([BrokerEvent::Published { ticket, is_confirmed }])
         });
+    }
+
+    /// Stores kicks before their messages arrive anywhere: a node that misses the message finds it.
+    fn remember_kicks(&self, channel: &str, messages: &[OutgoingMessage]) -> Vec<ReplyFuture> {
+        let remember = |message: &OutgoingMessage| {
+            let milliseconds = message.remembered_for?.as_millis().to_string();
+            let value = [milliseconds.as_bytes(), b":", &message.bytes].concat();
+            let set = self.client.cmd("SET").arg(format!("{channel}:k")).arg(value).arg("PX").arg(&milliseconds);
+            // A reply that is not awaited takes its command back. The connection keeps the order: no wait is needed.
+            Some(set.idempotent().send())
+        };
+        messages.iter().filter_map(remember).collect()
     }
 
     fn read(&self, ticket: u64, room: RoomName, bounds: HistoryBounds, from: Option<Position>) {

@@ -318,15 +318,17 @@ fn a_member_of_a_room_that_has_missed_messages_gets_a_gap_before_the_next_one() 
     by_hand.event_loop.adopt(socket, &address, Limits::default(), Lines::new(), handler).unwrap();
     by_hand.peers.push(BufReader::new(peer));
     by_hand.turn();
-    let (mut text, mut read) = (String::new(), 0);
+    let mut text = String::new();
     for number in 0..300 {
         room.publish(&format!("{number} {}", "x".repeat(8 * 1024)).into()).expect("there is room");
         by_hand.turn();
         // It reads nothing for a while, then all.
-        while number % 100 > 90 && (by_hand.event_loop.is_busy() || text.len() > read) {
-            read = text.len();
+        let mut reads = number % 100 > 90;
+        while reads {
+            let before = text.len();
             by_hand.turn();
             text += &by_hand.read(0);
+            reads = by_hand.event_loop.is_busy() || text.len() > before;
         }
     }
     let (mut next, mut gaps, mut is_behind_gap) = (0, 0, false);
