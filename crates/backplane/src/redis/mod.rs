@@ -98,7 +98,7 @@ impl RedisBroker {
                 let result = is_remembered.and(is_published);
                 // A replica takes PUBLISH: success shows nothing of other rooms.
                 if let Err(error) = &result {
-                    refusals.note::<()>(slot, &channel, Err(error));
+                    refusals.note(slot, &channel, Some(error));
                 }
                 [BrokerEvent::Published { ticket, is_confirmed: result.is_ok() }]
             });
@@ -125,7 +125,7 @@ impl RedisBroker {
             if reply.is_ok() {
                 lasting.borrow_mut().add(&room);
             }
-            refusals.note(slot, &channel, reply.as_ref());
+            refusals.note(slot, &channel, reply.as_ref().err());
             let is_confirmed = confirmed(remembered).await.is_ok() && reply.is_ok();
             let foreign = foreign_keys(&room, reply.ok().as_ref());
             foreign.chain([BrokerEvent::Published { ticket, is_confirmed }])
@@ -256,7 +256,7 @@ impl PresenceBatch {
         let times = (sent_at, task::now());
         // A record that is taken shows nothing of messages: they need memory.
         if let Err(error) = &reply {
-            refusals.note::<()>(slot, &first, Err(error));
+            refusals.note(slot, &first, Some(error));
         }
         let mut clocks = clocks.borrow_mut();
         let (events, leases) = presence_events(ticket, &names, reply, reads, (clocks.entry(slot).or_default(), times));

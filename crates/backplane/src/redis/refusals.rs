@@ -30,12 +30,12 @@ impl Refusals {
         Rc::new(Self { client, events, refused: RefCell::default() })
     }
 
-    /// A message, or the members of a room, were written, or not.
-    pub(super) fn note<T>(self: &Rc<Self>, slot: u16, channel: &str, result: Result<T, &ClientError>) {
-        let reason = match result {
-            Ok(_) => None,
-            Err(error) if is_refusal(error) => Some(error.to_string()),
-            Err(_) => return,
+    /// A message, or the members of a room, were written, or not for this error.
+    pub(super) fn note(self: &Rc<Self>, slot: u16, channel: &str, error: Option<&ClientError>) {
+        let reason = match error {
+            None => None,
+            Some(error) if is_refusal(error) => Some(error.to_string()),
+            Some(_) => return,
         };
         let mut refused = self.refused.borrow_mut();
         let was_empty = refused.is_empty();
@@ -65,7 +65,7 @@ impl Refusals {
             let arguments = [&probe, "0000000000000001", "1", "1", PROBE_SECONDS, "0", "1", ""];
             let arguments = arguments.map(|argument| Bytes::copy_from_slice(argument.as_bytes()));
             let result = PUBLISH.run(&self.client, keys, arguments).await;
-            self.note(slot, &channel, result.as_ref());
+            self.note(slot, &channel, result.as_ref().err());
         }
     }
 }
