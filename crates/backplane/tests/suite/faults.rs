@@ -207,8 +207,7 @@ fn a_broker_that_cannot_be_reached_is_a_fault_with_its_reason() {
 fn a_history_that_is_longer_than_a_reply_is_read_in_pages_and_a_message_that_is_too_long_is_a_gap() {
     let Some(redis) = BrokerProcess::start(Kind::Redis, &[]) else { return };
     let short_replies = || {
-        let mut limits = tidegate_redis::ProtocolLimits::default();
-        limits.whole_bytes_max = 64 << 10;
+        let limits = tidegate_redis::ProtocolLimits { whole_bytes_max: 64 << 10, ..Default::default() };
         let client = tidegate_redis::Client::to(&format!("127.0.0.1:{}", redis.port)).expect("an address");
         Backplane::redis_client(client.protocol_limits(limits)).spawn().expect("a thread")
     };
