@@ -26,10 +26,14 @@ pub(crate) type ReadRooms = Arc<dyn Fn() -> RoomsSummary + Send + Sync>;
 pub(crate) type ReadBackplane = Arc<dyn Fn() -> BackplaneFigures + Send + Sync>;
 
 /// The state of a backplane on the page: rooms of several nodes, and the broker that connects them.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct BackplaneFigures {
     /// Whether the broker is connected.
     pub is_up: bool,
+    /// Why the node cannot do its work, if it cannot: the broker is not connected, or refuses messages.
+    pub fault: Option<String>,
+    /// Rooms whose subscription the broker refuses.
+    pub refused_rooms: u64,
     /// Microseconds from the last own message to its return from the broker.
     pub lag_micros: u64,
     /// Messages that wait for the broker.
@@ -52,8 +56,8 @@ pub struct BackplaneFigures {
     pub downs: u64,
 }
 
-/// A condition of readiness, with the line that says that it is not met.
-pub(crate) type ReadyCondition = (&'static str, Arc<dyn Fn() -> bool + Send + Sync>);
+/// A condition of readiness: the line that says why it is not met.
+pub(crate) type ReadyCondition = Arc<dyn Fn() -> Option<String> + Send + Sync>;
 
 /// The sources of the figures.
 #[derive(Clone)]

@@ -225,8 +225,27 @@ impl Admin {
     /// # server.drain(std::time::Duration::ZERO);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn ready_if(mut self, otherwise: &'static str, is_ready: impl Fn() -> bool + Send + Sync + 'static) -> Self {
-        self.ready.push((otherwise, Arc::new(is_ready)));
+    pub fn ready_if(self, otherwise: &'static str, is_ready: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        self.ready_unless(move || (!is_ready()).then(|| otherwise.to_owned()))
+    }
+
+    /// Adds a condition of readiness whose reason varies: while `fault` returns a line, `/ready` answers 503 with it. It runs on
+    /// the thread of the administrative server.
+    ///
+    /// ```
+    /// use tidegate::admin::Admin;
+    /// use tidegate::backplane::{Backplane, MemoryBroker};
+    /// use tidegate::http::{Router, Server};
+    ///
+    /// let backplane = Backplane::memory(&MemoryBroker::new()).spawn()?;
+    /// let server = Server::bind("127.0.0.1:0")?.start(|| Router::new().get("/", || "Hello!"))?;
+    /// let admin = Admin::new(&server).ready_unless(move || Some(format!("rooms: {}", backplane.fault()?)));
+    /// let admin = admin.start(&"127.0.0.1:0".parse()?)?;
+    /// # server.drain(std::time::Duration::ZERO);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn ready_unless(mut self, fault: impl Fn() -> Option<String> + Send + Sync + 'static) -> Self {
+        self.ready.push(Arc::new(fault));
         self
     }
 

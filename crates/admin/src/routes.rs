@@ -1,5 +1,6 @@
 //! The paths of the administrative server.
 
+use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -140,13 +141,13 @@ fn health(State(shared): State<AdminState>) -> (StatusCode, &'static str) {
 
 fn ready(State(shared): State<AdminState>) -> (StatusCode, String) {
     let server = shared.figures.server();
-    let unmet = || shared.figures.ready.iter().find(|(_, is_ready)| !is_ready());
-    let otherwise = match () {
-        () if server.is_draining() => "draining",
-        () if server.is_superseded() => "another server has taken over",
-        () if !server.all_loops_run() => "an event loop has ended",
+    let unmet = || shared.figures.ready.iter().find_map(|fault| fault());
+    let otherwise: Cow<'_, str> = match () {
+        () if server.is_draining() => "draining".into(),
+        () if server.is_superseded() => "another server has taken over".into(),
+        () if !server.all_loops_run() => "an event loop has ended".into(),
         () => match unmet() {
-            Some((otherwise, _)) => otherwise,
+            Some(fault) => fault.into(),
             None => return (StatusCode::OK, "ready\n".into()),
         },
     };

@@ -20,6 +20,11 @@ pub trait Broker: 'static {
 
     /// The next event; `None` once the loop has ended.
     fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Option<BrokerEvent>>;
+
+    /// Why there is no connection, if the engine knows a reason: the last failure of an attempt to connect, for example.
+    fn last_failure(&self) -> Option<String> {
+        None
+    }
 }
 
 /// A request of a node. One with a ticket has an event with the same ticket, exactly once.
@@ -112,6 +117,16 @@ pub enum BrokerEvent {
     Overflow,
     /// Messages of the room that are published from now on arrive.
     Subscribed(RoomName),
+    /// The broker refuses the subscription of this room: the user may not have it, or has too many. The engine tries again, and
+    /// reports [`Subscribed`](Self::Subscribed) then.
+    Refused {
+        /// The room.
+        room: RoomName,
+        /// The reason.
+        reason: Arc<str>,
+    },
+    /// The broker refuses messages for this reason, whatever room they are for. `None`: it takes them again.
+    RefusesMessages(Option<Arc<str>>),
     /// A message.
     Message {
         /// The room.

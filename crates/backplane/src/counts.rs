@@ -34,6 +34,10 @@ pub struct BackplaneCounts {
     pub recovered: u64,
     /// Reads of a history.
     pub history_reads: u64,
+    /// Reads of a history that have failed; each is tried again.
+    pub failed_reads: u64,
+    /// Subscriptions of rooms that the broker has refused.
+    pub refused_subscriptions: u64,
     /// Rooms that were subscribed again after a lost connection.
     pub resubscribes: u64,
     /// Lost connections to the broker.
@@ -42,12 +46,16 @@ pub struct BackplaneCounts {
     pub presence_requests: u64,
     /// Rooms that are subscribed at present.
     pub rooms: u64,
+    /// Those of them whose subscription the broker refuses: their members get no messages.
+    pub refused_rooms: u64,
     /// Messages that wait for the broker at present.
     pub queued_messages: u64,
     /// Microseconds from the last own message to its return from the broker.
     pub lag_micros: u64,
     /// Whether the broker is connected.
     pub is_up: bool,
+    /// Whether the broker refuses messages: a replica (`READONLY`), or one without memory, for example.
+    pub is_refusing: bool,
 }
 
 /// A number with its name, for a text of metrics.
@@ -83,13 +91,21 @@ impl BackplaneCounts {
             ("tidegate_backplane_lost", "Messages lost, as far as offsets tell.", self.lost),
             ("tidegate_backplane_recovered", "Missing messages that came from the history.", self.recovered),
             ("tidegate_backplane_history_reads", "Reads of a history.", self.history_reads),
+            ("tidegate_backplane_failed_reads", "Reads of a history that failed.", self.failed_reads),
+            (
+                "tidegate_backplane_refused_subscriptions",
+                "Subscriptions that the broker refused.",
+                self.refused_subscriptions,
+            ),
             ("tidegate_backplane_resubscribes", "Rooms subscribed again.", self.resubscribes),
             ("tidegate_backplane_downs", "Lost connections to the broker.", self.downs),
             ("tidegate_backplane_presence_requests", "Presence requests.", self.presence_requests),
         ];
         let gauges = [
             ("tidegate_backplane_up", "Whether the broker is connected.", u64::from(self.is_up)),
+            ("tidegate_backplane_refusing", "Whether the broker refuses messages.", u64::from(self.is_refusing)),
             ("tidegate_backplane_rooms", "Rooms that are subscribed.", self.rooms),
+            ("tidegate_backplane_refused_rooms", "Rooms whose subscription the broker refuses.", self.refused_rooms),
             ("tidegate_backplane_queued_messages", "Messages that wait for the broker.", self.queued_messages),
             (
                 "tidegate_backplane_lag_microseconds",

@@ -8,12 +8,13 @@ use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tidegate_engine::{BackplaneRoom, NodePresence, RoomMessage, task};
 
-use crate::broker::{Broker, HistoryBounds, RoomName};
+use crate::broker::{Broker, BrokerEvent, HistoryBounds, RoomName};
 use crate::counts::BackplaneCounts;
+use crate::fault::BackplaneFault;
 use crate::limits::NodeLimits;
 use crate::node::{Node, Output};
 
@@ -43,6 +44,8 @@ struct InboxState {
     bytes: usize,
     waker: Option<Waker>,
     counts: BackplaneCounts,
+    /// The fault of the last report.
+    fault: Option<BackplaneFault>,
     /// Bytes of the messages that wait in the node.
     queued_bytes: usize,
     refused: u64,
@@ -82,15 +85,27 @@ impl Inbox {
     }
 
     /// The numbers of the node, which has queued or refused the `taken` messages, and their bytes.
-    fn report(&self, counts: BackplaneCounts, queued_bytes: usize, taken: (usize, usize)) {
+    fn report(
+        &self,
+        counts: BackplaneCounts,
+        fault: Option<BackplaneFault>,
+        queued_bytes: usize,
+        taken: (usize, usize),
+    ) {
         let mut state = self.lock();
-        (state.counts, state.queued_bytes) = (counts, queued_bytes);
+        (state.counts, state.fault, state.queued_bytes) = (counts, fault, queued_bytes);
         (state.messages, state.bytes) = (state.messages - taken.0, state.bytes - taken.1);
     }
 
     pub(crate) fn counts(&self) -> BackplaneCounts {
         let state = self.lock();
         BackplaneCounts { refused: state.refused + state.counts.refused, ..state.counts }
+    }
+
+    /// Why the node cannot do its work at present.
+    pub(crate) fn fault(&self) -> Option<BackplaneFault> {
+        let state = self.lock();
+        state.fault.clone().or_else(|| (!state.counts.is_up).then_some(BackplaneFault::NotConnected(None)))
     }
 
     /// Waits until the task has ended.
@@ -122,7 +137,9 @@ pub(crate) async fn drive<B: Broker>(mut node: Node, mut broker: B, inbox: Arc<I
     let mut undelivered = 0;
     loop {
         let mut taken = (0, 0);
-        let mut sleep = node.poll_timeout().map(task::sleep_until);
+        // Attempts to connect are no events.
+        let look_at = (!node.counts().is_up).then(|| task::now() + LOOK_AFTER);
+        let mut sleep = [node.poll_timeout(), look_at].into_iter().flatten().min().map(task::sleep_until);
         let goes_on = poll_fn(|cx| {
             if let Some(sleep) = &mut sleep
                 && pin!(sleep).poll(cx).is_ready()
@@ -137,6 +154,7 @@ pub(crate) async fn drive<B: Broker>(mut node: Node, mut broker: B, inbox: Arc<I
             }
             match broker.poll_event(cx) {
                 Poll::Ready(Some(event)) => {
+                    log(&event, &node);
                     node.handle_event(event, task::now());
                     Poll::Ready(true)
                 }
@@ -148,20 +166,45 @@ pub(crate) async fn drive<B: Broker>(mut node: Node, mut broker: B, inbox: Arc<I
         while let Some(output) = node.poll_output() {
             undelivered += u64::from(!execute(output, &mut node, &mut broker, &mut rooms, names_max));
         }
-        inbox.report(BackplaneCounts { undelivered, ..node.counts() }, node.queued_bytes(), taken);
+        let counts = BackplaneCounts { undelivered, ..node.counts() };
+        inbox.report(counts, fault_of(&node, &broker), node.queued_bytes(), taken);
         if !goes_on {
             break;
         }
     }
     let mut state = inbox.lock();
     state.is_closed = true;
-    state.counts.is_up = false;
+    (state.counts.is_up, state.fault) = (false, None);
     state.has_ended = true;
     let (calls, waker) = (std::mem::take(&mut state.calls), state.end_waker.take());
     drop(state);
     waker.into_iter().for_each(Waker::wake);
     // They may be the last handles of rooms.
     drop(calls);
+}
+
+/// Logs refusals: the first one, since each room may have one.
+fn log(event: &BrokerEvent, node: &Node) {
+    match event {
+        BrokerEvent::Refused { room, reason } if node.counts().refused_rooms == 0 => {
+            let room: String = room.chars().take(LOGGED_NAME_MAX).collect();
+            tracing::warn!(subsystem = "backplane", ?room, %reason, "the broker refuses the subscription of a room");
+        }
+        BrokerEvent::RefusesMessages(Some(reason)) => {
+            tracing::warn!(subsystem = "backplane", %reason, "the broker refuses messages");
+        }
+        BrokerEvent::RefusesMessages(None) => {
+            tracing::info!(subsystem = "backplane", "the broker takes messages again");
+        }
+        _ => {}
+    }
+}
+
+fn fault_of(node: &Node, broker: &impl Broker) -> Option<BackplaneFault> {
+    if !node.counts().is_up {
+        return Some(BackplaneFault::NotConnected(broker.last_failure().map(Into::into)));
+    }
+    node.refusal().cloned().map(BackplaneFault::RefusesMessages)
 }
 
 /// Gives the calls of rooms to the node. Returns whether there were some, or nothing if the inbox is closed. `taken` are the
@@ -236,6 +279,11 @@ fn with(rooms: &AttachedRooms, name: &RoomName, call: impl FnOnce(&dyn Backplane
     }
 }
 
+/// While the broker is not connected, the node looks so often for the reason.
+const LOOK_AFTER: Duration = Duration::from_secs(1);
+/// Characters of a room name in the log.
+const LOGGED_NAME_MAX: usize = 100;
+
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
@@ -261,7 +309,7 @@ mod tests {
             let take = async { take_calls(&inbox, &mut node, (&mut rooms, &mut taken), &cx) };
             assert_eq!(event_loop.block_on(take).expect("the loop runs"), Some(true));
             assert!(!push(), "the node has not reported its queue yet");
-            inbox.report(node.counts(), node.queued_bytes(), taken);
+            inbox.report(node.counts(), None, node.queued_bytes(), taken);
             // The first message is on its way to the broker: its bytes wait no more.
             assert_eq!(push(), length == 300);
             assert!(!push());

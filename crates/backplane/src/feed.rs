@@ -16,6 +16,7 @@
 
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hasher as _};
+use std::time::Duration;
 
 use bytes::Bytes;
 use tidegate_engine::{MessageForm, NodeId, Position, RoomDelivery, RoomMessage};
@@ -35,6 +36,10 @@ pub(crate) struct Feed {
     has_overflowed: bool,
     /// A message has been delivered as it arrived since the last read: no message that the history had is under way any more.
     has_caught_up: bool,
+    /// The members know that no messages arrive.
+    is_down: bool,
+    /// Reads that have failed, one after the other.
+    failed_reads: u8,
     /// The position of the last message that was delivered or skipped.
     position: Option<Position>,
     /// The last message that was delivered: whether a history continues it.
@@ -110,6 +115,8 @@ impl Feed {
             is_open: false,
             has_overflowed: false,
             has_caught_up: false,
+            is_down: false,
+            failed_reads: 0,
             position: None,
             last: None,
             read: 0,
@@ -129,7 +136,7 @@ impl Feed {
         self.state = FeedState::Live;
         if self.is_open {
             self.gap(None, 0, cx);
-            cx.events.push(FeedEvent::Up);
+            self.report_up(cx);
         } else {
             self.is_open = true;
             cx.events.push(FeedEvent::Opened(None, Vec::new()));
@@ -138,11 +145,33 @@ impl Feed {
 
     /// The connection is lost.
     pub(crate) fn down(&mut self, cx: &mut FeedContext<'_>) {
-        if self.is_open && self.state != FeedState::Subscribing {
-            cx.events.push(FeedEvent::Down);
-        }
+        self.report_down(cx);
         (self.state, self.has_caught_up) = (FeedState::Subscribing, false);
         self.clear_buffer();
+    }
+
+    /// The broker refuses the subscription.
+    pub(crate) fn refused(&mut self, cx: &mut FeedContext<'_>) {
+        self.open_empty(cx);
+        self.down(cx);
+    }
+
+    /// Opens the room without its history, so that its members learn that no messages arrive.
+    fn open_empty(&mut self, cx: &mut FeedContext<'_>) {
+        if !std::mem::replace(&mut self.is_open, true) {
+            cx.events.push(FeedEvent::Opened(None, Vec::new()));
+        }
+    }
+
+    fn report_down(&mut self, cx: &mut FeedContext<'_>) {
+        if self.is_open && !std::mem::replace(&mut self.is_down, true) {
+            cx.events.push(FeedEvent::Down);
+        }
+    }
+
+    fn report_up(&mut self, cx: &mut FeedContext<'_>) {
+        self.is_down = false;
+        cx.events.push(FeedEvent::Up);
     }
 
     /// Messages may be lost although the connection lasts.
@@ -269,26 +298,35 @@ impl Feed {
         self.state == FeedState::Reading && self.read == ticket
     }
 
-    /// The history could not be read. Returns whether it was the read of this ticket: then it is tried again.
-    pub(crate) fn read_failed(&mut self, ticket: u64) -> bool {
-        let is_ours = self.is_reading(ticket);
-        if is_ours {
-            self.state = FeedState::Waiting;
+    /// The history could not be read. Returns after which pause it is tried again, if it was the read of this ticket.
+    ///
+    /// The members of an open room learn of it, and those of another one after a while: a broker may refuse reads for good.
+    pub(crate) fn read_failed(&mut self, ticket: u64, cx: &mut FeedContext<'_>) -> Option<Duration> {
+        if !self.is_reading(ticket) {
+            return None;
         }
-        is_ours
+        self.state = FeedState::Waiting;
+        let pause = READ_AGAIN_AFTER * (1 << u32::from(self.failed_reads).min(DOUBLINGS_MAX));
+        self.failed_reads = self.failed_reads.saturating_add(1);
+        if self.failed_reads >= FAILED_READS_SILENT_MAX {
+            self.open_empty(cx);
+        }
+        self.report_down(cx);
+        Some(pause)
     }
 
     pub(crate) fn history(&mut self, ticket: u64, history: History, cx: &mut FeedContext<'_>) {
         if !self.is_reading(ticket) {
             return;
         }
+        self.failed_reads = 0;
         let History { position, entries, after } = history;
         let entries: Vec<_> =
             entries.into_iter().map(|entry| FeedEntry::of(entry.offset, &entry.bytes, cx.counts)).collect();
         let was_open = std::mem::replace(&mut self.is_open, true);
         if was_open {
             self.continue_with(position, after, entries, cx);
-            cx.events.push(FeedEvent::Up);
+            self.report_up(cx);
         } else {
             self.last = entries.last().and_then(|entry| Some(entry.content.as_ref()?.last(entry.offset)));
             self.position = position;
@@ -423,5 +461,11 @@ impl FeedEntry {
     }
 }
 
+/// The pause before a history that could not be read is read again. It doubles with each failure.
+const READ_AGAIN_AFTER: Duration = Duration::from_millis(200);
+/// The longest pause is eight times as long.
+const DOUBLINGS_MAX: u32 = 3;
+/// After so many failures the members of a room learn that its history cannot be read.
+const FAILED_READS_SILENT_MAX: u8 = 5;
 /// Bytes of a feed.
 const FEED_BYTES_MAX: usize = 72;

@@ -13,6 +13,7 @@ use tidegate_redis::{Client, ClientBuilder};
 use crate::broker::{Broker, HistoryBounds, RoomName};
 use crate::counts::BackplaneCounts;
 use crate::driver::{Inbox, RoomCall, drive};
+use crate::fault::BackplaneFault;
 use crate::limits::NodeLimits;
 use crate::memory::MemoryBroker;
 use crate::nats::NatsBroker;
@@ -146,7 +147,25 @@ impl Backplane {
         self.shared.id
     }
 
-    /// Whether the broker is connected: for a readiness probe.
+    /// Why the node cannot do its work at present, if it cannot: for a readiness probe. The broker is not connected, or it refuses
+    /// messages. A room whose subscription alone the broker refuses is none: `refused_rooms` of the [counts](Self::counts) has those.
+    ///
+    /// ```
+    /// use tidegate::backplane::{Backplane, MemoryBroker};
+    ///
+    /// let backplane = Backplane::memory(&MemoryBroker::new()).spawn()?;
+    /// while let Some(fault) = backplane.fault() {
+    ///     println!("not ready: {fault}");
+    ///     std::thread::sleep(std::time::Duration::from_millis(1));
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn fault(&self) -> Option<BackplaneFault> {
+        self.shared.inbox.fault()
+    }
+
+    /// Whether the broker is connected.
     #[must_use]
     pub fn is_up(&self) -> bool {
         self.counts().is_up

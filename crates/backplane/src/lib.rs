@@ -6,7 +6,7 @@
 //! | several nodes in one process, for tests | [`Backplane::memory`] with a [`MemoryBroker`] |
 //! | another broker | the trait [`Broker`], and [`Backplane::over`] |
 //! | bounds | [`NodeLimits`] |
-//! | numbers, and whether the broker is connected | [`Backplane::counts`], [`Backplane::is_up`] |
+//! | numbers, and whether the broker is connected and takes messages | [`Backplane::counts`], [`Backplane::fault`] |
 //!
 //! [`Node`](crate::node::Node) has the rules and does no I/O: events of the broker and the time go in, requests and events of
 //! rooms come out. `driver.rs` is the task that connects a node, its broker and the rooms.
@@ -30,11 +30,12 @@
 //! | `envelope.rs` | the format of a message between nodes |
 //! | `presence_list.rs` | the format of a node's members of a room |
 //! | `memory.rs` | `MemoryBroker`, for several nodes in one process |
-//! | `redis/` | the broker on Redis, and its scripts (`scripts.rs`) |
-//! | `nats/` | the broker on NATS: its streams (`streams.rs`), those of members and kicks (`presence.rs`), rooms as subjects (`names.rs`) |
+//! | `redis/` | the broker on Redis: its scripts (`scripts.rs`), histories in pages (`pages.rs`), servers that refuse messages (`refusals.rs`) |
+//! | `nats/` | the broker on NATS: its streams (`streams.rs`), those of members and kicks (`presence.rs`), rooms as subjects (`names.rs`), refused subscriptions (`refused.rs`) |
 //! | `driver.rs` | the task that connects node, broker and rooms |
 //! | `handle.rs` | `Backplane`, the handle that applications have |
 //! | `counts.rs` | numbers for metrics |
+//! | `fault.rs` | `BackplaneFault`: why a node cannot do its work at present |
 //! | `limits.rs` | `NodeLimits` |
 
 #![forbid(unsafe_code)]
@@ -45,6 +46,7 @@ mod broker_events;
 mod counts;
 mod driver;
 mod envelope;
+mod fault;
 mod feed;
 mod gaps;
 mod handle;
@@ -60,6 +62,7 @@ pub use broker::{
     RoomName,
 };
 pub use counts::{BackplaneCounts, BackplaneMetric};
+pub use fault::BackplaneFault;
 pub use handle::{AddressError, Backplane, BackplaneBuilder};
 pub use limits::NodeLimits;
 pub use memory::MemoryBroker;

@@ -155,6 +155,8 @@ fn show_backplane(backplane: Backplane, admin: Admin) -> Admin {
         let counts = figures.counts();
         BackplaneFigures {
             is_up: counts.is_up,
+            fault: figures.fault().map(|fault| fault.to_string()),
+            refused_rooms: counts.refused_rooms,
             lag_micros: counts.lag_micros,
             queued_messages: counts.queued_messages,
             rooms: counts.rooms,
@@ -174,5 +176,5 @@ fn show_backplane(backplane: Backplane, admin: Admin) -> Admin {
             text.sample(&[], metric.value);
         }
     });
-    admin.ready_if("the backplane's broker is not connected", move || seen.is_up())
+    admin.ready_unless(move || Some(format!("backplane: {}", seen.fault()?)))
 }

@@ -233,16 +233,28 @@ fn the_figures_have_the_largest_rooms_and_the_backplane() {
     let _member = kept[7].subscribe(None, ()).expect("there is room");
     let none = both.get("/dashboard/snapshot").2;
     assert!(!none.contains("\"rooms\"") && !none.contains("\"backplane\""), "{none}");
-    let figures =
-        BackplaneFigures { lag_micros: 412, gaps: 3, unconfirmed: 5, refused: 7, ..BackplaneFigures::default() };
-    let admin = Admin::new(&server).rooms(move || rooms.summary(1000)).backplane(move || figures);
+    let figures = BackplaneFigures {
+        lag_micros: 412,
+        gaps: 3,
+        unconfirmed: 5,
+        refused: 7,
+        fault: Some("the broker refuses messages: READONLY".to_owned()),
+        ..BackplaneFigures::default()
+    };
+    let fault = figures.fault.clone();
+    let admin = Admin::new(&server).rooms(move || rooms.summary(1000)).backplane(move || figures.clone());
+    let admin = admin.ready_unless(|| None).ready_unless(move || fault.clone()).ready_if("later", || false);
     let admin = admin.start(&"127.0.0.1:0".parse().unwrap()).expect("it starts");
-    let (status, _, body) = Both { server, admin }.get("/dashboard/snapshot");
+    let both = Both { server, admin };
+    let (status, _, body) = both.get("/dashboard/snapshot");
     let snapshot: Value = serde_json::from_str(&body).expect("JSON");
     assert_eq!((status, snapshot["rooms"]["total"].as_u64()), (200, Some(30)));
     assert_eq!(snapshot["rooms"]["rows"].as_array().map(Vec::len), Some(20));
     assert_eq!((&snapshot["rooms"]["rows"][0]["name"], &snapshot["rooms"]["members"]), (&"room 7".into(), &1.into()));
     assert_eq!(snapshot["backplane"]["lag_micros"], 412);
+    assert_eq!(snapshot["backplane"]["fault"], "the broker refuses messages: READONLY");
+    let (status, _, body) = both.get("/ready");
+    assert_eq!((status, &*body), (503, "the broker refuses messages: READONLY\n"));
     assert_eq!((&snapshot["backplane"]["unconfirmed"], &snapshot["backplane"]["refused"]), (&5.into(), &7.into()));
     assert_eq!((&snapshot["backplane"]["is_up"], &snapshot["backplane"]["gaps"]), (&false.into(), &3.into()));
 }

@@ -19,6 +19,7 @@
 
 mod names;
 mod presence;
+mod refused;
 mod streams;
 
 use std::cell::Cell;
@@ -33,6 +34,7 @@ use tidegate_nats::{Client, ClientBuilder, Message, Subscriber, SubscriberEvent}
 
 use self::names::{Names, token_of};
 use self::presence::RememberedKick;
+use self::refused::RefusedRooms;
 use self::streams::Streams;
 use crate::broker::{Broker, BrokerEvent, BrokerRequest, RoomName};
 use crate::broker_events::{BrokerEvents, RequestEvents, SubscriberStep};
@@ -51,6 +53,7 @@ struct RoomSubscriptions {
     subscriber: Subscriber,
     /// The rooms that are subscribed, by their subjects.
     rooms: HashMap<Bytes, RoomName>,
+    refused: Rc<RefusedRooms>,
     /// Lost connections so far: a confirmation of an earlier connection counts no more.
     downs: Rc<Cell<u64>>,
 }
@@ -61,28 +64,29 @@ impl NatsBroker {
         let client = builder.start();
         let names = Rc::new(Names::new(prefix));
         let streams = Rc::new(Streams::new(client.clone(), names.clone()));
+        let (subscriber, events) = (client.subscriber(), BrokerEvents::default());
+        let refused = RefusedRooms::new(client.clone(), subscriber.subscriptions(), events.requests().clone());
         Self {
-            subscriptions: RoomSubscriptions {
-                subscriber: client.subscriber(),
-                rooms: HashMap::new(),
-                downs: Rc::default(),
-            },
+            subscriptions: RoomSubscriptions { subscriber, rooms: HashMap::new(), refused, downs: Rc::default() },
             client,
             names,
             streams,
-            events: BrokerEvents::default(),
+            events,
         }
     }
 
     fn subscribe(&mut self, room: RoomName) {
         let subject = Bytes::from(self.names.room(&token_of(&room)));
-        let RoomSubscriptions { subscriber, rooms, downs } = &mut self.subscriptions;
+        let RoomSubscriptions { subscriber, rooms, refused, downs } = &mut self.subscriptions;
         rooms.insert(subject.clone(), room.clone());
-        if subscriber.subscribe(subject).is_err() {
-            // Beyond the bound of subscriptions: the room stays without messages.
+        if let Err(error) = subscriber.subscribe(subject.clone()) {
+            // Beyond the bound of subscriptions.
+            refused.add(subject, room.clone());
+            self.events.requests().extend([BrokerEvent::Refused { room, reason: error.to_string().into() }]);
             return;
         }
-        let (client, events) = (self.client.clone(), Rc::downgrade(self.events.requests()));
+        let (client, subscriptions) = (self.client.clone(), subscriber.subscriptions());
+        let events = Rc::downgrade(self.events.requests());
         let (downs, before) = (downs.clone(), downs.get());
         drop(task::spawn(async move {
             while client.flush().await.is_err() {
@@ -92,7 +96,9 @@ impl NatsBroker {
                     return;
                 }
             }
-            if let Some(events) = events.upgrade().filter(|_| downs.get() == before) {
+            // Its refusal is an event of the subscriber.
+            let is_subscribed = downs.get() == before && !subscriptions.is_refused(&subject);
+            if let Some(events) = events.upgrade().filter(|_| is_subscribed) {
                 events.extend([BrokerEvent::Subscribed(room)]);
             }
         }));
@@ -102,6 +108,7 @@ impl NatsBroker {
         let subject = Bytes::from(self.names.room(&token_of(room)));
         self.subscriptions.subscriber.unsubscribe(&subject);
         self.subscriptions.rooms.remove(&subject);
+        self.subscriptions.refused.remove(&subject);
     }
 }
 
@@ -113,20 +120,32 @@ impl RoomSubscriptions {
         Some(BrokerEvent::Message { room, position, previous, bytes: message.payload })
     }
 
+    /// The server refuses the subscription of a room.
+    fn refused(&self, subject: Bytes, streams: &Streams) -> Option<BrokerEvent> {
+        let room = self.rooms.get(&subject)?.clone();
+        // The room may have been subscribed again since.
+        let is_new = self.subscriber.is_refused(&subject) && self.refused.add(subject, room.clone());
+        let reason = || streams.client.last_failure().unwrap_or_default().into();
+        is_new.then(|| BrokerEvent::Refused { room, reason: reason() })
+    }
+
     fn step(&self, event: SubscriberEvent, streams: &Streams, requests: &RequestEvents) -> SubscriberStep {
         match event {
             SubscriberEvent::Message(message) => self.message(message).into(),
             SubscriberEvent::Up => {
                 streams.forget();
-                let mut rooms: Vec<_> = self.rooms.values().cloned().collect();
+                let is_taken = |(subject, _): &(&Bytes, _)| !self.subscriber.is_refused(subject);
+                let mut rooms: Vec<_> = self.rooms.iter().filter(is_taken).map(|(_, room)| room.clone()).collect();
                 rooms.sort_unstable();
                 requests.extend(rooms.into_iter().map(BrokerEvent::Subscribed));
                 SubscriberStep::Event(BrokerEvent::Up)
             }
             SubscriberEvent::Down => {
                 self.downs.set(self.downs.get() + 1);
+                self.refused.clear();
                 SubscriberStep::Event(BrokerEvent::Down)
             }
+            SubscriberEvent::Refused(subject) => self.refused(subject, streams).into(),
             SubscriberEvent::Gap => SubscriberStep::Gap,
             _ => SubscriberStep::None,
         }
@@ -167,6 +186,10 @@ impl Broker for NatsBroker {
             let event = subscriptions.subscriber.poll_recv(cx);
             event.map(|event| event.map(|event| subscriptions.step(event, streams, &requests)))
         })
+    }
+
+    fn last_failure(&self) -> Option<String> {
+        self.client.last_failure()
     }
 }
 

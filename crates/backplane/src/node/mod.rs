@@ -17,7 +17,8 @@ mod publishing;
 mod timers;
 
 use std::collections::{HashMap, VecDeque};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::Bytes;
 use tidegate_engine::{NodeId, NodePresence, Position, RoomDelivery};
@@ -69,12 +70,18 @@ pub struct Node {
     /// When leases of other nodes are looked at.
     expiry: Option<Instant>,
     events: Vec<FeedEvent>,
+    /// Why the broker refuses messages, if it does.
+    refusal: Option<Arc<str>>,
 }
 
 #[derive(Debug, Default)]
 struct NodeRoom {
     /// It has members on this node.
     is_attached: bool,
+    /// The broker refuses its subscription.
+    is_refused: bool,
+    /// When it is unsubscribed, unless it has members then; it has one timer, at this time or before.
+    closes_at: Option<Instant>,
     /// The bounds of the history that the feed reads.
     history: Option<HistoryBounds>,
     feed: Option<Feed>,
@@ -137,6 +144,7 @@ impl Node {
             has_renewal: false,
             expiry: None,
             events: Vec::new(),
+            refusal: None,
         }
     }
 
@@ -149,6 +157,12 @@ impl Node {
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.timers.next()
+    }
+
+    /// Why the broker refuses messages, if it does.
+    #[must_use]
+    pub fn refusal(&self) -> Option<&Arc<str>> {
+        self.refusal.as_ref()
     }
 
     /// Numbers for metrics.
@@ -180,7 +194,22 @@ impl Node {
     pub fn detach(&mut self, name: &RoomName, now: Instant) {
         if let Some(room) = self.rooms.get_mut(name).filter(|room| room.is_attached) {
             room.is_attached = false;
-            self.timers.add(now + self.limits.linger, Timer::Close(name.clone()));
+            let closes_at = now + self.limits.linger;
+            if room.closes_at.replace(closes_at).is_none() {
+                self.timers.add(closes_at, Timer::Close(name.clone()));
+            }
+        }
+    }
+
+    /// The time of a room without members may have come. Members may have entered and left since the timer was set.
+    fn close_if_unused(&mut self, name: RoomName, now: Instant) {
+        let Some(room) = self.rooms.get_mut(&name) else { return };
+        let Some(closes_at) = room.closes_at.take().filter(|_| !room.is_attached) else { return };
+        if now < closes_at {
+            room.closes_at = Some(closes_at);
+            self.timers.add(closes_at, Timer::Close(name));
+        } else if room.feed.is_some() {
+            self.outputs.push_back(Output::Closing(name));
         }
     }
 
@@ -189,6 +218,7 @@ impl Node {
         let Some(room) = self.rooms.get_mut(name).filter(|room| !room.is_attached) else { return };
         if room.feed.take().is_some() {
             self.counts.rooms -= 1;
+            self.counts.refused_rooms -= u64::from(std::mem::take(&mut room.is_refused));
             room.presence.end();
             self.outputs.push_back(Output::BrokerRequest(BrokerRequest::Unsubscribe(name.clone())));
         }
@@ -206,11 +236,7 @@ impl Node {
     pub fn handle_timeout(&mut self, now: Instant) {
         while let Some(timer) = self.timers.pop(now) {
             match timer {
-                Timer::Close(name) => {
-                    if self.rooms.get(&name).is_some_and(|room| !room.is_attached && room.feed.is_some()) {
-                        self.outputs.push_back(Output::Closing(name));
-                    }
-                }
+                Timer::Close(name) => self.close_if_unused(name, now),
                 Timer::Retry(name) => self.want_read(name),
                 Timer::PresenceWindow => self.end_window(),
                 Timer::Renewal => self.renew(now),
@@ -230,10 +256,24 @@ impl Node {
                 self.counts.downs += u64::from(std::mem::take(&mut self.counts.is_up));
                 // No room wants a read until it is subscribed again.
                 self.waiting_reads.clear();
+                self.rooms.values_mut().for_each(|room| room.is_refused = false);
+                self.counts.refused_rooms = 0;
                 self.each_feed(Feed::down);
             }
             BrokerEvent::Overflow => self.each_feed(Feed::overflowed),
-            BrokerEvent::Subscribed(name) => self.with_feed(&name, Feed::subscribed),
+            BrokerEvent::Subscribed(name) => {
+                self.set_refused(&name, false);
+                self.with_feed(&name, Feed::subscribed);
+            }
+            BrokerEvent::Refused { room, .. } => {
+                self.counts.refused_subscriptions += 1;
+                self.set_refused(&room, true);
+                self.with_feed(&room, Feed::refused);
+            }
+            BrokerEvent::RefusesMessages(reason) => {
+                self.counts.is_refusing = reason.is_some();
+                self.refusal = reason;
+            }
             BrokerEvent::Message { room, position, previous, bytes } => {
                 self.received(&room, (position, previous), &bytes, now);
             }
@@ -256,6 +296,14 @@ impl Node {
                     self.presence_read(names, sent_at, leases, now);
                 }
             }
+        }
+    }
+
+    fn set_refused(&mut self, name: &RoomName, is_refused: bool) {
+        if let Some(room) = self.rooms.get_mut(name).filter(|room| room.feed.is_some()) {
+            let was_refused = std::mem::replace(&mut room.is_refused, is_refused);
+            self.counts.refused_rooms += u64::from(is_refused);
+            self.counts.refused_rooms -= u64::from(was_refused);
         }
     }
 
@@ -339,9 +387,11 @@ impl Node {
         match history {
             Some(history) => self.with_feed(name, |feed, cx| feed.history(ticket, history, cx)),
             None => {
-                let feed = self.rooms.get_mut(name).and_then(|room| room.feed.as_mut());
-                if feed.is_some_and(|feed| feed.read_failed(ticket)) {
-                    self.timers.add(now + READ_AGAIN_AFTER, Timer::Retry(name.clone()));
+                self.counts.failed_reads += 1;
+                let mut pause = None;
+                self.with_feed(name, |feed, cx| pause = feed.read_failed(ticket, cx));
+                if let Some(pause) = pause {
+                    self.timers.add(now + pause, Timer::Retry(name.clone()));
                 }
             }
         }
@@ -352,6 +402,3 @@ impl Node {
         }
     }
 }
-
-/// The pause before a history that could not be read is read again.
-const READ_AGAIN_AFTER: Duration = Duration::from_millis(200);

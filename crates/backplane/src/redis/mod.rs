@@ -3,6 +3,8 @@
 //! A room is a channel, `PREFIX{.ROOM}`, and the keys in `scripts.rs`. Commands have one connection and subscriptions another,
 //! so a reply may come before messages that were published earlier; the feed of a room puts them in order.
 
+mod pages;
+mod refusals;
 pub(crate) mod scripts;
 
 use std::cell::RefCell;
@@ -19,10 +21,11 @@ use tidegate_redis::{
     Client, ClientBuilder, ClientError, OwnedValue, ReplyFuture, Subscriber, SubscriberEvent, slot_of,
 };
 
-use self::scripts::{PRESENCE, PUBLISH, READ};
+use self::pages::{PageBounds, ReadHistory};
+use self::refusals::Refusals;
+use self::scripts::{PRESENCE, PUBLISH};
 use crate::broker::{
-    Broker, BrokerEvent, BrokerRequest, History, HistoryBounds, HistoryEntry, Lease, OutgoingMessage, PresenceUpdate,
-    RoomName,
+    Broker, BrokerEvent, BrokerRequest, History, HistoryBounds, Lease, OutgoingMessage, PresenceUpdate, RoomName,
 };
 use crate::broker_clock::BrokerClock;
 use crate::broker_events::{BrokerEvents, SubscriberStep};
@@ -37,6 +40,8 @@ pub(crate) struct RedisBroker {
     /// Rooms whose keys were made to last a short while ago.
     lasting: Rc<RefCell<LastingRooms>>,
     events: BrokerEvents,
+    refusals: Rc<Refusals>,
+    pages: PageBounds,
     /// The clocks of the servers: in a cluster one for each slot, elsewhere that of slot 0.
     clocks: Rc<RefCell<Clocks>>,
 }
@@ -47,19 +52,28 @@ impl RedisBroker {
         let is_cluster = builder.is_cluster();
         let subscriber = builder.clone().subscriber();
         subscriber.report_subscribed();
+        let pages = PageBounds::of(builder.reply_bytes_max());
+        let (client, events) = (builder.start(), BrokerEvents::default());
         Self {
-            client: builder.start(),
+            refusals: Refusals::new(client.clone(), events.requests().clone()),
+            pages,
+            client,
             subscriber,
             prefix: prefix.into(),
             is_cluster,
             lasting: Rc::default(),
-            events: BrokerEvents::default(),
+            events,
             clocks: Rc::default(),
         }
     }
 
     fn channel(&self, room: &str) -> String {
         format!("{}{{.{room}}}", self.prefix)
+    }
+
+    /// The slot of a channel, as far as slots have servers of their own.
+    fn slot(&self, channel: &str) -> u16 {
+        if self.is_cluster { slot_of(channel.as_bytes()) } else { 0 }
     }
 
     fn publish(
@@ -71,16 +85,8 @@ impl RedisBroker {
     ) {
         let channel = self.channel(room);
         let client = self.client.clone();
-        let mut remembered = Vec::new();
-        for message in &messages {
-            let Some(lease) = message.remembered_for else { continue };
-            // It is there before the message arrives anywhere: a node that misses the message finds it.
-            let milliseconds = lease.as_millis().to_string();
-            let value = [milliseconds.as_bytes(), b":", &message.bytes].concat();
-            let set = client.cmd("SET").arg(format!("{channel}:k")).arg(value).arg("PX").arg(&milliseconds);
-            // A reply that nobody awaits takes its command back. The connection keeps the order: no wait is needed.
-            remembered.push(set.idempotent().send());
-        }
+        let remembered = self.remember_kicks(&channel, &messages);
+        let (slot, refusals) = (self.slot(&channel), self.refusals.clone());
         let Some(bounds) = history else {
             // In a cluster any server publishes: the one that remembers a kick does it after that.
             let publish = |message: OutgoingMessage| {
@@ -88,9 +94,13 @@ impl RedisBroker {
             };
             let replies: Vec<_> = messages.into_iter().map(publish).collect();
             return self.events.spawn(async move {
-                let is_remembered = are_confirmed(remembered).await;
-                let is_confirmed = are_confirmed(replies).await && is_remembered;
-                [BrokerEvent::Published { ticket, is_confirmed }]
+                let (is_remembered, is_published) = (confirmed(remembered).await, confirmed(replies).await);
+                let result = is_remembered.and(is_published);
+                // A replica takes PUBLISH: success shows nothing of other rooms.
+                if let Err(error) = &result {
+                    refusals.note(slot, &channel, Some(error));
+                }
+                [BrokerEvent::Published { ticket, is_confirmed: result.is_ok() }]
             });
         };
         let room: RoomName = room.into();
@@ -100,7 +110,7 @@ impl RedisBroker {
             let is_lasting = lasting.borrow_mut().has(&room, task::now());
             let text = |number: usize| Bytes::from(number.to_string());
             let mut arguments = vec![
-                Bytes::from(channel),
+                Bytes::from(channel.clone()),
                 Bytes::from(format!("{epoch:016x}")),
                 text(bounds.messages_max),
                 text(bounds.bytes_max),
@@ -115,23 +125,33 @@ impl RedisBroker {
             if reply.is_ok() {
                 lasting.borrow_mut().add(&room);
             }
-            let is_confirmed = are_confirmed(remembered).await && reply.is_ok();
+            refusals.note(slot, &channel, reply.as_ref().err());
+            let is_confirmed = confirmed(remembered).await.is_ok() && reply.is_ok();
             let foreign = foreign_keys(&room, reply.ok().as_ref());
             foreign.chain([BrokerEvent::Published { ticket, is_confirmed }])
         });
     }
 
-    fn read(&self, ticket: u64, room: &str, from: Option<Position>) {
-        let (channel, client) = (self.channel(room), self.client.clone());
-        let room: RoomName = room.into();
+    /// Stores kicks before their messages arrive anywhere: a node that misses the message finds it.
+    fn remember_kicks(&self, channel: &str, messages: &[OutgoingMessage]) -> Vec<ReplyFuture> {
+        let remember = |message: &OutgoingMessage| {
+            let milliseconds = message.remembered_for?.as_millis().to_string();
+            let value = [milliseconds.as_bytes(), b":", &message.bytes].concat();
+            let set = self.client.cmd("SET").arg(format!("{channel}:k")).arg(value).arg("PX").arg(&milliseconds);
+            // A reply that is not awaited takes its command back. The connection keeps the order: no wait is needed.
+            Some(set.idempotent().send())
+        };
+        messages.iter().filter_map(remember).collect()
+    }
+
+    fn read(&self, ticket: u64, room: RoomName, bounds: HistoryBounds, from: Option<Position>) {
+        let (channel, client, bounds) = (self.channel(&room), self.client.clone(), (bounds, self.pages));
         self.events.spawn(async move {
-            let keys = [format!("{channel}:m"), format!("{channel}:h")];
-            let from = from.unwrap_or(Position { epoch: 0, offset: 0 });
-            let arguments = [format!("{:016x}", from.epoch), from.offset.to_string()];
-            let reply = READ.run(&client, keys, arguments).await;
-            let is_foreign = matches!(&reply, Ok(OwnedValue::Aggregate(_, parts)) if is_foreign(parts));
-            let history = if is_foreign { Some(History::default()) } else { history_of(reply) };
-            let foreign = is_foreign.then_some(BrokerEvent::ForeignKey(room));
+            let (foreign, history) = match pages::read(&client, &channel, from, bounds).await {
+                Some(ReadHistory::Foreign) => (Some(BrokerEvent::ForeignKey(room)), Some(History::default())),
+                Some(ReadHistory::History(history)) => (None, Some(history)),
+                None => (None, None),
+            };
             foreign.into_iter().chain([BrokerEvent::History { ticket, history }])
         });
     }
@@ -140,8 +160,8 @@ impl RedisBroker {
         let count = rooms.len();
         let batches = self.presence_batches(rooms);
         let run = |(slot, batch): (u16, PresenceBatch)| {
-            let (client, clocks) = (self.client.clone(), self.clocks.clone());
-            task::spawn(async move { batch.run(&client, &clocks, slot, (ticket, node, lease, reads)).await })
+            let (client, clocks, refusals) = (self.client.clone(), self.clocks.clone(), self.refusals.clone());
+            task::spawn(async move { batch.run(&client, &clocks, &refusals, slot, (ticket, node, lease, reads)).await })
         };
         let runs: Vec<_> = batches.into_iter().map(run).collect();
         self.events.spawn(async move {
@@ -168,7 +188,7 @@ impl RedisBroker {
         let mut batches = BTreeMap::new();
         for (place, update) in rooms.into_iter().enumerate() {
             let channel = self.channel(&update.room);
-            let slot = if self.is_cluster { slot_of(channel.as_bytes()) } else { 0 };
+            let slot = self.slot(&channel);
             batches.entry(slot).or_insert_with(PresenceBatch::default).0.push((place, channel, update));
         }
         batches
@@ -214,9 +234,11 @@ impl PresenceBatch {
         self,
         client: &Client,
         clocks: &RefCell<Clocks>,
+        refusals: &Rc<Refusals>,
         slot: u16,
         (ticket, node, lease, reads): (u64, NodeId, Duration, bool),
     ) -> (Vec<BrokerEvent>, Option<ReadLeases>) {
+        let first = self.0.first().map(|(_, channel, _)| channel.clone()).unwrap_or_default();
         let keys: Vec<_> = self.0.iter().map(|(_, channel, _)| format!("{channel}:p")).collect();
         let flag = |is_set| Bytes::from_static(if is_set { b"1" } else { b"0" });
         let mut arguments = vec![node.to_string().into(), lease.as_millis().to_string().into(), flag(reads)];
@@ -232,6 +254,10 @@ impl PresenceBatch {
         // A list must not replace a later one.
         let reply = PRESENCE.run_in_order(client, keys, arguments).await;
         let times = (sent_at, task::now());
+        // A record that is taken shows nothing of messages: they need memory.
+        if let Err(error) = &reply {
+            refusals.note(slot, &first, Some(error));
+        }
         let mut clocks = clocks.borrow_mut();
         let (events, leases) = presence_events(ticket, &names, reply, reads, (clocks.entry(slot).or_default(), times));
         (events, leases.map(|leases| places.into_iter().zip(leases).collect()))
@@ -246,7 +272,7 @@ impl Broker for RedisBroker {
             BrokerRequest::Publish { ticket, room, history, epoch, messages } => {
                 self.publish(ticket, &room, (history, epoch), messages);
             }
-            BrokerRequest::ReadHistory { ticket, room, from, .. } => self.read(ticket, &room, from),
+            BrokerRequest::ReadHistory { ticket, room, history, from } => self.read(ticket, room, history, from),
             BrokerRequest::Presence { ticket, node, lease, rooms, reads } => {
                 self.presence(ticket, node, lease, rooms, reads);
             }
@@ -262,6 +288,10 @@ impl Broker for RedisBroker {
             }
             Poll::Ready(event.map(|event| step(prefix, event)))
         })
+    }
+
+    fn last_failure(&self) -> Option<String> {
+        self.subscriber.last_failure().or_else(|| self.client.last_failure())
     }
 }
 
@@ -303,13 +333,13 @@ fn room(prefix: &str, channel: &[u8]) -> Option<RoomName> {
     std::str::from_utf8(name).ok().map(Into::into)
 }
 
-/// Waits for all replies. Returns whether none is an error.
-async fn are_confirmed(replies: Vec<ReplyFuture>) -> bool {
-    let mut are_confirmed = true;
+/// Waits for all replies. Returns the first error.
+async fn confirmed(replies: Vec<ReplyFuture>) -> Result<(), ClientError> {
+    let mut result = Ok(());
     for reply in replies {
-        are_confirmed &= reply.await.is_ok();
+        result = result.and(reply.await.map(drop));
     }
-    are_confirmed
+    result
 }
 
 /// The position before a message, and the message. Other bytes stay as they are.
@@ -323,32 +353,11 @@ fn split_position(payload: Bytes) -> (Option<Position>, Bytes) {
     (position, payload.slice(end + 2..))
 }
 
-fn history_of(reply: Result<OwnedValue, ClientError>) -> Option<History> {
-    let Ok(OwnedValue::Aggregate(_, parts)) = reply else { return None };
-    let [epoch, last, first, OwnedValue::Aggregate(_, entries)] = &parts[..] else {
-        return parts.is_empty().then(History::default);
-    };
-    let epoch = u64::from_str_radix(&text_of(epoch)?, 16).ok()?;
-    let (last, first): (u64, i64) = (text_of(last)?.parse().ok()?, text_of(first)?.parse().ok()?);
-    // There may be entries that others have added: more than messages.
-    let offsets = first.max(1).unsigned_abs()..;
-    let entry = |(offset, entry): (u64, &OwnedValue)| match entry {
-        OwnedValue::Bulk(bytes) => Some(HistoryEntry { offset, bytes: bytes.clone() }),
-        _ => None,
-    };
-    let entries = offsets.zip(entries).take_while(|(offset, _)| *offset <= last).map(entry).collect::<Option<_>>()?;
-    Some(History { position: (last > 0).then_some(Position { epoch, offset: last }), entries, after: None })
-}
-
 /// Events of the keys that were foreign, by the number at the end of a reply.
 fn foreign_keys(room: &RoomName, count: Option<&OwnedValue>) -> impl Iterator<Item = BrokerEvent> + use<> {
     let count = if let Some(OwnedValue::Integer(count)) = count { *count } else { 0 };
     let room = room.clone();
     (0..count).map(move |_| BrokerEvent::ForeignKey(room.clone()))
-}
-
-fn is_foreign(parts: &[OwnedValue]) -> bool {
-    matches!(parts, [OwnedValue::Bulk(word)] if word == "foreign")
 }
 
 /// The events of foreign keys and kicks in a reply to [`PRESENCE`], and the leases of each room.

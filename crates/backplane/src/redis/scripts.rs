@@ -21,8 +21,9 @@ use tidegate_redis::Script;
 /// unused room lasts, `1` if its keys were made to last a short while ago; then, for each message, `1` if it is kept, and its bytes. The reply is the number of foreign keys.
 pub(super) static PUBLISH: LazyLock<Script> = LazyLock::new(|| Script::new(PUBLISH_SOURCE));
 
-/// Keys: hash, history. Arguments: the epoch and the offset of the first message that is wanted. The reply has the epoch, the
-/// last offset, the offset of the first entry, and the entries; or, of a foreign key, `foreign`.
+/// Keys: hash, history. Arguments: the epoch and the offset of the first message that is wanted, the bytes after which a page ends, and
+/// those of the longest entry. The reply has the epoch, the last offset, the offset of the first entry, and the entries of a page;
+/// or, of a foreign key, `foreign`. A longer entry ends the history before it.
 pub(super) static READ: LazyLock<Script> = LazyLock::new(|| Script::new(READ_SOURCE));
 
 /// Keys: the hash of each room. Arguments: node, lease in milliseconds, `1` if lists are wanted; then, for each room, channel,
@@ -96,7 +97,21 @@ if not offset then return {} end
 local first = offset - length + 1
 local skipped = 0
 if ARGV[1] == epoch and tonumber(ARGV[2]) > first then skipped = tonumber(ARGV[2]) - first end
-local entries = redis.call('LRANGE', KEYS[2], skipped, -1)
+local page_max, entry_max = tonumber(ARGV[3]), tonumber(ARGV[4])
+local entries, size, at = {}, 0, skipped
+while at < length and size < page_max do
+  local some = redis.call('LRANGE', KEYS[2], at, at + 15)
+  for _, entry in ipairs(some) do
+    at = at + 1
+    if #entry > entry_max then
+      entries, size, skipped = {}, 0, at
+    else
+      entries[#entries + 1] = entry
+      size = size + #entry + 64
+      if size >= page_max then break end
+    end
+  end
+end
 return {epoch, string.format('%.0f', offset), string.format('%.0f', first + skipped), entries}
 ";
 

@@ -13,18 +13,18 @@ use tidegate_engine::{MessageForm, NodeId, NodePresence, Position, RoomMessage};
 use crate::members::{Member, Seen};
 use crate::processes::{BrokerProcess, Kind};
 
-const BOUNDS: HistoryBounds = HistoryBounds { messages_max: 10, bytes_max: 1 << 16 };
-const ROOM: &str = "tides";
+pub(crate) const BOUNDS: HistoryBounds = HistoryBounds { messages_max: 10, bytes_max: 1 << 16 };
+pub(crate) const ROOM: &str = "tides";
 
 /// A node with an ordered room, open at this offset, and nothing under way.
-struct OpenNode {
-    node: Node,
-    now: Instant,
+pub(crate) struct OpenNode {
+    pub(crate) node: Node,
+    pub(crate) now: Instant,
     limits: NodeLimits,
 }
 
 impl OpenNode {
-    fn at(offset: u64) -> Self {
+    pub(crate) fn at(offset: u64) -> Self {
         let limits = NodeLimits::default();
         let mut open = Self { node: Node::new(NodeId([1; 16]), limits.clone()), now: Instant::now(), limits };
         open.node.handle_event(BrokerEvent::Up, open.now);
@@ -36,32 +36,32 @@ impl OpenNode {
         open
     }
 
-    fn outputs(&mut self) -> Vec<Output> {
+    pub(crate) fn outputs(&mut self) -> Vec<Output> {
         std::iter::from_fn(|| self.node.poll_output()).collect()
     }
 
     /// The ticket of the read that the node requests.
-    fn read(&mut self) -> Option<u64> {
+    pub(crate) fn read(&mut self) -> Option<u64> {
         self.outputs().into_iter().find_map(|output| match output {
             Output::BrokerRequest(BrokerRequest::ReadHistory { ticket, .. }) => Some(ticket),
             _ => None,
         })
     }
 
-    fn answer(&mut self, ticket: u64, top: u64, offsets: &[u64]) {
+    pub(crate) fn answer(&mut self, ticket: u64, top: u64, offsets: &[u64]) {
         let entries = offsets.iter().map(|offset| HistoryEntry { offset: *offset, bytes: envelope(*offset) }).collect();
         let position = (top > 0).then_some(Position { epoch: 7, offset: top });
         let history = Some(History { position, entries, after: None });
         self.node.handle_event(BrokerEvent::History { ticket, history }, self.now);
     }
 
-    fn receive(&mut self, offset: Option<u64>, bytes: Bytes) {
+    pub(crate) fn receive(&mut self, offset: Option<u64>, bytes: Bytes) {
         let position = offset.map(|offset| Position { epoch: 7, offset });
         let event = BrokerEvent::Message { room: ROOM.into(), position, previous: None, bytes };
         self.node.handle_event(event, self.now);
     }
 
-    fn delivered(&mut self) -> Vec<Option<u64>> {
+    pub(crate) fn delivered(&mut self) -> Vec<Option<u64>> {
         let offset = |output| match output {
             Output::Deliver(_, delivery) => Some(delivery.position.map(|position| position.offset)),
             Output::Gap(..) => Some(None),
@@ -72,7 +72,7 @@ impl OpenNode {
 }
 
 /// A message of another node.
-fn envelope(number: u64) -> Bytes {
+pub(crate) fn envelope(number: u64) -> Bytes {
     let head = [&b"TG\x01\x00"[..], &[9; 16], &number.to_be_bytes()].concat();
     Bytes::from([head, format!("message {number}").into_bytes()].concat())
 }

@@ -82,6 +82,8 @@ fn random_command(random: &mut Random, number: usize, channel: &dyn Fn(usize) ->
             command = eval("READ", 2);
             let epoch = format!("{:016x}", random.below(number + 1));
             command.extend([meta, history, epoch, random.below(40).to_string()]);
+            // Pages of some entries, and entries that are too long.
+            command.extend([*random.pick(&[1, 150, 4000]), *random.pick(&[20, 4000])].map(|max| max.to_string()));
         }
         7..=9 => {
             command = eval("PRESENCE", 2);

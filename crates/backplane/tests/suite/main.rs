@@ -6,6 +6,7 @@ mod bad_input;
 mod brokers;
 mod differences;
 mod disturbances;
+mod faults;
 mod kicks;
 mod late_streams;
 mod leases;

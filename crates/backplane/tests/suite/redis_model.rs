@@ -459,15 +459,27 @@ impl Store {
     }
 
     fn read(&mut self, keys: &[&[u8]], arguments: &[&[u8]]) -> ModelReply {
-        let ([meta, history], [from_epoch, from]) = (keys, arguments) else { return Ok(wrong_call()) };
+        let ([meta, history], [from_epoch, from, page_max, entry_max]) = (keys, arguments) else {
+            return Ok(wrong_call());
+        };
         let (Ok((epoch, offset)), Ok(entries)) = (self.position(meta), self.entries(history)) else {
             return Ok(OutgoingReply::array([bulk("foreign")]));
         };
         let Some(offset) = offset else { return Ok(OutgoingReply::array([])) };
         let first = offset - entries.len() as i64 + 1;
         let from = number(from).filter(|from| *from_epoch == epoch && *from > first);
-        let skipped = from.map_or(0, |from| from - first);
-        let rest: Vec<_> = entries.into_iter().skip(skipped as usize).map(bulk).collect();
+        let (mut skipped, mut size, mut rest) = (from.map_or(0, |from| from - first), 0, Vec::new());
+        for (at, entry) in entries.into_iter().enumerate().skip(skipped as usize) {
+            if entry.len() as i64 > number(entry_max).unwrap_or(0) {
+                (skipped, size, rest) = (at as i64 + 1, 0, Vec::new());
+                continue;
+            }
+            size += entry.len() as i64 + 64;
+            rest.push(bulk(entry));
+            if size >= number(page_max).unwrap_or(0) {
+                break;
+            }
+        }
         let mut reply = vec![OutgoingReply::Aggregate(AggregateKind::Array, 4), bulk(epoch)];
         reply.extend([bulk(offset.to_string()), bulk((first + skipped).to_string())]);
         reply.push(OutgoingReply::Aggregate(AggregateKind::Array, rest.len() as u64));

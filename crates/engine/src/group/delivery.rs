@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use bytes::Bytes;
 
-use super::local_members::{Delivery, DeliveryOutcome, token};
+use super::local_members::{Delivery, DeliveryOutcome, LocalMembers, key, token};
 use super::{Audience, GroupMessage, Member};
 use crate::limits::{DELIVERIES_PER_TURN_MAX, MESSAGE_TIME, RECIPIENTS_PER_TURN_MAX};
 use crate::loop_core::Core;
@@ -66,6 +66,13 @@ impl Delivery {
                     DeliveryOutcome::Delivered | DeliveryOutcome::NotApplicable => {}
                     DeliveryOutcome::Dropped | DeliveryOutcome::Deferred => {
                         group.skipped.fetch_add(1, Relaxed);
+                        if group.reports_missed
+                            && let Some(local) = core.groups.groups.get_mut(&group.number)
+                        {
+                            local.is_missing_some(key(token));
+                            group.has_missed.store(true, Relaxed);
+                            break;
+                        }
                     }
                     DeliveryOutcome::Closed => break,
                 }
@@ -81,11 +88,16 @@ impl Delivery {
         let Some(mut local) = core.groups.groups.remove(&group.number) else { return true };
         let except = match &self.message.audience {
             Audience::Members { except } => except.as_ref(),
-            Audience::Newcomer(..) | Audience::Closing => None,
+            Audience::Newcomer(..) | Audience::Closing | Audience::Missed { .. } => None,
         };
         let except = except.filter(|except| Arc::ptr_eq(&except.mailbox, &local.mailbox));
         let except = except.map(|except| except.token);
-        let (mut skipped, mut gone) = (0, Vec::new());
+        let (mut skipped, mut gone, mut missed) = (0, Vec::new(), Vec::new());
+        if let Audience::Missed { all } = self.message.audience {
+            gone = self.deliver_notice(all, &mut local, core, budget);
+            self.restore(local, &gone, core);
+            return self.next.is_none();
+        }
         let mut members = self.next.into_iter().flat_map(|next| local.members.range(next..)).copied();
         self.next = loop {
             let Some(member) = members.next() else { break None };
@@ -96,25 +108,80 @@ impl Delivery {
             if Some(token) == except {
                 continue;
             }
+            if local.missed.as_ref().is_some_and(|missed| missed.contains(&member)) && !self.closes() {
+                skipped += 1;
+                continue;
+            }
             match core.deliver(token, self) {
                 // A connection that closes gets no further message.
                 DeliveryOutcome::Delivered if self.closes() => gone.push(member),
                 DeliveryOutcome::Delivered | DeliveryOutcome::NotApplicable => {}
-                DeliveryOutcome::Dropped => skipped += 1,
+                DeliveryOutcome::Dropped => {
+                    skipped += 1;
+                    missed.push(member);
+                }
                 // Connections send at the end of the turn, and the next one continues here.
                 DeliveryOutcome::Deferred => break Some(member),
                 DeliveryOutcome::Closed => gone.push(member),
             }
         };
         drop(members);
-        for member in &gone {
+        group.skipped.fetch_add(skipped, Relaxed);
+        if group.reports_missed {
+            missed.into_iter().for_each(|member| local.is_missing_some(member));
+        }
+        self.restore(local, &gone, core);
+        self.next.is_none()
+    }
+
+    /// Puts the members back, but for those that are gone.
+    fn restore(&self, mut local: LocalMembers, gone: &[u64], core: &mut Core) {
+        let group = &self.message.group;
+        for member in gone {
             local.members.remove(member);
+            local.is_missing_none(*member);
         }
         group.members.fetch_sub(gone.len(), Relaxed);
-        group.skipped.fetch_add(skipped, Relaxed);
+        group.has_missed.fetch_or(local.missed.is_some(), Relaxed);
         if !local.members.is_empty() {
             core.groups.groups.insert(group.number, local);
         }
-        self.next.is_none()
+    }
+
+    /// Delivers a notice to members that have missed messages. Returns those that are gone.
+    #[cold]
+    fn deliver_notice(
+        &mut self,
+        all: bool,
+        local: &mut LocalMembers,
+        core: &mut Core,
+        budget: &mut DeliveryBudget,
+    ) -> Vec<u64> {
+        let first = self.next.take().unwrap_or(0);
+        if all && first == 0 {
+            local.missed = Some(Box::new(local.members.clone()));
+        }
+        if self.is_empty() {
+            local.missed = None;
+        }
+        let missed: Vec<u64> = local.missed.iter().flat_map(|missed| missed.range(first..)).copied().collect();
+        let mut gone = Vec::new();
+        for member in missed {
+            if !budget.take(core) {
+                self.next = Some(member);
+                break;
+            }
+            match core.deliver(token(member), self) {
+                DeliveryOutcome::Delivered | DeliveryOutcome::NotApplicable => local.is_missing_none(member),
+                // It reads slowly still.
+                DeliveryOutcome::Dropped => {}
+                DeliveryOutcome::Deferred => {
+                    self.next = Some(member);
+                    break;
+                }
+                DeliveryOutcome::Closed => gone.push(member),
+            }
+        }
+        gone
     }
 }

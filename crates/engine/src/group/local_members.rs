@@ -32,6 +32,9 @@ pub(super) struct LocalMembers {
     /// By slot: a delivery that continues in the next turn finds the next member whatever has joined or left meanwhile.
     /// The set is as small as a list, and a list would have to be searched when a connection joins a second time.
     pub(super) members: BTreeSet<u64>,
+    /// Those that have missed messages, and no notice of it yet.
+    #[expect(clippy::box_collection, reason = "few groups have some, and a box is a third of a set")]
+    pub(super) missed: Option<Box<BTreeSet<u64>>>,
     /// The number of members after the last sweep.
     swept: usize,
 }
@@ -63,6 +66,7 @@ impl Groups {
         let Some(local) = self.groups.get_mut(&group.number) else { return };
         if local.members.remove(&key(token)) {
             group.members.fetch_sub(1, Relaxed);
+            local.is_missing_none(key(token));
         }
         if local.members.is_empty() {
             self.groups.remove(&group.number);
@@ -85,13 +89,36 @@ impl Groups {
 impl LocalMembers {
     fn new(group: &Arc<GroupShared>, mailbox: &Arc<Mailbox>) -> Self {
         group.loops().of(mailbox).has_members = true;
-        Self { group: Arc::downgrade(group), mailbox: mailbox.clone(), members: BTreeSet::new(), swept: 0 }
+        Self {
+            group: Arc::downgrade(group),
+            mailbox: mailbox.clone(),
+            members: BTreeSet::new(),
+            missed: None,
+            swept: 0,
+        }
+    }
+
+    /// The member misses messages from now on, until it has a notice.
+    pub(super) fn is_missing_some(&mut self, member: u64) {
+        self.missed.get_or_insert_default().insert(member);
+    }
+
+    pub(super) fn is_missing_none(&mut self, member: u64) {
+        if let Some(missed) = &mut self.missed {
+            missed.remove(&member);
+            if missed.is_empty() {
+                self.missed = None;
+            }
+        }
     }
 
     fn sweep(&mut self, slots: &mut Slots<impl ?Sized>) {
         let before = self.members.len();
         self.members.retain(|&key| slots.contains(token(key)));
         self.swept = self.members.len();
+        if let Some(missed) = &mut self.missed {
+            missed.retain(|key| self.members.contains(key));
+        }
         if let Some(group) = self.group.upgrade() {
             group.members.fetch_sub(before - self.swept, Relaxed);
         }
@@ -158,7 +185,7 @@ impl Delivery {
 }
 
 /// A token as a number that is ordered by slot.
-fn key(token: Token) -> u64 {
+pub(super) fn key(token: Token) -> u64 {
     u64::from(token.slot) << 32 | u64::from(token.generation)
 }
 

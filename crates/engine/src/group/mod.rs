@@ -27,7 +27,7 @@ mod users;
 use std::any::{Any, TypeId};
 use std::fmt;
 use std::marker::PhantomData;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
@@ -124,9 +124,16 @@ impl<C: Broadcast> Group<C> {
     /// A group without members.
     #[must_use]
     pub fn new(slow: Slow) -> Self {
+        Self::reporting(slow, false)
+    }
+
+    /// A group whose members get no message behind one that they have missed, before a [notice](Self::notify_missed).
+    pub(super) fn reporting(slow: Slow, reports_missed: bool) -> Self {
         let shared = GroupShared {
             number: NUMBERS.fetch_add(1, Relaxed),
             slow,
+            reports_missed,
+            has_missed: AtomicBool::new(false),
             kind: TypeId::of::<C>(),
             write: write_encoded::<C>,
             loops: Mutex::default(),
@@ -212,6 +219,25 @@ impl<C: Broadcast> Group<C> {
         self.put(last, Audience::Closing)
     }
 
+    /// Whether members have missed messages since the last call.
+    pub(super) fn take_missed(&self) -> bool {
+        self.shared.has_missed.load(Relaxed) && self.shared.has_missed.swap(false, Relaxed)
+    }
+
+    /// Sends a notice to the members that have missed messages. Those that take it get the messages behind it again. An empty notice
+    /// reaches no member, and has the same effect.
+    pub(super) fn notify_missed(&self, notice: &Encoded<C>) {
+        let shared = &self.shared;
+        for there in &mut shared.loops().0 {
+            let audience = Audience::Missed { all: there.has_missed };
+            let message = GroupMessage { group: shared.clone(), bytes: notice.bytes().clone(), audience };
+            let is_full =
+                matches!(there.mailbox.send(LoopMessage::Broadcast(Arc::new(message))), Err(MailboxError::Full(_)));
+            there.has_missed &= is_full;
+            shared.has_missed.fetch_or(is_full, Relaxed);
+        }
+    }
+
     fn send_to_all(&self, encoded: &Encoded<C>, except: Option<&Member>) -> Result<(), GroupFull> {
         if encoded.is_empty() {
             return Ok(());
@@ -228,16 +254,28 @@ impl<C: Broadcast> Group<C> {
         }
         let message = GroupMessage { group: self.shared.clone(), bytes: encoded.bytes().clone(), audience };
         let message = Arc::new(message);
-        let mut full = 0;
-        loops.0.retain(|there| match there.mailbox.send(LoopMessage::Broadcast(message.clone())) {
-            Ok(()) => true,
-            Err(MailboxError::Full(_)) => {
+        let (mut full, reports_missed) = (0, self.shared.reports_missed);
+        let is_last = matches!(message.audience, Audience::Closing);
+        loops.0.retain_mut(|there| {
+            if there.has_missed && !is_last {
+                // A notice comes first.
                 full += 1;
-                true
+                return true;
             }
-            // The refused clone is not the last, so nothing of the user's is dropped under the lock.
-            Err(MailboxError::Ended(_)) => false,
+            match there.mailbox.send(LoopMessage::Broadcast(message.clone())) {
+                Ok(()) => true,
+                Err(MailboxError::Full(_)) => {
+                    full += 1;
+                    there.has_missed = reports_missed;
+                    true
+                }
+                // The refused clone is not the last, so nothing of the user's is dropped under the lock.
+                Err(MailboxError::Ended(_)) => false,
+            }
         });
+        if full > 0 && reports_missed {
+            self.shared.has_missed.store(true, Relaxed);
+        }
         if full == 0 { Ok(()) } else { Err(GroupFull { loops: full, is_backplane_full: false }) }
     }
 }
@@ -315,6 +353,10 @@ pub(crate) struct GroupShared {
     /// Unique among groups; loops look groups up by it.
     number: u64,
     slow: Slow,
+    /// Members that miss a message get no further one before a notice.
+    reports_missed: bool,
+    /// Some members have missed messages since the last notice.
+    has_missed: AtomicBool,
     /// The type of the codec.
     kind: TypeId,
     write: WriteEncoded,
@@ -347,6 +389,8 @@ struct MemberLoop {
     mailbox: Arc<Mailbox>,
     /// It has members.
     has_members: bool,
+    /// Its mailbox was full: its members have missed a message, and get a notice before the next.
+    has_missed: bool,
     /// Members that [`Group::join_with`] has put into the mailbox.
     joining: usize,
 }
@@ -357,7 +401,7 @@ impl Loops {
         let at = self.0.iter().position(|there| Arc::ptr_eq(&there.mailbox, mailbox)).unwrap_or_else(|| {
             // Most groups have members on one loop only.
             self.0.reserve_exact(1);
-            self.0.push(MemberLoop { mailbox: mailbox.clone(), has_members: false, joining: 0 });
+            self.0.push(MemberLoop { mailbox: mailbox.clone(), has_members: false, has_missed: false, joining: 0 });
             self.0.len() - 1
         });
         &mut self.0[at]
@@ -388,6 +432,8 @@ enum Audience {
     Members { except: Option<Member> },
     /// The members, whose connections close behind it.
     Closing,
+    /// The members that have missed messages, or all of a loop whose mailbox was full.
+    Missed { all: bool },
     /// A connection that becomes a member, and gets these messages first.
     Newcomer(Member, Vec<Bytes>),
 }

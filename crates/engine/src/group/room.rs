@@ -120,7 +120,8 @@ impl<C: Broadcast, P> Room<C, P> {
 
     pub(super) fn with_link(name: Arc<str>, slow: Slow, limits: RoomLimits, link: Option<Arc<RoomLink<C, P>>>) -> Self {
         let is_open = link.as_ref().is_none_or(|link| link.backplane.is_none());
-        let (group, state) = (Group::new(slow), Mutex::new(RoomState::new(is_open)));
+        let reports_gaps = link.as_ref().is_some_and(|link| link.reports_gaps);
+        let (group, state) = (Group::reporting(slow, reports_gaps), Mutex::new(RoomState::new(is_open)));
         Self { shared: Arc::new(SharedRoom { name, group, limits, link, state }) }
     }
 
@@ -296,6 +297,7 @@ impl<C: Broadcast, P> SharedRoom<C, P> {
     /// Sends a message to the members of this process.
     fn send_here(&self, message: &Encoded<C>, is_announcement: bool) -> Result<(), GroupFull> {
         let mut state = self.lock();
+        self.report_missed(&state);
         state.messages_sent += 1;
         // Announcements stand between the messages of the history, for all members alike.
         if !is_announcement && self.limits.history_max > 0 {
@@ -307,6 +309,7 @@ impl<C: Broadcast, P> SharedRoom<C, P> {
 
     fn publish_here(&self, bytes: &Bytes, is_announcement: bool) -> Result<(), GroupFull> {
         let mut state = self.lock();
+        self.report_missed(&state);
         state.messages_sent += 1;
         let has_position = !is_announcement && self.limits.history_max > 0;
         let position = has_position.then(|| state.next_position());
@@ -317,6 +320,14 @@ impl<C: Broadcast, P> SharedRoom<C, P> {
         }
         self.notify_subscribers(&state, event);
         self.group.send(&message)
+    }
+
+    /// Members that have missed messages learn of it before the next one.
+    pub(super) fn report_missed(&self, state: &RoomState<C, P>) {
+        if self.group.take_missed() {
+            let gap = self.encoded(RoomEvent::Gap { position: state.position() });
+            self.group.notify_missed(&gap.unwrap_or_else(|| Encoded::of(Bytes::new())));
+        }
     }
 
     /// Closes the members of this process.

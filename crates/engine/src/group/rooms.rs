@@ -33,6 +33,8 @@ type EncodeEvent<C> = dyn Fn(RoomEvent<'_>) -> Option<Encoded<C>> + Send + Sync;
 /// The options of rooms, which each of them refers to.
 pub(super) struct RoomLink<C, P> {
     pub(super) encode: Option<Arc<EncodeEvent<C>>>,
+    /// The encoding has one of gaps.
+    pub(super) reports_gaps: bool,
     pub(super) backplane: Option<Arc<dyn Backplane>>,
     /// A member has entered: it may have to be reported to the backplane. Knows the traits that `P` needs for that.
     pub(super) entered: fn(&Arc<SharedRoom<C, P>>, usize),
@@ -42,7 +44,14 @@ pub(super) struct RoomLink<C, P> {
 
 impl<C, P> RoomLink<C, P> {
     fn new() -> Self {
-        Self { encode: None, backplane: None, entered: |_, _| {}, describe: |_| Bytes::new(), read_name: |_| None }
+        Self {
+            encode: None,
+            reports_gaps: false,
+            backplane: None,
+            entered: |_, _| {},
+            describe: |_| Bytes::new(),
+            read_name: |_| None,
+        }
     }
 
     /// A member has left, and so many are present.
@@ -60,6 +69,7 @@ impl<C, P> Clone for RoomLink<C, P> {
     fn clone(&self) -> Self {
         Self {
             encode: self.encode.clone(),
+            reports_gaps: self.reports_gaps,
             backplane: self.backplane.clone(),
             entered: self.entered,
             describe: self.describe,
@@ -85,10 +95,16 @@ impl<C: Broadcast, P> Rooms<C, P> {
     /// messages. It runs once a node and event, while the room is locked: it must not call methods of the room. An event
     /// without encoding reaches no member.
     ///
+    /// If [`RoomEvent::Gap`] has an encoding, a member that has missed messages, since it reads slowly ([`Slow::Skip`]) or since its
+    /// loop did not keep up, gets that before its next message. `encode` is asked once here whether there is one.
+    ///
     /// The result is other rooms than `self`: set it before the first room is made.
     #[must_use]
     pub fn encoding(self, encode: impl Fn(RoomEvent<'_>) -> Option<Encoded<C>> + Send + Sync + 'static) -> Self {
-        self.linked(|link| link.encode = Some(Arc::new(encode)))
+        self.linked(|link| {
+            link.reports_gaps = encode(RoomEvent::Gap { position: None }).is_some();
+            link.encode = Some(Arc::new(encode));
+        })
     }
 
     /// Shares the rooms with the other nodes of a backplane: members of a room on any node get the same messages. Rooms with

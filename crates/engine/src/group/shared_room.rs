@@ -26,9 +26,10 @@ impl<C: Broadcast, P: Send + Sync> SharedRoom<C, P> {
 
     /// Sends an event to the members: to connections if it has an encoding.
     fn send_event(&self, state: &RoomState<C, P>, event: RoomEvent<'_>) {
+        self.report_missed(state);
         self.notify_subscribers(state, event);
         if let Some(message) = self.encoded(event) {
-            // A loop that does not keep up: its members see the next one.
+            // A loop that does not keep up: its members learn of it before the next one, if gaps have an encoding.
             let _ = self.group.send(&message);
         }
     }
@@ -61,6 +62,7 @@ impl<C: Broadcast, P: Send + Sync> BackplaneRoom for SharedRoom<C, P> {
         let mut state = self.lock();
         let Some((message, plain)) = self.message_of(&delivery) else { return true };
         let position = delivery.position;
+        self.report_missed(&state);
         state.messages_sent += 1;
         if let Some(position) = position {
             state.remember(position, &message, plain, &self.limits);

@@ -12,7 +12,7 @@ use tidegate_codec::framing::{LengthField, Lines, Payload};
 use tidegate_codec::{Broadcast, Encoded, Over, Pipeline};
 use tidegate_engine::{
     Channel, ChannelError, Context, Event, EventLoop, Group, GroupFull, Handler, Limits, Outcome, PublishError, Remote,
-    Room, RoomLimits, Server, ServerHandle, Slow, Visit,
+    Room, RoomEvent, RoomLimits, Rooms, Server, ServerHandle, Slow, Visit,
 };
 use tidegate_sys::readiness::Readiness;
 use tidegate_sys::{Address, Socket};
@@ -284,6 +284,66 @@ fn a_member_that_reads_nothing_misses_messages_and_holds_up_no_other() {
     }
     assert_eq!(read, 200 * 8 * 1024);
     assert!((1..200).contains(&group.skipped()), "{} messages skipped", group.skipped());
+}
+
+/// Enters a room, and stays.
+struct Resident(Room<Lines>, Option<Visit<Lines>>);
+
+impl Handler<Lines> for Resident {
+    type Post = ();
+
+    fn open(&mut self, cx: &mut Context<'_, Lines>) -> Outcome<Lines> {
+        self.1 = self.0.enter(&cx.member(), (), |_| None).ok();
+        Outcome::Continue
+    }
+
+    fn message(&mut self, _: Slice, _: &mut Context<'_, Lines>) -> Outcome<Lines> {
+        Outcome::Continue
+    }
+}
+
+#[test]
+fn a_member_of_a_room_that_has_missed_messages_gets_a_gap_before_the_next_one() {
+    let encode = |event: RoomEvent<'_>| match event {
+        RoomEvent::Message { bytes, .. } => Some(Encoded::of([bytes, &b"\n"[..]].concat().into())),
+        RoomEvent::Gap { .. } => Some(Encoded::of("gap\n".into())),
+        _ => None,
+    };
+    let room = Rooms::new(Slow::Skip, RoomLimits::default()).encoding(encode).room("tides").expect("there is room");
+    let mut by_hand = ByHand::new(&Group::new(Slow::Skip), 0);
+    let (peer, ours) = UnixStream::pair().unwrap();
+    peer.set_nonblocking(true).unwrap();
+    let (socket, address) = (Socket::from_stream(ours).unwrap(), Address::Unix(PathBuf::new()));
+    let handler = Resident(room.clone(), None);
+    by_hand.event_loop.adopt(socket, &address, Limits::default(), Lines::new(), handler).unwrap();
+    by_hand.peers.push(BufReader::new(peer));
+    by_hand.turn();
+    let mut text = String::new();
+    for number in 0..300 {
+        room.publish(&format!("{number} {}", "x".repeat(8 * 1024)).into()).expect("there is room");
+        by_hand.turn();
+        // It reads nothing for a while, then all.
+        let mut reads = number % 100 > 90;
+        while reads {
+            let before = text.len();
+            by_hand.turn();
+            text += &by_hand.read(0);
+            reads = by_hand.event_loop.is_busy() || text.len() > before;
+        }
+    }
+    let (mut next, mut gaps, mut is_behind_gap) = (0, 0, false);
+    for line in text.lines() {
+        match line.split_once(' ') {
+            Some((number, _)) => {
+                let number: u32 = number.parse().expect("a number");
+                assert!(number == next || is_behind_gap, "{number} in the place of {next}, without a gap");
+                (next, is_behind_gap) = (number + 1, false);
+            }
+            None => (gaps, is_behind_gap) = (gaps + 1, true),
+        }
+    }
+    assert_eq!(next, 300, "a member that reads again gets the messages again");
+    assert!((3..10).contains(&gaps), "{gaps} gaps");
 }
 
 #[test]

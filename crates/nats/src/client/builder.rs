@@ -97,6 +97,14 @@ impl ClientBuilder {
         self
     }
 
+    /// The longest time until the client leaves a server that shuts down (`ldm` in INFO), if it knows another one; 5 s unless set.
+    /// Each client waits for a random part of it, so that not all clients reach the next server in one moment. It leaves with the result of the last request that it has sent, and its subscribers get [`Down`](crate::SubscriberEvent::Down),
+    /// [`Gap`](crate::SubscriberEvent::Gap) and [`Up`](crate::SubscriberEvent::Up).
+    pub fn lame_duck_delay(mut self, max: Duration) -> Self {
+        self.config.lame_duck_delay = max;
+        self
+    }
+
     /// The pauses before the client connects again; from 50 ms to 5 s unless set. Each is a random part of the delay. The
     /// delay doubles when all servers were tried.
     pub fn backoff(mut self, min: Duration, max: Duration) -> Self {

@@ -53,6 +53,7 @@ pub(crate) struct ClientConfig {
     pub(crate) uses_discovered: bool,
     pub(crate) timeout: Duration,
     pub(crate) ping_after: Duration,
+    pub(crate) lame_duck_delay: Duration,
     pub(crate) backoff: Backoff,
     pub(crate) limits: ClientLimits,
     pub(crate) protocol_limits: ProtocolLimits,
@@ -67,6 +68,7 @@ impl Default for ClientConfig {
             uses_discovered: true,
             timeout: TIMEOUT,
             ping_after: PING_AFTER,
+            lame_duck_delay: LAME_DUCK_DELAY,
             backoff: Backoff::new(DELAY_MIN, DELAY_MAX),
             limits: ClientLimits::default(),
             protocol_limits: ProtocolLimits::default(),
@@ -85,5 +87,7 @@ pub(crate) fn reading_target(address: &str, timeout: Duration) -> Result<tidegat
 const WATER_HIGH: u64 = 1 << 40;
 const TIMEOUT: Duration = Duration::from_secs(5);
 const PING_AFTER: Duration = Duration::from_secs(15);
+/// nats-server keeps its connections for 10 s more (`lame_duck_grace_period`).
+const LAME_DUCK_DELAY: Duration = Duration::from_secs(5);
 const DELAY_MIN: Duration = Duration::from_millis(50);
 const DELAY_MAX: Duration = Duration::from_secs(5);

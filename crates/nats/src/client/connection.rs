@@ -35,7 +35,7 @@ pub(crate) struct ConnectionEnd {
     pub(crate) was_ready: bool,
     /// The server has refused the client.
     pub(crate) is_refused: bool,
-    /// The server shuts down, and there is another one.
+    /// The server shuts down, and the client has left it for another one.
     pub(crate) moves: bool,
     pub(crate) waker: Option<Waker>,
 }
@@ -46,6 +46,8 @@ struct DuePong {
     purpose: PongPurpose,
     /// So many messages were sent before its PING: the PONG confirms them.
     published: u64,
+    /// The last subscription that was sent before.
+    subscribed: u64,
 }
 
 /// The purpose of a PING.
@@ -86,7 +88,16 @@ pub(crate) struct ConnectionHandler {
     subscriptions: HashMap<u64, Arc<Subscription>>,
     /// Those that end with the PONG of the next flush. Messages that the server has sent before still come.
     draining: Vec<u64>,
+    /// The ID of the last subscription that was sent, of the last one that a PONG has confirmed, and of the last one that an error
+    /// without a name was about. IDs grow.
+    subscribed: u64,
+    confirmed: u64,
+    doubted: u64,
     is_up: bool,
+    /// When the client leaves a server that shuts down.
+    moves_at: Option<Instant>,
+    /// It sends nothing more, and leaves with the last result.
+    is_moving: bool,
     /// Why this side has dropped the connection.
     dropped_for: Option<String>,
     end: Rc<RefCell<ConnectionEnd>>,
@@ -120,7 +131,12 @@ impl ConnectionHandler {
             starting: None,
             subscriptions: HashMap::new(),
             draining: Vec::new(),
+            subscribed: 0,
+            confirmed: 0,
+            doubted: 0,
             is_up: false,
+            moves_at: None,
+            is_moving: false,
             dropped_for: None,
             end,
         }
@@ -132,7 +148,7 @@ impl ConnectionHandler {
     }
 
     fn ping<P: OperationPipeline>(&mut self, purpose: PongPurpose, cx: &mut ClientContext<'_, P>) -> Sent {
-        self.pongs.push_back(DuePong { purpose, published: self.shared.published() });
+        self.pongs.push_back(DuePong { purpose, published: self.shared.published(), subscribed: self.subscribed });
         if self.due.is_none() {
             self.due = cx.now().checked_add(self.config.timeout);
         }
@@ -179,19 +195,19 @@ impl ConnectionHandler {
         Outcome::Continue
     }
 
-    /// The server may shut down: moves to another one if there is one.
+    /// The server may shut down: plans to move to another one if there is one. All clients of a server learn of it at once, so
+    /// each waits for a random part of the delay.
     fn lame_duck<P: OperationPipeline>(&mut self, info: &ServerInfo, cx: &mut ClientContext<'_, P>) -> Outcome<P> {
         if !info.ldm {
             return Outcome::Continue;
         }
         self.shared.event(ClientEvent::LameDuck);
-        if self.pool.borrow().len() < 2 {
-            return Outcome::Continue;
+        if self.moves_at.is_none() && self.pool.borrow().len() > 1 {
+            let delay = self.config.backoff.random_part(self.config.lame_duck_delay, info.client_id);
+            self.moves_at = cx.now().checked_add(delay);
+            self.arm(cx);
         }
-        let outcome = self.send_waiting(cx);
-        self.end.borrow_mut().moves = true;
-        self.dropped_for = Some("the server shuts down; the client moves to another one".to_owned());
-        if matches!(outcome, Outcome::Continue) { Outcome::Close } else { outcome }
+        Outcome::Continue
     }
 
     fn ready<P: OperationPipeline>(&mut self, cx: &mut ClientContext<'_, P>) -> Outcome<P> {
@@ -209,7 +225,7 @@ impl ConnectionHandler {
             return Outcome::Continue;
         }
         let mut position = None;
-        while cx.is_writable() {
+        while cx.is_writable() && !self.is_moving {
             if cx.pending_bytes() >= QUEUED_BYTES {
                 position.into_iter().for_each(|position| cx.watch(position));
                 break;
@@ -242,6 +258,7 @@ impl ConnectionHandler {
         if let (Ok(_), Some(limit)) = (&sent, limit) {
             sent = send(limit, cx);
         }
+        self.subscribed = subscription.sid;
         self.subscriptions.insert(subscription.sid, subscription);
         sent
     }
@@ -288,16 +305,22 @@ impl ConnectionHandler {
     }
 
     /// Whether the connection goes on.
-    fn outcome<P: OperationPipeline>(&self, cx: &ClientContext<'_, P>) -> Outcome<P> {
+    fn outcome<P: OperationPipeline>(&mut self, cx: &ClientContext<'_, P>) -> Outcome<P> {
+        if self.is_moving && !self.shared.awaits_results() {
+            self.end.borrow_mut().moves = true;
+            self.dropped_for = Some("the server shuts down; the client moves to another one".to_owned());
+            return Outcome::Close;
+        }
         let is_over = self.shared.is_over() && !self.shared.has_waiting();
         if is_over || cx.is_draining() && self.shared.is_idle() { Outcome::Close } else { Outcome::Continue }
     }
 
     fn pong<P: OperationPipeline>(&mut self, cx: &mut ClientContext<'_, P>) -> Outcome<P> {
-        let Some(DuePong { purpose, published }) = self.pongs.pop_front() else {
+        let Some(DuePong { purpose, published, subscribed }) = self.pongs.pop_front() else {
             return self.fail("the server sent PONG without PING");
         };
         self.shared.confirm(published);
+        self.confirmed = subscribed;
         self.due = if self.pongs.is_empty() { None } else { cx.now().checked_add(self.config.timeout) };
         match purpose {
             PongPurpose::Connected => return self.ready(cx),
@@ -351,8 +374,12 @@ impl ConnectionHandler {
         if closes {
             self.dropped_for.get_or_insert_with(|| format!("the server reports: {error}"));
         }
+        let unconfirmed = self.confirmed.max(self.doubted) + 1..=self.subscribed;
+        if kind == ServerErrorKind::TooManySubscriptions {
+            self.doubted = self.subscribed;
+        }
         // The server closes the connection, if it does.
-        self.shared.server_error(error);
+        self.shared.server_error(error, unconfirmed);
         Outcome::Continue
     }
 
@@ -364,7 +391,8 @@ impl ConnectionHandler {
         let expires = if self.phase == Phase::Ready { self.shared.expire(cx.now()) } else { None };
         let probe_at = self.heard_at.filter(|_| self.phase == Phase::Ready && self.pongs.is_empty());
         let probe_at = probe_at.and_then(|at| at.checked_add(self.config.ping_after));
-        cx.deadline([self.due, expires, probe_at].into_iter().flatten().min());
+        let moves_at = self.moves_at.filter(|_| !self.is_moving);
+        cx.deadline([self.due, expires, probe_at, moves_at].into_iter().flatten().min());
     }
 
     fn deadline_came<P: OperationPipeline>(&mut self, cx: &mut ClientContext<'_, P>) -> Outcome<P> {
@@ -372,6 +400,7 @@ impl ConnectionHandler {
         if self.due.is_some_and(|due| due <= now) {
             return self.fail("the server did not answer in time");
         }
+        self.is_moving |= self.moves_at.is_some_and(|at| at <= now);
         let silent_since = self.heard_at.and_then(|at| at.checked_add(self.config.ping_after));
         let is_silent = self.phase == Phase::Ready && silent_since.is_some_and(|at| at <= now);
         if is_silent && self.pongs.is_empty() && self.ping(PongPurpose::Probe, cx).is_err() {
@@ -430,7 +459,7 @@ impl<P: OperationPipeline> Handler<P> for ConnectionHandler {
                     return self.fail("UNSUB cannot be sent");
                 }
                 // It may have been the last reply that was awaited.
-                if cx.is_draining() { self.outcome(cx) } else { Outcome::Continue }
+                if cx.is_draining() || self.is_moving { self.outcome(cx) } else { Outcome::Continue }
             }
             IncomingServerOperation::Info(json) => self.info(&json, cx),
             IncomingServerOperation::Ping => {

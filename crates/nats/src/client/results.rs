@@ -66,6 +66,11 @@ impl Results {
         self.pending.contains_key(&token)
     }
 
+    /// Whether a request or a flush was sent and has no result.
+    pub(crate) fn has_sent(&self) -> bool {
+        self.pending.values().any(|pending| pending.is_sent)
+    }
+
     pub(crate) fn set_sent(&mut self, token: u64, is_sent: bool) {
         if let Some(pending) = self.pending.get_mut(&token) {
             pending.is_sent = is_sent;

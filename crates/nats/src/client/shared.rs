@@ -7,6 +7,7 @@
 //! begins with all subscriptions, and the operations that changed them before are removed.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::task::{Context, Poll, Waker};
@@ -21,7 +22,7 @@ use crate::client::error::{ClientError, Failure};
 use crate::client::events::{ClientEvent, EventQueue};
 use crate::client::message::Message;
 use crate::client::results::{Results, SharedSlot, finish, lock};
-use crate::client::server_error::ServerError;
+use crate::client::server_error::{ServerError, ServerErrorKind};
 use crate::client::subscriber_queue::{SubscriberEvent, SubscriberQueue};
 use crate::client::subscription::{Subscription, SubscriptionTarget};
 use crate::info::ServerInfo;
@@ -164,6 +165,26 @@ impl ClientState {
             self.has_lost &= !self.results.contains(*token);
             self.results.set_sent(*token, true);
         }
+    }
+
+    fn of_filter(&self, queue: &Arc<SubscriberQueue>, filter: &[u8]) -> Option<&Arc<Subscription>> {
+        let sid = self.sids.get(&(address_of(queue), Bytes::copy_from_slice(filter)))?;
+        self.subscriptions.get(sid)
+    }
+
+    /// The subscriptions that an error is about: those of the filter that it names, or, where there are too many, those that the
+    /// server has not confirmed.
+    fn refused_by(&self, error: &ServerError, unconfirmed: RangeInclusive<u64>) -> Vec<Arc<Subscription>> {
+        let refused: Vec<_> = if let Some(filter) = error.refused_filter() {
+            let of_subscribers = self.subscribers.iter().filter_map(Weak::upgrade);
+            let of_subscribers = of_subscribers.filter_map(|queue| self.of_filter(&queue, filter).cloned());
+            of_subscribers.chain(self.inbox.clone().filter(|inbox| inbox.filter == filter)).collect()
+        } else if error.kind() == ServerErrorKind::TooManySubscriptions && !unconfirmed.is_empty() {
+            self.subscriptions.range(unconfirmed).map(|(_, subscription)| subscription.clone()).collect()
+        } else {
+            Vec::new()
+        };
+        refused.into_iter().filter(|subscription| subscription.refuse()).collect()
     }
 
     fn remove(&mut self, sid: u64) -> Option<Arc<Subscription>> {
@@ -312,8 +333,13 @@ impl Shared {
         if let Some(failure) = state.ended {
             return Err(ClientError::NotSent(failure));
         }
-        if state.sids.contains_key(&key) {
-            return Ok(());
+        if let Some(sid) = state.sids.get(&key).copied() {
+            if !state.subscriptions.get(&sid).is_some_and(|subscription| subscription.is_refused()) {
+                return Ok(());
+            }
+            // The server may have it nevertheless, if the refusal was another one's.
+            state.remove(sid);
+            state.push_change(QueuedOperation::Unsubscribe { sid, drains: false });
         }
         let line = filter.len() + queue_group.as_ref().map_or(0, Bytes::len) + OPERATION_BYTES;
         if state.sids.len() >= self.limits.subscriptions_max {
@@ -328,6 +354,12 @@ impl Shared {
         state.subscriptions.insert(subscription.sid, subscription.clone());
         state.push_change(QueuedOperation::Subscribe(subscription));
         Ok(())
+    }
+
+    /// Whether the server has refused the subscription of this filter.
+    pub(crate) fn is_refused(&self, queue: &Arc<SubscriberQueue>, filter: &[u8]) -> bool {
+        let state = lock(&self.state);
+        state.of_filter(queue, filter).is_some_and(|subscription| subscription.is_refused())
     }
 
     /// Ends the subscription of this filter, or all of a subscriber.
@@ -352,10 +384,7 @@ impl Shared {
             return self.unsubscribe(queue, Some(filter), false);
         }
         let mut state = lock(&self.state);
-        let key = (address_of(queue), Bytes::copy_from_slice(filter));
-        let Some(subscription) = state.sids.get(&key).and_then(|sid| state.subscriptions.get(sid)).cloned() else {
-            return;
-        };
+        let Some(subscription) = state.of_filter(queue, filter).cloned() else { return };
         subscription.set_max(max);
         state.push_change(QueuedOperation::UnsubscribeAfter { sid: subscription.sid, max });
     }
@@ -383,6 +412,7 @@ impl Shared {
         state.bytes = state.waiting.iter().map(charge_of).sum();
         let over: Vec<u64> = state.subscriptions.values().filter(|one| one.is_over()).map(|one| one.sid).collect();
         over.into_iter().for_each(|sid| drop(state.remove(sid)));
+        state.subscriptions.values().for_each(|subscription| subscription.begin());
         let subscribers = state.subscribers.iter().filter_map(Weak::upgrade).collect();
         (state.subscriptions.values().cloned().collect(), subscribers)
     }
@@ -530,23 +560,35 @@ impl Shared {
         failed.into_iter().for_each(|(slot, error)| finish(&slot, Err(error)));
     }
 
-    /// The server has sent an error.
-    pub(crate) fn server_error(&self, error: ServerError) {
+    /// The server has sent an error. `unconfirmed` are the subscriptions that it may be about.
+    pub(crate) fn server_error(&self, error: ServerError, unconfirmed: RangeInclusive<u64>) {
         let mut state = lock(&self.state);
         state.counts.add_error(error.kind());
         state.last_failure = Some(format!("the server reports: {error}"));
-        let refused: Vec<_> = match error.refused_filter() {
-            Some(filter) => state.subscriptions.values().filter(|one| one.filter == filter).cloned().collect(),
-            None => Vec::new(),
-        };
+        let refused = state.refused_by(&error, unconfirmed);
         let wakers = state.events.push(ClientEvent::ServerError(error));
         drop(state);
         for subscription in refused {
-            if let SubscriptionTarget::Subscriber(queue) = &subscription.target {
-                queue.push(SubscriberEvent::Refused(subscription.filter.clone()));
+            match &subscription.target {
+                SubscriptionTarget::Subscriber(queue) => {
+                    queue.push(SubscriberEvent::Refused(subscription.filter.clone()));
+                }
+                SubscriptionTarget::Inbox => self.inbox_refused(subscription.sid),
             }
         }
         wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// No reply can come: the requests fail, and the next one subscribes an inbox again.
+    fn inbox_refused(&self, sid: u64) {
+        let mut state = lock(&self.state);
+        if state.inbox.take_if(|inbox| inbox.sid == sid).is_none() {
+            return;
+        }
+        state.remove(sid);
+        state.push_change(QueuedOperation::Unsubscribe { sid, drains: false });
+        drop(state);
+        self.fail_all(Failure::Refused);
     }
 
     pub(crate) fn set_info(&self, info: Arc<ServerInfo>) {
@@ -578,6 +620,11 @@ impl Shared {
 
     pub(crate) fn has_waiting(&self) -> bool {
         !lock(&self.state).waiting.is_empty()
+    }
+
+    /// Whether a request or a flush was sent and has no result.
+    pub(crate) fn awaits_results(&self) -> bool {
+        lock(&self.state).results.has_sent()
     }
 
     pub(crate) fn is_idle(&self) -> bool {

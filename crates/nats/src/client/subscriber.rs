@@ -52,7 +52,7 @@ pub struct Subscriptions {
 
 impl Subscriptions {
     /// Subscribes to the subjects that a filter matches, now and after each loss of the connection. A filter that is there
-    /// already is not subscribed twice.
+    /// already is not subscribed twice, unless the server has [refused](SubscriberEvent::Refused) it.
     ///
     /// [`Client::flush`] waits until the server has the subscription.
     ///
@@ -76,6 +76,14 @@ impl Subscriptions {
             return Err(ClientError::Invalid(NatsError::Token));
         }
         self.client.shared().subscribe(filter, group, SubscriptionTarget::Subscriber(self.queue.clone()))
+    }
+
+    /// Whether the server of the present connection has refused the subscription of a filter. After a
+    /// [`flush`](Client::flush) that follows [`subscribe`](Self::subscribe) the answer is final, unless the user's permissions
+    /// change.
+    #[must_use]
+    pub fn is_refused(&self, filter: impl AsRef<[u8]>) -> bool {
+        self.client.shared().is_refused(&self.queue, filter.as_ref())
     }
 
     /// Ends the subscription of a filter. Messages that the server has sent before are dropped.

@@ -27,7 +27,9 @@ pub enum SubscriberEvent {
     Up,
     /// The connection is lost; the client connects again.
     Down,
-    /// The server refuses the subscription of this filter: the user may not have it.
+    /// The server refuses the subscription of this filter: the user may not have it, or has too many. The next connection tries
+    /// it again, and so does [`subscribe`](crate::Subscriptions::subscribe). Where the server does not name the subscription
+    /// that is one too many, this comes for each that the server has not confirmed.
     Refused(Bytes),
     /// The subscription of this filter has ended: it has had all messages that
     /// [`unsubscribe_after`](crate::Subscriptions::unsubscribe_after) allows.

@@ -1,7 +1,7 @@
 //! `Subscription`: one SUB of a client, as the handles and the connection share it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bytes::Bytes;
 
@@ -19,6 +19,8 @@ pub(crate) struct Subscription {
     delivered: AtomicU64,
     /// After so many messages it ends; 0 if it does not end.
     max: AtomicU64,
+    /// The server of the present connection has refused it.
+    is_refused: AtomicBool,
 }
 
 /// Where the messages go.
@@ -31,7 +33,29 @@ pub(crate) enum SubscriptionTarget {
 
 impl Subscription {
     pub(crate) const fn new(sid: u64, filter: Bytes, queue_group: Option<Bytes>, target: SubscriptionTarget) -> Self {
-        Self { sid, filter, queue_group, target, delivered: AtomicU64::new(0), max: AtomicU64::new(0) }
+        Self {
+            sid,
+            filter,
+            queue_group,
+            target,
+            delivered: AtomicU64::new(0),
+            max: AtomicU64::new(0),
+            is_refused: AtomicBool::new(false),
+        }
+    }
+
+    /// A connection begins, whose server has not refused it.
+    pub(crate) fn begin(&self) {
+        self.is_refused.store(false, Ordering::Relaxed);
+    }
+
+    /// The server refuses it. Returns `false` if the server has done so before.
+    pub(crate) fn refuse(&self) -> bool {
+        !self.is_refused.swap(true, Ordering::Relaxed)
+    }
+
+    pub(crate) fn is_refused(&self) -> bool {
+        self.is_refused.load(Ordering::Relaxed)
     }
 
     /// SUB.

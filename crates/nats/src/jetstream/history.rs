@@ -50,7 +50,9 @@ impl History {
         let client = self.streams.client();
         let (subject, inbox) = (self.streams.subject("DIRECT.GET", &self.stream)?, client.inbox());
         let mut replies = client.subscribe(inbox.clone())?;
-        let request = json!({ "seq": self.after + 1, "next_by_subj": self.filter, "batch": BATCH_MESSAGES });
+        let request = json!({
+            "seq": self.after + 1, "next_by_subj": self.filter, "batch": BATCH_MESSAGES, "max_bytes": BATCH_BYTES,
+        });
         client.send(OutgoingMessage::new(subject, request.to_string()).reply(inbox))?;
         let mut last = self.after;
         loop {
@@ -103,6 +105,7 @@ async fn next_reply(replies: &mut Subscriber, client: &crate::client::Client) ->
         match event {
             Some(SubscriberEvent::Message(message)) => return Ok(message),
             Some(SubscriberEvent::Down | SubscriberEvent::Gap) => return Err(lost(Failure::ConnectionLost)),
+            Some(SubscriberEvent::Refused(_)) => return Err(lost(Failure::Refused)),
             Some(_) => {}
             None => return Err(lost(Failure::LoopEnded)),
         }
@@ -111,3 +114,6 @@ async fn next_reply(replies: &mut Subscriber, client: &crate::client::Client) ->
 
 /// Messages of one request. They wait in memory until the reader has taken them.
 const BATCH_MESSAGES: u32 = 256;
+/// Bytes of these messages, after which the server ends the batch. One that does not know this bound may send more than a subscriber's
+/// queue holds, and the reader asks again behind the last message that it has.
+const BATCH_BYTES: u32 = 4 << 20;

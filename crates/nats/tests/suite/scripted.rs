@@ -194,3 +194,152 @@ fn requests_expire_in_time_behind_bytes_that_the_server_does_not_read() {
         drop(server.join().expect("no panic"));
     }
 }
+
+/// Answers PING until a line that begins so.
+async fn until(peer: &mut Peer, start: &str) -> Result<String, Box<dyn std::error::Error>> {
+    loop {
+        match peer.line().await? {
+            line if line.starts_with(start) => return Ok(line),
+            line if line == "PING" => peer.send("PONG\r\n")?,
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn a_server_that_names_no_subscription_may_have_refused_each_that_it_has_not_confirmed() {
+    let serve = |channel| async move {
+        let mut peer = Peer::greet(channel).await?;
+        until(&mut peer, "SUB a 1").await?;
+        until(&mut peer, "SUB b 2").await?;
+        peer.expect("SUB c 3").await?;
+        peer.send("-ERR 'maximum subscriptions exceeded'\r\n-ERR 'maximum subscriptions exceeded'\r\n")?;
+        // Only these two are subscribed again.
+        until(&mut peer, "UNSUB 2").await?;
+        peer.expect("SUB b 4").await?;
+        peer.send("-ERR 'maximum subscriptions exceeded'\r\n")?;
+        until(&mut peer, "UNSUB 3").await?;
+        peer.expect("SUB c 5").await?;
+        until(&mut peer, "END").await.map(drop)
+    };
+    run(serve, |client| async move {
+        let mut tides = client.subscribe("a").expect("a filter");
+        client.flush().await.expect("the server answers");
+        ["b", "c"].iter().for_each(|filter| tides.subscribe(*filter).expect("a filter"));
+        client.flush().await.expect("the server answers");
+        assert_eq!(["a", "b", "c"].map(|filter| tides.is_refused(filter)), [false, true, true]);
+        assert_eq!(tides.recv().await, Some(SubscriberEvent::Up));
+        for filter in ["b", "c"] {
+            assert_eq!(tides.recv().await, Some(SubscriberEvent::Refused(filter.into())));
+        }
+        for (filter, is_refused) in [("a", false), ("b", true), ("c", false)] {
+            tides.subscribe(filter).expect("a filter");
+            client.flush().await.expect("the server answers");
+            assert_eq!(tides.is_refused(filter), is_refused, "{filter}");
+        }
+        assert_eq!(client.counts().subscriptions, 3);
+    });
+}
+
+#[test]
+fn requests_fail_when_the_server_refuses_their_inbox_and_the_next_one_has_another() {
+    let serve = |channel| async move {
+        let mut peer = Peer::greet(channel).await?;
+        let sub = until(&mut peer, "SUB _INBOX").await?;
+        let inbox = sub.split(' ').nth(1).ok_or("a filter")?.to_owned();
+        peer.send(&format!("-ERR 'Permissions Violation for Subscription to \"{inbox}\"'\r\n"))?;
+        until(&mut peer, "UNSUB 1").await?;
+        until(&mut peer, "SUB _INBOX").await?;
+        let request = until(&mut peer, "PUB tides ").await?;
+        let reply = request.split(' ').nth(2).ok_or("a reply")?.to_owned();
+        peer.send(&format!("MSG {reply} 2 3\r\nebb\r\n"))?;
+        until(&mut peer, "END").await.map(drop)
+    };
+    run(serve, |client| async move {
+        assert_eq!(client.request("tides", "").await, Err(ClientError::MaybeProcessed(Failure::Refused)));
+        assert_eq!(client.request("tides", "").await.expect("a reply").payload, "ebb");
+    });
+}
+
+/// Serves a connection of a server that shuts down.
+async fn lame_duck(channel: Channel<Raw>, number: usize) -> PeerResult {
+    let mut peer = Peer::greet(channel).await?;
+    until(&mut peer, "PUB tides").await?;
+    peer.send(&format!("INFO {{\"client_id\":{number},\"ldm\":true,\"max_payload\":1048576,\"headers\":true}}\r\n"))?;
+    until(&mut peer, "END").await.map(drop)
+}
+
+#[test]
+fn clients_of_a_server_that_shuts_down_leave_it_at_different_times() {
+    let network = Network::new(7);
+    let numbers = std::rc::Rc::new(std::cell::Cell::new(0));
+    let serve = move |channel| {
+        numbers.set(numbers.get() + 1);
+        lame_duck(channel, numbers.get())
+    };
+    network.host("10.0.0.1").node().serve(4222, Limits::default(), || Raw, serve).expect("a port");
+    let broker = Broker::default();
+    let make = move |_: &_| (ServerCodec::default(), Handler::new(&broker));
+    network.host("10.0.0.9").node().listen(4222, Limits::default(), make).expect("the port is free");
+    let moving: Vec<_> = (0..20_u64)
+        .map(|number| {
+            let node = network.host(&format!("10.0.1.{number}")).node();
+            node.spawn(async move {
+                let builder = Client::to("10.0.0.1,10.0.0.9").expect("an address").backoff_seed(number);
+                let client = builder.lame_duck_delay(Duration::from_secs(3)).start();
+                let mut tides = client.subscribe("a").expect("a filter");
+                assert_eq!(tides.recv().await, Some(SubscriberEvent::Up));
+                client.publish("tides", "").expect("it is taken");
+                let began = task::now();
+                assert_eq!(tides.recv().await, Some(SubscriberEvent::Down));
+                let left_after = task::now() - began;
+                assert_eq!(tides.recv().await, Some(SubscriberEvent::Gap));
+                assert_eq!(tides.recv().await, Some(SubscriberEvent::Up));
+                assert_eq!(client.counts().lame_ducks, 1);
+                left_after
+            })
+        })
+        .collect();
+    let mut times: Vec<_> = moving.into_iter().map(|one| network.run_task(Duration::from_secs(60), one)).collect();
+    times.sort_unstable();
+    println!("the clients leave after {times:?}");
+    assert!(times[19] < Duration::from_millis(3200) && times[19] - times[0] > Duration::from_millis(1500));
+    let closest = times.windows(2).map(|two| two[1] - two[0]).max().expect("20 clients");
+    assert!(closest < Duration::from_secs(1), "they are spread");
+}
+
+#[test]
+fn a_client_leaves_a_server_that_shuts_down_with_the_reply_that_it_awaits() {
+    let network = Network::new(7);
+    let serve = |channel| async move {
+        let mut peer = Peer::greet(channel).await?;
+        let reply = until(&mut peer, "PUB tides ").await?.split(' ').nth(2).ok_or("a reply")?.to_owned();
+        peer.send("INFO {\"ldm\":true,\"max_payload\":1048576,\"headers\":true}\r\n")?;
+        task::sleep(Duration::from_secs(3)).await;
+        // A message behind the delay stays for the next server.
+        peer.send(&format!("MSG {reply} 2 3\r\nebb\r\n"))?;
+        while let Ok(line) = peer.line().await {
+            assert!(!line.starts_with("PUB"), "{line}");
+        }
+        PeerResult::Ok(())
+    };
+    network.host("10.0.0.1").node().serve(4222, Limits::default(), || Raw, serve).expect("a port");
+    let broker = Broker::default();
+    let make = move |_: &_| (ServerCodec::default(), Handler::new(&broker));
+    network.host("10.0.0.9").node().listen(4222, Limits::default(), make).expect("the port is free");
+    let asking = network.host("10.0.0.2").node().spawn(async move {
+        let builder = Client::to("10.0.0.1,10.0.0.9").expect("an address");
+        let client = builder.lame_duck_delay(Duration::from_secs(1)).start();
+        let mut tides = client.subscribe("late").expect("a filter");
+        let of_publish = client.clone();
+        let publishing = task::spawn(async move {
+            task::sleep(Duration::from_secs(2)).await;
+            of_publish.publish("late", "flow").expect("it is taken");
+        });
+        let reply = client.request("tides", "").await;
+        publishing.await.expect("no panic");
+        (reply, next_message(&mut tides).await, client.counts().connections)
+    });
+    let (reply, late, connections) = network.run_task(Duration::from_secs(60), asking);
+    assert_eq!((reply.expect("a reply").payload, late.payload, connections), ("ebb".into(), "flow".into(), 2));
+}

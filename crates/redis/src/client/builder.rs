@@ -189,6 +189,19 @@ impl ClientBuilder {
         self
     }
 
+    /// The bytes of the longest reply, as [`protocol_limits`](Self::protocol_limits) has set them.
+    ///
+    /// ```
+    /// use tidegate::redis::Client;
+    ///
+    /// assert_eq!(Client::to("127.0.0.1:6379")?.reply_bytes_max(), 64 << 20);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn reply_bytes_max(&self) -> usize {
+        self.config.protocol_limits.whole_bytes_max
+    }
+
     /// Starts the client on the loop of this thread.
     ///
     /// # Panics
