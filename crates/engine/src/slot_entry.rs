@@ -16,6 +16,7 @@ use crate::group::{Delivery, DeliveryOutcome};
 use crate::inspection::{Description, SessionInfo};
 use crate::loop_core::Core;
 use crate::session::StreamId;
+use crate::slots::Slots;
 
 /// The entry of a slot: a connection, a listener, a task's timer.
 pub(crate) trait SlotEntry {
@@ -84,6 +85,11 @@ pub(crate) trait SlotEntry {
     /// Of a stream: whether its application sends no more.
     fn is_ending(&self) -> bool {
         false
+    }
+
+    /// Of a stream that waits for the window of its peer: the function that gives up memory without a use.
+    fn reduction(&self) -> Option<Reduction> {
+        None
     }
 
     /// Of a stream: the urgency that its peer has asked for in its bytes.
@@ -203,3 +209,17 @@ pub(crate) type Dispatched<T = ()> = Result<T, Disposition>;
 
 /// Makes the new entry of a place out of the old one, and the event that the new one gets first.
 pub(crate) type ProtocolSwitch = Box<dyn FnOnce(Box<dyn SlotEntry>) -> (Box<dyn SlotEntry>, SlotEvent)>;
+
+/// Makes an entry smaller. It stays in its slot.
+pub(crate) type Reduction = fn(Box<dyn SlotEntry>) -> Box<dyn SlotEntry>;
+
+impl Slots<dyn SlotEntry> {
+    /// A stream waits for the window of its peer, for an unknown time: it gives up memory without a use.
+    pub(crate) fn reduce(&mut self, token: Token) {
+        if let Some(reduce) = self.get(token).and_then(SlotEntry::reduction)
+            && let Some(entry) = self.take(token)
+        {
+            self.put(token, reduce(entry));
+        }
+    }
+}

@@ -10,6 +10,7 @@ mod closing;
 mod deadlines;
 mod describe;
 mod dispatch;
+mod finished;
 mod link;
 mod opening;
 mod peer;

@@ -502,6 +502,9 @@ impl<E: StreamEndpoint + 'static> SessionsEntry<E> {
             stream.set(Stream::WRITABLE, !written.is_all);
             stream.set(Stream::BLOCKED, written.is_blocked);
             stream.set(Stream::WRITE_OVER, is_over || written.has_ended);
+            if written.is_blocked {
+                core.slots.reduce(token);
+            }
             if written.is_broken {
                 // A file is shorter than its region: the peer must not take the bytes for complete ones.
                 stream.set(Stream::WRITABLE, false);

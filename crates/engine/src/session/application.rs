@@ -412,6 +412,12 @@ impl StreamQueues for Queues<'_> {
         }
     }
 
+    fn on_window_used_up(&mut self, owner: [u32; 2]) {
+        if let Some(token) = token(owner) {
+            self.slots.reduce(token);
+        }
+    }
+
     fn on_peer_stopped(&mut self, owner: [u32; 2]) {
         self.stopped.extend(token(owner));
     }
