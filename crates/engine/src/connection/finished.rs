@@ -4,7 +4,6 @@
 //! the stream keeps its [`Link`](super::Link), which has the queue, its deadlines and its end, and no other memory.
 
 use std::convert::Infallible;
-use std::marker::PhantomData;
 
 use tidegate_codec::{Codec, CodecStatus, Input, Output, Pipeline, Step};
 
