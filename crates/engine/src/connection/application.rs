@@ -28,6 +28,9 @@ pub(crate) trait Application<C: Pipeline>: MessageReader + SessionHooks<C> + 'st
     /// Whether it is a handler: its connection has no other user.
     const IS_HANDLER: bool = false;
 
+    /// Whether nothing is left of it but its last call.
+    const IS_FINISHED: bool = false;
+
     type Post: Send + 'static;
 
     fn open(&mut self, cx: &mut Context<'_, C, Self::Post>) -> Outcome<C>;

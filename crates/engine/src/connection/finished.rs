@@ -1,7 +1,8 @@
 //! A stream whose response is complete and waits for the window of its peer: it gives up its codec and its handler.
 //!
 //! Such a stream has nothing left but its queue, whose bytes are those of the wire. The peer decides how long that takes, so
-//! the stream keeps its [`Link`](super::Link), which has the queue, its deadlines and its end, and no other memory.
+//! the stream keeps its [`Link`], which has the queue, its deadlines and its end, and no other memory. If the queue is short, it
+//! is *parked* as well (`parked.rs`).
 
 use std::convert::Infallible;
 
@@ -9,6 +10,7 @@ use tidegate_codec::{Codec, CodecStatus, Input, Output, Pipeline, Step};
 
 use super::application::{Application, MessageReader, SessionHooks};
 use super::closing::WriteSide;
+use super::parked::ParkedStream;
 use super::{Connection, Link};
 use crate::close_reason::CloseReason;
 use crate::context::Context;
@@ -19,6 +21,9 @@ use crate::unwind::catch_and_log;
 impl<C: Pipeline, A: Application<C>> Connection<C, A> {
     /// The function that takes the codec and the application of this stream away, if nothing needs them.
     pub(super) fn finished_reduction(&self) -> Option<Reduction> {
+        if A::IS_FINISHED {
+            return Some(ParkedStream::park);
+        }
         let is_finished = A::IS_HANDLER
             && self.link.is_stream()
             && self.link.is_closing()
@@ -40,7 +45,20 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
         link.stop_watching();
         let last_call = application.into_last_call();
         catch_and_log(move || drop(codec));
-        Box::new(Connection { link, codec: FinishedCodec, application: FinishedApplication(last_call) })
+        ParkedStream::park(Box::new(FinishedConnection::finished(link, FinishedApplication(last_call))))
+    }
+}
+
+/// A stream that has its queue left.
+pub(super) type FinishedConnection = Connection<FinishedCodec, FinishedApplication>;
+
+impl FinishedConnection {
+    pub(super) fn finished(link: Link, application: FinishedApplication) -> Self {
+        Self { link, codec: FinishedCodec, application }
+    }
+
+    pub(super) fn into_finished(self) -> (Link, FinishedApplication) {
+        (self.link, self.application)
     }
 }
 
@@ -48,7 +66,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
 pub(crate) type LastCall = Box<dyn FnOnce(&CloseReason)>;
 
 /// The codec of a stream whose bytes are all in its queue.
-struct FinishedCodec;
+pub(super) struct FinishedCodec;
 
 impl Codec for FinishedCodec {
     type In = Infallible;
@@ -70,10 +88,11 @@ impl Codec for FinishedCodec {
 
 /// The application of such a stream. The box around the box keeps the usual case, which is without a call, at one word.
 #[expect(clippy::redundant_allocation, reason = "a pointer to a function object is two words")]
-struct FinishedApplication(Option<Box<LastCall>>);
+pub(super) struct FinishedApplication(Option<Box<LastCall>>);
 
 impl Application<FinishedCodec> for FinishedApplication {
     const PULLS: bool = false;
+    const IS_FINISHED: bool = true;
 
     type Post = ();
 
@@ -100,4 +119,4 @@ impl MessageReader for FinishedApplication {}
 
 impl SessionHooks<FinishedCodec> for FinishedApplication {}
 
-const _: () = assert!(size_of::<Connection<FinishedCodec, FinishedApplication>>() <= size_of::<Link>() + 8);
+const _: () = assert!(size_of::<FinishedConnection>() <= size_of::<Link>() + 8);

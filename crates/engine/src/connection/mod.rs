@@ -13,6 +13,7 @@ mod dispatch;
 mod finished;
 mod link;
 mod opening;
+mod parked;
 mod peer;
 mod pull;
 mod rare_events;
