@@ -2,7 +2,7 @@
 
 use super::Outbound;
 use crate::charge::Charge;
-use crate::entries::{NIL, Part};
+use crate::entries::{ENTRY_BYTES, NIL, Part};
 
 /// The bytes of an [`Outbound`] that waits for an unknown time: copied bytes in memory of their size, and behind them at
 /// most one linked part. The queue itself, its entries and its segments are gone.
@@ -46,7 +46,7 @@ impl Outbound {
         }
         self.sent = self.written;
         let linked_bytes = if let Part::Bytes { charge, .. } = &linked { *charge as usize } else { 0 };
-        let charge = pool.charge(size_of::<ParkedQueue>() + copied.len() + linked_bytes);
+        let charge = pool.charge(ENTRY_BYTES + copied.len() + linked_bytes);
         Some(ParkedQueue { copied: copied.into(), linked, charge })
     }
 
