@@ -15,6 +15,7 @@ use crate::entries::{ENTRY_BYTES, NIL, Part};
 /// queue.write(b"a head");
 /// queue.link_static(&[0; 4096]);
 /// queue.flush();
+/// queue.settle();
 /// let parked = queue.park().expect("a short copy, and one linked part");
 /// assert!(queue.is_empty() && pool.ledger().used() < 100);
 /// let queue = parked.unpark();
@@ -29,8 +30,9 @@ pub struct ParkedQueue {
 }
 
 impl Outbound {
-    /// Takes the bytes out, if they are flushed and few copies come before at most one linked part. The queue is empty then,
-    /// as if they were sent. `None`, and no change, for all other queues, and for an empty one.
+    /// Takes the bytes out of a queue that [has settled](Self::settle), if all are flushed and few copies come before at most one
+    /// linked part. The queue is empty then, as if they were sent. `None`, and no change, for all other queues, and for an
+    /// empty one.
     #[must_use]
     pub fn park(&mut self) -> Option<ParkedQueue> {
         let copied_bytes = self.parkable_bytes()?;

@@ -1,4 +1,4 @@
-//! Streams whose complete response waits for the window of its peer, and what becomes of them.
+//! Streams whose complete response waits for the window of its peer, and their end.
 
 use std::cell::RefCell;
 use std::net::TcpStream;
