@@ -87,7 +87,6 @@ impl Codec for FinishedCodec {
 }
 
 /// The application of such a stream. The box around the box keeps the usual case, which is without a call, at one word.
-#[expect(clippy::redundant_allocation, reason = "a pointer to a function object is two words")]
 pub(super) struct FinishedApplication(Option<Box<LastCall>>);
 
 impl Application<FinishedCodec> for FinishedApplication {
