@@ -39,6 +39,10 @@ impl Charge {
         self.bytes
     }
 
+    pub(crate) fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
     /// Counts `bytes` from now on.
     #[inline]
     pub fn resize(&mut self, bytes: usize) {

@@ -22,7 +22,7 @@
 //! | `scratch.rs` | `Scratch`, the one block that a loop receives into; `ReceiveHint` |
 //! | `run.rs` | one copy for several messages of a long batch, which an application may keep |
 //! | `input.rs` | `Input`, the unread bytes of a connection in one piece; decoding them in place |
-//! | `outbound.rs` | `Outbound`, the queue; several short pieces at once: `outbound/pieces.rs`; writing, and reading a file, to where the bytes are sent from: `outbound/reserve.rs`; moving waiting bytes out of sparse pages: `outbound/compact.rs`. `docs/queue-experiment.md` describes builds with other queues |
+//! | `outbound.rs` | `Outbound`, the queue; several short pieces at once: `outbound/pieces.rs`; writing, and reading a file, to where the bytes are sent from: `outbound/reserve.rs`; moving waiting bytes out of sparse pages: `outbound/compact.rs`; a queue that waits for long: `outbound/parked.rs`. `docs/queue-experiment.md` describes builds with other queues |
 //! | `types.rs` | types of the queue's interface: `WritePosition`, an offset in the written bytes; `Gathered`, the bytes to send next; `LoadError` |
 //! | `cursor.rs` | `Cursor` at the end of a queue, for messages of many pieces |
 //! | `pieces.rs` | `Pieces`, a message of a few short pieces, and copying them |
@@ -68,7 +68,7 @@ pub use entries::ENTRY_BYTES;
 pub use file_region::FileRegion;
 pub use input::Input;
 pub use ledger::Ledger;
-pub use outbound::{LINK_BYTES_MIN, Outbound};
+pub use outbound::{LINK_BYTES_MIN, Outbound, ParkedQueue};
 pub use pieces::{Pieces, Short};
 pub use pool::Pool;
 pub use scratch::{BULK_RECEIVE_BYTES, FRAME_RECEIVE_BYTES, HEADROOM_BYTES, RECEIVE_BYTES_MAX, ReceiveHint, Scratch};

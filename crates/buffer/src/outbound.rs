@@ -3,8 +3,7 @@
 //! It grew from Netty's change #2693 (2014), which replaced two growing arrays in every connection by a linked list
 //! of recycled entries and one array for gathering writes per thread. Here an empty queue is 40 bytes and no heap.
 //! Small writes are copied one behind the other into the *fill segment*, which the entries share; large ones are
-//! linked. A write returns only a number, its [`WritePosition`]. Messages of a few short pieces: `outbound/pieces.rs`;
-//! the types of its interface: `types.rs`.
+//! linked. A write returns only a number, its [`WritePosition`]. Messages of short pieces: `outbound/pieces.rs`.
 //!
 //! Invariants:
 //! - `written - sent` is the sum of the lengths of all entries; the queue holds entries only while that is not zero.
@@ -29,8 +28,10 @@ use crate::pool::Pool;
 use crate::segment::{SEGMENT_BYTES, Segment, block_bytes};
 use crate::slice::Slice;
 use crate::types::{Gathered, WritePosition};
+pub use parked::ParkedQueue;
 
 mod compact;
+mod parked;
 mod pieces;
 mod reserve;
 
@@ -792,7 +793,6 @@ impl std::fmt::Debug for Outbound {
 
 /// From this length on, shared bytes are linked instead of copied.
 pub const LINK_BYTES_MIN: usize = 2048;
-
 /// A fill segment with less room than this is not carried over a linked entry.
 const FILL_ROOM_MIN: usize = 64;
 

@@ -35,6 +35,10 @@ pub trait Handler<C: Pipeline>: 'static {
     /// The type that other threads may post to it, through a [`Remote`](crate::Remote).
     type Post: Send + 'static;
 
+    /// Whether [`closed`](Self::closed) has an effect. If not, `false` saves memory: a stream of a session whose response is
+    /// complete, and that waits for its peer, drops its handler.
+    const OBSERVES_CLOSE: bool = true;
+
     /// The connection is open. If a filter below has a handshake, no bytes can be exchanged before
     /// [`Event::Established`]; messages that the handler sends earlier are queued until then.
     fn open(&mut self, _cx: &mut Context<'_, C, Self::Post>) -> Outcome<C> {

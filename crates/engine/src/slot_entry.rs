@@ -16,6 +16,7 @@ use crate::group::{Delivery, DeliveryOutcome};
 use crate::inspection::{Description, SessionInfo};
 use crate::loop_core::Core;
 use crate::session::StreamId;
+use crate::slots::Slots;
 
 /// The entry of a slot: a connection, a listener, a task's timer.
 pub(crate) trait SlotEntry {
@@ -84,6 +85,16 @@ pub(crate) trait SlotEntry {
     /// Of a stream: whether its application sends no more.
     fn is_ending(&self) -> bool {
         false
+    }
+
+    /// Of a stream that waits for the window of its peer: the function that gives up memory without a use.
+    fn reduction(&self) -> Option<Reduction> {
+        None
+    }
+
+    /// Of a stream that has given up its queue: the function that makes it again, before the stream writes.
+    fn restoration(&self) -> Option<Reduction> {
+        None
     }
 
     /// Of a stream: the urgency that its peer has asked for in its bytes.
@@ -203,3 +214,29 @@ pub(crate) type Dispatched<T = ()> = Result<T, Disposition>;
 
 /// Makes the new entry of a place out of the old one, and the event that the new one gets first.
 pub(crate) type ProtocolSwitch = Box<dyn FnOnce(Box<dyn SlotEntry>) -> (Box<dyn SlotEntry>, SlotEvent)>;
+
+/// Makes an entry smaller, or whole again. It stays in its slot.
+pub(crate) type Reduction = fn(Box<dyn SlotEntry>) -> Box<dyn SlotEntry>;
+
+impl Slots<dyn SlotEntry> {
+    /// A stream waits for the window of its peer, for an unknown time: it gives up memory without a use.
+    pub(crate) fn reduce(&mut self, token: Token) {
+        self.replace(token, |entry| entry.reduction());
+    }
+
+    /// The stream whose turn it is to write, with its queue.
+    #[inline]
+    pub(crate) fn restored(&mut self, token: Token) -> Option<&mut (dyn SlotEntry + 'static)> {
+        self.replace(token, |entry| entry.restoration());
+        self.get_mut(token)
+    }
+
+    #[inline]
+    fn replace(&mut self, token: Token, by: impl FnOnce(&(dyn SlotEntry + 'static)) -> Option<Reduction>) {
+        if let Some(function) = self.get(token).and_then(by)
+            && let Some(entry) = self.take(token)
+        {
+            self.put(token, function(entry));
+        }
+    }
+}

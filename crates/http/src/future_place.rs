@@ -5,12 +5,22 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use pin_project_lite::pin_project;
+
 use crate::endpoint::BoxResponseFuture;
 use crate::response::Response;
 
 /// Memory for the futures of one function. Most futures are complete when they are polled first: then they need none of
 /// their own.
-pub(crate) struct FuturePlace<F>(Cell<Option<Pin<Box<Option<F>>>>>);
+pub(crate) struct FuturePlace<F>(Cell<Option<Pin<Box<Place<F>>>>>);
+
+pin_project! {
+    /// A future in its memory, until it is complete.
+    struct Place<F> {
+        #[pin]
+        future: Option<F>,
+    }
+}
 
 impl<F> Default for FuturePlace<F> {
     fn default() -> Self {
@@ -23,33 +33,27 @@ impl<F: Future<Output = Response> + 'static> FuturePlace<F> {
     #[inline]
     pub(crate) fn poll(&self, future: F, cx: &mut Context<'_>) -> Result<Response, BoxResponseFuture> {
         // A function that is called while it is polled finds no memory here.
-        let mut place = self.0.take().unwrap_or_else(|| Box::pin(None));
-        place.as_mut().set(Some(future));
-        match poll_in(&mut place, cx) {
+        let mut place = self.0.take().unwrap_or_else(|| Box::pin(Place { future: None }));
+        place.as_mut().project().future.set(Some(future));
+        match place.as_mut().poll(cx) {
             Poll::Ready(response) => {
-                place.as_mut().set(None);
+                place.as_mut().project().future.set(None);
                 self.0.set(Some(place));
                 Ok(response)
             }
-            Poll::Pending => Err(Box::pin(Waiting(place))),
+            // It takes the memory with it.
+            Poll::Pending => Err(place),
         }
     }
 }
 
-/// A future that is not complete.
-struct Waiting<F>(Pin<Box<Option<F>>>);
-
-impl<F: Future<Output = Response>> Future for Waiting<F> {
+impl<F: Future<Output = Response>> Future for Place<F> {
     type Output = Response;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Response> {
-        poll_in(&mut self.0, cx)
+    #[inline]
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Response> {
+        self.project().future.as_pin_mut().expect("a future is in its place until it is complete").poll(cx)
     }
-}
-
-#[inline]
-fn poll_in<F: Future<Output = Response>>(place: &mut Pin<Box<Option<F>>>, cx: &mut Context<'_>) -> Poll<Response> {
-    place.as_mut().as_pin_mut().expect("a future is in its place until it is complete").poll(cx)
 }
 
 #[cfg(test)]

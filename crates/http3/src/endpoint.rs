@@ -21,7 +21,7 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use foldhash::{HashMap, HashMapExt};
+use foldhash::HashMap;
 use tidegate_codec::mux::{OpenError, ResetCause};
 use tidegate_codec::{
     Datagram, DatagramError, Direction, Handshake, ReadEnd, SessionCounts, SessionEvent, SessionNumber, StreamEndpoint,
@@ -35,6 +35,7 @@ use crate::error::{Error, ErrorCode, Violation};
 use crate::lifetime::{Lifetime, LifetimeStep};
 use crate::limits::Config;
 use crate::request_datagrams::RequestDatagrams;
+use crate::requests::Requests;
 use crate::settings::Settings;
 use crate::tables::TableStreams;
 use crate::webtransport::WebTransport;
@@ -70,9 +71,8 @@ pub(crate) struct Session {
     control: StreamNumber,
     /// Bytes of the control stream that QUIC does not take yet.
     unsent: Vec<u8>,
-    /// The requests whose streams are open: when they came, or were opened, and `None` once the response is complete. A tunnel
-    /// that this side has finished with may go on.
-    pub(crate) requests: HashMap<u64, Option<Instant>>,
+    /// The requests whose streams are open.
+    pub(crate) requests: Requests,
     /// If the configuration permits WebTransport.
     pub(crate) webtransport: Option<Box<WebTransport>>,
     /// Since the first datagram of a request.
@@ -91,22 +91,13 @@ impl Session {
         std::mem::take(&mut self.wakers).into_iter().for_each(Waker::wake);
     }
 
-    /// A response is complete. Returns when its request came, unless that was known.
-    fn end_response(&mut self, stream: u64) -> Option<Instant> {
-        self.requests.get_mut(&stream)?.take()
-    }
-
-    /// A request is over. Returns when it came, unless its response was complete.
-    fn end_request(&mut self, stream: u64, now: Option<Instant>) -> Option<Instant> {
-        let came = self.requests.remove(&stream);
-        if self.requests.is_empty() {
-            // An idle connection keeps no memory for them.
-            self.requests = HashMap::new();
-            if came.is_some() {
-                self.lifetime.idle_since = now.unwrap_or(self.lifetime.idle_since);
-            }
+    /// A request is over. Returns its age, unless its response was complete.
+    fn end_request(&mut self, stream: u64, now: Option<Instant>) -> Option<Duration> {
+        let removed = self.requests.remove(stream, now);
+        if self.requests.is_empty() && removed.is_some() {
+            self.lifetime.idle_since = now.unwrap_or(self.lifetime.idle_since);
         }
-        came.flatten()
+        removed.flatten()
     }
 }
 
@@ -377,7 +368,7 @@ impl<E: StreamEndpoint> Endpoint<E> {
         let Some(session) = self.sessions.get_mut(&stream.session) else { return false };
         match session.connection.handle_request(stream.stream, now) {
             Ok(Admission::Accepted(priority)) => {
-                session.requests.insert(stream.stream, Some(now));
+                session.requests.insert(stream.stream, now);
                 if let Some(Priority { urgency, .. }) = priority {
                     self.events.push_back(SessionEvent::Prioritized { stream, urgency });
                 }
@@ -437,7 +428,7 @@ impl<E: StreamEndpoint> Endpoint<E> {
             match event {
                 Event::Priority { stream, priority: Priority { urgency, .. } } => {
                     // A request that is over has none.
-                    if session.requests.contains_key(&stream) {
+                    if session.requests.contains(stream) {
                         events.push_back(SessionEvent::Prioritized { stream: at(stream), urgency });
                     }
                 }
@@ -449,10 +440,8 @@ impl<E: StreamEndpoint> Endpoint<E> {
                 Event::Settings(_) => session.wake(),
                 Event::GoAway { stream: end } => {
                     let code = ErrorCode::REQUEST_REJECTED.0;
-                    let mut unprocessed: Vec<_> = session.requests.keys().copied().filter(|own| *own >= end).collect();
-                    unprocessed.sort_unstable();
                     let stopped = |own| SessionEvent::Stopped { stream: at(own), code, is_unneeded: false };
-                    events.extend(unprocessed.into_iter().map(stopped));
+                    events.extend(session.requests.from(end).map(stopped));
                     session.wake();
                 }
             }
@@ -484,9 +473,9 @@ impl<E: StreamEndpoint> Endpoint<E> {
     fn on_reset(&mut self, stream: StreamNumber, now: Instant) {
         if self.role == ConnectionRole::Server
             && let Some(session) = self.sessions.get_mut(&stream.session)
-            && let Some(came) = session.end_request(stream.stream, Some(now))
+            && let Some(age) = session.end_request(stream.stream, Some(now))
         {
-            let counted = session.connection.handle_request_reset(now.saturating_duration_since(came), now);
+            let counted = session.connection.handle_request_reset(age, now);
             self.check(stream.session, Some(counted), now);
         }
     }
@@ -631,7 +620,7 @@ impl<E: StreamEndpoint> StreamEndpoint for Endpoint<E> {
     fn finish(&mut self, stream: StreamNumber) {
         if self.role == ConnectionRole::Server
             && let Some(session) = self.sessions.get_mut(&stream.session)
-            && session.end_response(stream.stream).is_some()
+            && session.requests.answer(stream.stream)
         {
             session.connection.credit_request();
         }
@@ -671,7 +660,7 @@ impl<E: StreamEndpoint> StreamEndpoint for Endpoint<E> {
         if let Some(session) = self.sessions.get_mut(&session)
             && let (Direction::Bidirectional, Some(now)) = (direction, self.now)
         {
-            session.requests.insert(stream.stream, Some(now));
+            session.requests.insert(stream.stream, now);
             self.add_frames(stream);
         }
         Ok(stream)

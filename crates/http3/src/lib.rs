@@ -23,6 +23,7 @@
 //! | `early.rs` | requests in early data, until they may be served; in `early/` the methods of `Endpoint` |
 //! | `control_stream.rs` | frames of the peer's control stream, in pieces |
 //! | `request_stream.rs` | `RequestStream`: between frames and the records of a stream's codec |
+//! | `requests.rs` | the requests of a connection that are open, and when they came |
 //! | `streams.rs` | the pipelines of a request stream |
 //! | `section.rs` | HEADERS frames of this side |
 //! | `qpack.rs` | QPACK; in `qpack/` the decoder (`decoder.rs`), the encoder (`encoder.rs`), the static table (`static_table.rs`), instructions (`instructions.rs`), dynamic tables (`table.rs`, `table_decoder.rs`, `table_encoder.rs`) |
@@ -55,6 +56,7 @@ mod limits;
 pub mod qpack;
 mod request_datagrams;
 mod request_stream;
+mod requests;
 mod section;
 mod settings;
 mod streams;

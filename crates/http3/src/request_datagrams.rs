@@ -160,7 +160,7 @@ impl<E: StreamEndpoint> Endpoint<E> {
         }
         let limits = self.config.limits_of_datagrams();
         let session = self.sessions.get_mut(&request.session).ok_or(ErrorCode::REQUEST_CANCELLED)?;
-        if !session.requests.contains_key(&request.stream) {
+        if !session.requests.contains(request.stream) {
             return Err(ErrorCode::REQUEST_CANCELLED);
         }
         self.datagrams_dropped += session.datagrams.get_or_insert_default().begin(request.stream, limits);
@@ -255,7 +255,7 @@ impl<E: StreamEndpoint> Endpoint<E> {
                 self.datagrams_dropped += webtransport.add_datagram(stream, payload, bytes_max);
                 continue;
             }
-            let may_be_read = connection.requests.contains_key(&stream) || connection.connection.may_come(stream);
+            let may_be_read = connection.requests.contains(stream) || connection.connection.may_come(stream);
             self.datagrams_dropped += if accepts {
                 connection.datagrams.get_or_insert_default().add(stream, payload, limits, may_be_read)
             } else {

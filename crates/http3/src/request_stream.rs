@@ -37,17 +37,14 @@ use crate::{qpack, section};
 #[derive(Debug)]
 pub struct RequestStream {
     config: Arc<Config>,
-    /// Bytes of the current DATA frame that are to come.
-    data_left: u64,
-    /// Bytes of a discarded frame that are to come.
-    skip_left: u64,
-    /// Bytes of the body that are to come, if its length is declared.
-    body_left: Option<u64>,
+    /// Bytes of the current frame that are to come: of a DATA frame, or of one that is discarded if [`IS_DISCARDED`].
+    frame_left: u64,
+    /// Bytes of the body that are to come, or [`UNDECLARED`].
+    body_left: u64,
     /// Bytes of the outbound record that is being written.
     record_left: u64,
     /// Bytes that may be discarded.
     reserved_left: u32,
-    role: ConnectionRole,
     inbound: Inbound,
     flags: u8,
     priority: Option<Priority>,
@@ -75,6 +72,10 @@ const IS_LAST_INPUT: u8 = 1 << 2;
 const RECORD_ENDS: u8 = 1 << 3;
 /// Our message is complete.
 const SENT_END: u8 = 1 << 4;
+/// The bytes of the current frame are discarded.
+const IS_DISCARDED: u8 = 1 << 5;
+/// The stream is one of a client.
+const IS_CLIENT: u8 = 1 << 6;
 
 /// Memory for the decoding of one section.
 #[derive(Default)]
@@ -104,14 +105,12 @@ impl RequestStream {
         let reserved_left = config.limits().reserved_bytes_max;
         Self {
             config,
-            data_left: 0,
-            skip_left: 0,
-            body_left: None,
+            frame_left: 0,
+            body_left: UNDECLARED,
             record_left: 0,
             reserved_left,
-            role,
             inbound: Inbound::Head,
-            flags: 0,
+            flags: if role == ConnectionRole::Client { IS_CLIENT } else { 0 },
             priority: None,
             failure: None,
         }
@@ -156,6 +155,10 @@ impl RequestStream {
         self.flags & flag != 0
     }
 
+    fn role(&self) -> ConnectionRole {
+        if self.has(IS_CLIENT) { ConnectionRole::Client } else { ConnectionRole::Server }
+    }
+
     /// Counts bytes of the peer that bring its message forward by nothing.
     fn discard(&mut self, bytes: u64) -> Result<(), StreamError> {
         let left = u64::from(self.reserved_left).checked_sub(bytes);
@@ -170,30 +173,31 @@ impl RequestStream {
         reply: &mut Output<'_>,
     ) -> Result<Step<()>, StreamError> {
         loop {
-            if self.skip_left > 0 {
-                let skipped = self.skip_left.min(wire.len() as u64);
-                wire.consume(skipped as usize);
-                self.skip_left -= skipped;
-            }
-            if self.data_left > 0 && !wire.is_empty() {
-                self.pass_data(wire, plain, reply);
-                return Ok(Step::Message(()));
-            }
             if wire.is_empty() {
                 return Ok(Step::NeedMore);
+            }
+            if self.frame_left > 0 {
+                if !self.has(IS_DISCARDED) {
+                    self.pass_data(wire, plain, reply);
+                    return Ok(Step::Message(()));
+                }
+                let skipped = self.frame_left.min(wire.len() as u64);
+                wire.consume(skipped as usize);
+                self.frame_left -= skipped;
+                continue;
             }
             let Some((head, head_bytes)) = FrameHead::read(wire.bytes()) else { return Ok(Step::NeedMore) };
             self.check_kind(head.kind)?;
             match head.kind {
                 kind::DATA => {
-                    if let Some(left) = &mut self.body_left {
-                        *left = left.checked_sub(head.length).ok_or(StreamError::Malformed)?;
+                    if self.body_left != UNDECLARED {
+                        self.body_left = self.body_left.checked_sub(head.length).ok_or(StreamError::Malformed)?;
                     }
                     if head.length == 0 {
                         self.discard(head_bytes as u64)?;
                     }
                     wire.consume(head_bytes);
-                    self.data_left = head.length;
+                    (self.frame_left, self.flags) = (head.length, self.flags & !IS_DISCARDED);
                 }
                 kind::HEADERS => {
                     if head.length > self.config.limits().rewritten_section_bytes_max().into() {
@@ -211,7 +215,7 @@ impl RequestStream {
                 _ => {
                     self.discard(head.length.saturating_add(head_bytes as u64))?;
                     wire.consume(head_bytes);
-                    self.skip_left = head.length;
+                    (self.frame_left, self.flags) = (head.length, self.flags | IS_DISCARDED);
                 }
             }
         }
@@ -228,7 +232,7 @@ impl RequestStream {
                 _ => false,
             },
             // This client has permitted no push.
-            kind::PUSH_PROMISE if self.role == ConnectionRole::Client => return Err(Violation::Id),
+            kind::PUSH_PROMISE if self.has(IS_CLIENT) => return Err(Violation::Id),
             kind::PUSH_PROMISE | kind::SETTINGS | kind::GOAWAY | kind::MAX_PUSH_ID | kind::CANCEL_PUSH => false,
             kind::PRIORITY_UPDATE | kind::PRIORITY_UPDATE_OF_PUSH => false,
             kind => !is_of_http2(kind),
@@ -238,11 +242,11 @@ impl RequestStream {
 
     /// Passes bytes of a DATA frame as a record.
     fn pass_data(&mut self, wire: &mut Input, plain: &mut Input, reply: &Output<'_>) {
-        let length = self.data_left.min(wire.len() as u64).min(RECORD_CONTENT_MAX.into()) as u32;
+        let length = self.frame_left.min(wire.len() as u64).min(RECORD_CONTENT_MAX.into()) as u32;
         let head = stream::FrameHead { length, kind: stream::kind::DATA, flags: 0, stream: 0 };
         plain.append(reply.pool().copy(&head.bytes()), reply.pool());
         wire.move_to(0..length as usize, plain, reply.pool());
-        self.data_left -= u64::from(length);
+        self.frame_left -= u64::from(length);
     }
 
     /// Decodes a field section, and passes it as a record.
@@ -253,7 +257,7 @@ impl RequestStream {
         plain: &mut Input,
         reply: &mut Output<'_>,
     ) -> Result<(), StreamError> {
-        let kind = match (self.inbound, self.role) {
+        let kind = match (self.inbound, self.role()) {
             (Inbound::Head, ConnectionRole::Server) => HeadKind::Request,
             (Inbound::Head, ConnectionRole::Client) => HeadKind::Response,
             _ => HeadKind::Trailers,
@@ -285,7 +289,7 @@ impl RequestStream {
             () if facts.is_connect => IS_CONNECT,
             () => 0,
         };
-        self.body_left = facts.content_length.filter(|_| !facts.is_connect);
+        self.body_left = declared(facts.content_length.filter(|_| !facts.is_connect));
         self.inbound = Inbound::Body;
         self.check_length(ends)
     }
@@ -302,10 +306,10 @@ impl RequestStream {
             self.flags &= !IS_CONNECT;
         }
         self.body_left = match facts.content_length {
-            _ if is_tunnel => None,
+            _ if is_tunnel => UNDECLARED,
             // Bytes in place of no body are malformed as well.
-            _ if !has_body => Some(0),
-            length => length,
+            _ if !has_body => 0,
+            length => declared(length),
         };
         self.inbound = Inbound::Body;
         self.check_length(ends)
@@ -319,7 +323,8 @@ impl RequestStream {
     /// At the end of a message all bytes of a body have come.
     fn check_length(&self, ends: bool) -> Result<(), StreamError> {
         match self.body_left {
-            Some(1..) if ends => Err(StreamError::Malformed),
+            0 | UNDECLARED => Ok(()),
+            _ if ends => Err(StreamError::Malformed),
             _ => Ok(()),
         }
     }
@@ -328,7 +333,7 @@ impl RequestStream {
     /// its way.
     #[cold]
     fn refuse_head(&mut self, reply: &mut Output<'_>) -> StreamError {
-        let is_answered = self.role == ConnectionRole::Server && self.inbound == Inbound::Head;
+        let is_answered = !self.has(IS_CLIENT) && self.inbound == Inbound::Head;
         if is_answered {
             self.config.stream().refusals().add(Status::FIELDS_TOO_LARGE);
             section::write_empty_response(Status::FIELDS_TOO_LARGE.code(), reply);
@@ -425,10 +430,10 @@ impl Filter for RequestStream {
     }
 
     fn decode_eof(&mut self, wire: &mut Input, _: &mut Output<'_>) -> Result<(), StreamError> {
-        let ended = match (self.inbound, self.role) {
+        let ended = match (self.inbound, self.role()) {
             (Inbound::Failed, _) => Ok(()),
             // RFC 9114 §7.1.
-            _ if !wire.is_empty() || self.data_left > 0 || self.skip_left > 0 => Err(Violation::FrameLayout.into()),
+            _ if !wire.is_empty() || self.frame_left > 0 => Err(Violation::FrameLayout.into()),
             (Inbound::Head, ConnectionRole::Server) => Err(StreamError::Incomplete),
             (Inbound::Head, ConnectionRole::Client) => Err(StreamError::Malformed),
             _ => self.check_length(true),
@@ -452,5 +457,13 @@ impl Filter for RequestStream {
 /// Up to this length it is cheaper to copy bytes of a body than to move them.
 const SHORT_DATA_BYTES: u64 = 1024;
 
-const _: () = assert!(size_of::<RequestStream>() <= 72);
+/// The length of a body, or [`UNDECLARED`]. Of one that is not possible, which never comes, a byte is left out.
+fn declared(length: Option<u64>) -> u64 {
+    length.map_or(UNDECLARED, |length| length.min(UNDECLARED - 1))
+}
+
+/// In place of the length of a body: the peer has declared none. No body is that long: QUIC numbers bytes up to 2⁶².
+const UNDECLARED: u64 = u64::MAX;
+
+const _: () = assert!(size_of::<RequestStream>() <= 48);
 const _: () = assert!(HEAD_BYTES == 9 && flag::END_STREAM == 1, "the records of HTTP/2 and HTTP/3 are the same");

@@ -6,5 +6,6 @@ mod model;
 mod outbound;
 mod outbound_memory;
 mod outbound_owners;
+mod outbound_parked;
 mod properties;
 mod support;

@@ -150,6 +150,9 @@ pub trait StreamQueues {
     /// whether all was written, the end included. A queue that is gone is not an error.
     fn with(&mut self, owner: [u32; 2], act: impl FnOnce(&mut Outbound, bool) -> bool);
 
+    /// The window of a stream is used up, and its queue has bytes: it waits for the peer, for an unknown time.
+    fn on_window_used_up(&mut self, _owner: [u32; 2]) {}
+
     /// The peer sends no more on a stream, since this side does not want more ([`Streams::stop_peer`]).
     fn on_peer_stopped(&mut self, _owner: [u32; 2]) {}
 }
@@ -163,14 +166,19 @@ pub fn transmit<M: Mux>(mux: &mut M, queues: &mut impl StreamQueues, bytes_max: 
     while out.pending() < bytes_max {
         let Some(key) = mux.streams_mut().next_ready() else { break };
         let Some(owner) = mux.streams().owner(key) else { continue };
+        let mut is_blocked = false;
         queues.with(owner, |queue, ends| {
             let is_all = mux.write_turn(key, queue, ends, out);
-            if !is_all && mux.streams().send_allowance(key) == 0 {
+            is_blocked = !is_all && mux.streams().send_allowance(key) == 0;
+            if is_blocked {
                 // It waits for the peer, for an unknown time.
                 queue.settle();
             }
             is_all
         });
+        if is_blocked {
+            queues.on_window_used_up(owner);
+        }
     }
     while let Some(key) = mux.streams_mut().next_stopped() {
         if let Some(owner) = mux.streams().owner(key) {

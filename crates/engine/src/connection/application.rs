@@ -7,6 +7,7 @@ use std::rc::Rc;
 use tidegate_buffer::injected::{self, Bug};
 use tidegate_codec::Pipeline;
 
+use super::finished::LastCall;
 use super::switch::{InstallProtocol, Switch};
 use super::{Connection, Link};
 use crate::close_reason::CloseReason;
@@ -14,6 +15,7 @@ use crate::context::Context;
 use crate::handler::{Event, Handler, Outcome};
 use crate::loop_core::Core;
 use crate::slot_entry::SlotEntry;
+use crate::unwind::catch_and_log;
 
 /// The user of a connection. Every kind of application has these methods.
 pub(crate) trait Application<C: Pipeline>: MessageReader + SessionHooks<C> + 'static {
@@ -22,6 +24,12 @@ pub(crate) trait Application<C: Pipeline>: MessageReader + SessionHooks<C> + 'st
 
     /// Whether it is the application of a session, with [`SessionHooks`].
     const IS_SESSION: bool = false;
+
+    /// Whether it is a handler: its connection has no other user.
+    const IS_HANDLER: bool = false;
+
+    /// Whether nothing is left of it but its last call.
+    const IS_FINISHED: bool = false;
 
     type Post: Send + 'static;
 
@@ -33,6 +41,14 @@ pub(crate) trait Application<C: Pipeline>: MessageReader + SessionHooks<C> + 'st
     fn event(&mut self, event: Event<Self::Post>, cx: &mut Context<'_, C, Self::Post>) -> Outcome<C>;
 
     fn closed(&mut self, reason: &CloseReason);
+
+    /// If it is a handler: it gets no other call than `closed`, if it observes that.
+    fn into_last_call(self) -> Option<Box<LastCall>>
+    where
+        Self: Sized,
+    {
+        None
+    }
 
     /// If it is called with messages: the codec has failed.
     fn faulted(&mut self, _reason: &CloseReason, _cx: &mut Context<'_, C, Self::Post>) {}
@@ -130,6 +146,7 @@ pub(crate) struct HandlerApplication<H>(pub(crate) H);
 
 impl<C: Pipeline, H: Handler<C>> Application<C> for HandlerApplication<H> {
     const PULLS: bool = false;
+    const IS_HANDLER: bool = true;
 
     type Post = H::Post;
 
@@ -150,6 +167,15 @@ impl<C: Pipeline, H: Handler<C>> Application<C> for HandlerApplication<H> {
 
     fn closed(&mut self, reason: &CloseReason) {
         self.0.closed(reason);
+    }
+
+    fn into_last_call(self) -> Option<Box<LastCall>> {
+        let Self(mut handler) = self;
+        if !H::OBSERVES_CLOSE {
+            catch_and_log(move || drop(handler));
+            return None;
+        }
+        Some(Box::new(Box::new(move |reason| handler.closed(reason))))
     }
 
     fn faulted(&mut self, reason: &CloseReason, cx: &mut Context<'_, C, H::Post>) {

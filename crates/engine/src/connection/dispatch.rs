@@ -24,7 +24,7 @@ use crate::inspection::Description;
 use crate::limits::{MESSAGES_PER_DISPATCH_MAX, SENDS_PER_DISPATCH_MAX, WORK_PER_DISPATCH_MAX};
 use crate::loop_core::Core;
 use crate::session::{StreamId, StreamRequestKind};
-use crate::slot_entry::{Dispatched, Disposition, SlotEntry, SlotEvent, SocketState};
+use crate::slot_entry::{Dispatched, Disposition, Reduction, SlotEntry, SlotEvent, SocketState};
 use crate::wheel::DeadlineTick;
 
 /// The step after the event is taken in.
@@ -155,6 +155,10 @@ impl<C: Pipeline, A: Application<C>> SlotEntry for Connection<C, A> {
 
     fn is_ending(&self) -> bool {
         self.link.is_ending()
+    }
+
+    fn reduction(&self) -> Option<Reduction> {
+        self.finished_reduction()
     }
 
     fn urgency(&self) -> Option<u8> {

@@ -22,12 +22,11 @@ use crate::wheel::DeadlineTick;
 
 /// Queue, input, state and timers of one connection; 104 bytes, and no other memory while nothing waits.
 pub(crate) struct Link {
-    outbound: Outbound,
+    pub(super) outbound: Outbound,
     pub(super) input: Input,
-    settings: Rc<Settings>,
+    pub(super) registration: Registration,
     /// Why the connection is being closed; `None` while it is open.
     pub(super) closing: Option<Rc<CloseReason>>,
-    peer: Peer,
     /// The watched write position, or [`NOT_WATCHED`]; a wire offset once `WIRE_OFFSET` is set.
     pub(super) watched: u64,
     /// The handler's deadline.
@@ -35,12 +34,18 @@ pub(crate) struct Link {
     /// By when the peer has to take a byte, or to end the connection.
     pub(super) progress: DeadlineTick,
     /// How many bytes the peer had acknowledged at the last check, wrapping.
-    acknowledged: u32,
-    flags: u16,
-    level: Writability,
+    pub(super) acknowledged: u32,
+    pub(super) flags: u16,
+    pub(super) level: Writability,
     /// The state of the sending side in the lowest three bits. Above: the turn in which the application last got a
     /// writable event, wrapping.
-    write_side_and_turn: u8,
+    pub(super) write_side_and_turn: u8,
+}
+
+/// The place of a connection among those of its listener, and its peer there. Dropping it gives the place back.
+pub(super) struct Registration {
+    settings: Rc<Settings>,
+    peer: Peer,
 }
 
 impl Link {
@@ -102,9 +107,8 @@ impl Link {
         Self {
             outbound,
             input: Input::new(),
+            registration: Registration { settings, peer },
             closing: None,
-            peer,
-            settings,
             watched: NOT_WATCHED,
             deadline: DeadlineTick::NEVER,
             progress: DeadlineTick::NEVER,
@@ -116,11 +120,11 @@ impl Link {
     }
 
     pub(crate) fn settings(&self) -> &Settings {
-        &self.settings
+        &self.registration.settings
     }
 
     pub(crate) fn shared_settings(&self) -> &Rc<Settings> {
-        &self.settings
+        &self.registration.settings
     }
 
     pub(crate) fn outbound(&mut self) -> &mut Outbound {
@@ -179,35 +183,30 @@ impl Link {
     pub(crate) fn peer(&self, sessions: &Sessions) -> Address {
         match self.stream() {
             Some(stream) => sessions.of(stream).map_or_else(unnamed, |(_, peer)| peer),
-            None => self.peer.address(&self.settings.peers),
+            None => self.registration.address(),
         }
     }
 
     /// The peer's address for the streams of this session. It must not outlive the link.
     pub(crate) fn peer_address(&self) -> PeerAddress {
-        PeerAddress::new(self.peer, self.settings.clone())
+        PeerAddress::new(self.registration.peer, self.registration.settings.clone())
     }
 
     /// Whether this is the link of a stream.
     #[inline]
     pub(crate) fn is_stream(&self) -> bool {
-        matches!(self.peer, Peer::Stream { .. })
+        matches!(self.registration.peer, Peer::Stream { .. })
     }
 
     /// The stream that this is the link of, if it is that of a stream.
     #[inline]
     pub(crate) fn stream(&self) -> Option<StreamId> {
-        match self.peer {
-            Peer::Stream { session: [high, middle, low], index } => {
-                Some(StreamId { session: u32::from_be_bytes([0, high, middle, low]), index })
-            }
-            _ => None,
-        }
+        self.registration.stream()
     }
 
     /// The session of this stream, which is closed, is found no more: its number may be another session's.
     pub(super) fn leave_session(&mut self) {
-        self.peer = Peer::Unnamed;
+        self.registration.peer = Peer::Unnamed;
     }
 
     /// Begins to close in good order, unless the connection closes already.
@@ -282,7 +281,7 @@ impl Link {
 
     /// How many bytes the peer has to acknowledge from one check to the next.
     fn progress_bytes_min(&self) -> u32 {
-        let limits = &self.settings.limits;
+        let limits = &self.registration.settings.limits;
         let bytes = limits.write_timeout.as_millis().saturating_mul(limits.write_rate_min.into()) / 1000;
         u32::try_from(bytes).unwrap_or(u32::MAX).clamp(1, PROGRESS_BYTES_MAX)
     }
@@ -373,14 +372,14 @@ impl Link {
     #[inline(always)]
     pub(crate) fn update_level(&mut self, codec: &impl Pipeline) {
         // With every message, and most of the time nothing changes.
-        if !(self.is_writable() && self.cost(codec) <= self.settings.limits.water.high) {
+        if !(self.is_writable() && self.cost(codec) <= self.registration.settings.limits.water.high) {
             self.change_level(self.cost(codec));
         }
     }
 
     #[cold]
     fn change_level(&mut self, cost: u64) {
-        self.level.update(cost, &self.settings.limits.water);
+        self.level.update(cost, &self.registration.settings.limits.water);
         self.note_level();
     }
 
@@ -388,7 +387,7 @@ impl Link {
     /// writable, since the high mark does not lie above the cap.
     #[inline]
     pub(crate) fn is_full(&self, codec: &impl Pipeline) -> bool {
-        !self.is_writable() && self.cost(codec) > self.settings.limits.water.cap
+        !self.is_writable() && self.cost(codec) > self.registration.settings.limits.water.cap
     }
 
     /// Whether the connection closes, or its sending side is shut down.
@@ -489,7 +488,30 @@ impl Link {
     }
 }
 
-impl Drop for Link {
+impl Registration {
+    #[inline]
+    pub(super) fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    #[inline]
+    fn address(&self) -> Address {
+        self.peer.address(&self.settings.peers)
+    }
+
+    /// The stream that it is, if it is a stream.
+    #[inline]
+    pub(super) fn stream(&self) -> Option<StreamId> {
+        match self.peer {
+            Peer::Stream { session: [high, middle, low], index } => {
+                Some(StreamId { session: u32::from_be_bytes([0, high, middle, low]), index })
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Drop for Registration {
     fn drop(&mut self) {
         if let Some(admission) = &self.settings.admission
             && let Some(peer) = self.peer.ip(&self.settings.peers)
@@ -508,7 +530,7 @@ impl Drop for Link {
 }
 
 /// No queue comes that far.
-const NOT_WATCHED: u64 = u64::MAX;
+pub(super) const NOT_WATCHED: u64 = u64::MAX;
 
 /// The bits of [`WriteSide`].
 const WRITE_SIDE_BITS: u8 = 7;

@@ -158,7 +158,9 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
         }
         self.link.note_progress(self.link.sent() - before.0);
         self.link.update_level(&self.codec);
-        let is_due = (self.has_become_writable() && !injected::is_injected(Bug::StreamLevelLost))
+        // A stream that closes is not notified that it may write.
+        let is_edge_due = self.has_become_writable() && !self.link.is_closing();
+        let is_due = (is_edge_due && !injected::is_injected(Bug::StreamLevelLost))
             || (is_all && self.link.is_write_shut())
             || (self.link.is_watching() && self.watched_is_sent());
         is_due && !self.link.replace(Link::SCHEDULED, true)

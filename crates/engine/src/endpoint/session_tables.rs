@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
+use std::num::NonZeroU8;
 use std::ops::Range;
 use std::rc::{Rc, Weak};
 use std::task::Waker;
@@ -44,7 +45,7 @@ pub(super) struct Session {
     /// When it was established.
     pub(super) since: Instant,
     /// The places of its streams, boxed to keep a session without any small.
-    streams: Option<Box<HashMap<u64, u32>>>,
+    streams: Option<Box<StreamPlaces>>,
     /// The task that waits for a datagram of the peer.
     pub(super) datagram_waker: Option<Waker>,
     /// No handle opens streams: it ends behind its last stream.
@@ -63,20 +64,47 @@ impl Session {
 
     /// The places of its streams.
     pub(super) fn places(&self) -> impl Iterator<Item = u32> {
-        self.streams.iter().flat_map(|streams| streams.values().copied())
+        self.streams.iter().flat_map(|streams| streams.0.iter().copied())
     }
 
-    fn place(&self, stream: u64) -> Option<u32> {
-        self.streams.as_ref()?.get(&stream).copied()
+    fn place(&self, stream: u64, table: &Slab<Stream>) -> Option<u32> {
+        let streams = self.streams.as_ref()?;
+        streams.find(stream, table).ok().map(|at| streams.0[at])
     }
 
-    fn remove_stream(&mut self, stream: u64) {
+    /// Forgets the place of a stream, which is in the table still.
+    fn remove_stream(&mut self, stream: u64, table: &Slab<Stream>) {
         if let Some(streams) = &mut self.streams {
-            streams.remove(&stream);
-            if streams.is_empty() {
+            if let Ok(at) = streams.find(stream, table) {
+                streams.0.remove(at);
+            }
+            if streams.0.is_empty() {
                 self.streams = None;
             }
         }
+    }
+}
+
+/// The places of the streams of a session, in the order of their numbers: the numbers are in the table, so a stream costs its
+/// session one place.
+#[derive(Default)]
+struct StreamPlaces(Vec<u32>);
+
+impl StreamPlaces {
+    /// Where the place of a stream is, or where it belongs.
+    fn find(&self, stream: u64, table: &Slab<Stream>) -> Result<usize, usize> {
+        let number = |place: &u32| table.get(*place as usize).map_or(0, |stream| stream.number.stream);
+        // New streams have the highest number, and most requests are about new streams.
+        match self.0.last().map(number) {
+            Some(last) if last == stream => Ok(self.0.len() - 1),
+            Some(last) if last > stream => self.0.binary_search_by_key(&stream, number),
+            _ => Err(self.0.len()),
+        }
+    }
+
+    fn insert(&mut self, stream: u64, place: u32, table: &Slab<Stream>) {
+        let (Ok(at) | Err(at)) = self.find(stream, table);
+        self.0.insert(at, place);
     }
 }
 
@@ -85,8 +113,25 @@ pub(super) struct Stream {
     pub(super) number: StreamNumber,
     pub(super) token: Token,
     flags: u16,
-    /// Streams of a lower one are written first.
-    urgency: u8,
+    urgency: Urgency,
+}
+
+/// One more than the urgency of a stream (RFC 9218 §4.1). The table needs no tag beside a value that is never zero.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Urgency(NonZeroU8);
+
+impl Urgency {
+    /// The urgency of a stream without another one.
+    const DEFAULT: Self = Self::new(3);
+
+    const fn new(urgency: u8) -> Self {
+        let last = URGENCIES as u8 - 1;
+        Self(NonZeroU8::MIN.saturating_add(if urgency < last { urgency } else { last }))
+    }
+
+    fn index(self) -> usize {
+        usize::from(self.0.get()) - 1
+    }
 }
 
 impl Stream {
@@ -222,13 +267,19 @@ impl SessionTables {
     /// Adds a stream to its session, and returns its place.
     pub(super) fn add_stream(&mut self, number: StreamNumber, token: Token, flags: u16) -> Option<u32> {
         let session = self.sessions.get_mut(&number.session)?;
-        let index = self.streams.insert(Stream { number, token, flags, urgency: URGENCY }) as u32;
-        session.streams.get_or_insert_default().insert(number.stream, index);
+        if self.streams.len() == self.streams.capacity() {
+            // By a quarter: doubling would waste half a record for each stream.
+            self.streams.reserve_exact((self.streams.len() / 4).max(4));
+        }
+        let places = session.streams.get_or_insert_default();
+        let index = self.streams.vacant_key() as u32;
+        places.insert(number.stream, index, &self.streams);
+        self.streams.insert(Stream { number, token, flags, urgency: Urgency::DEFAULT });
         Some(index)
     }
 
     pub(super) fn index(&self, number: StreamNumber) -> Option<u32> {
-        self.sessions.get(&number.session)?.place(number.stream)
+        self.sessions.get(&number.session)?.place(number.stream, &self.streams)
     }
 
     pub(super) fn stream(&mut self, index: u32) -> Option<&mut Stream> {
@@ -236,10 +287,11 @@ impl SessionTables {
     }
 
     pub(super) fn remove_stream(&mut self, index: u32) -> Option<Stream> {
-        let stream = self.streams.try_remove(index as usize)?;
-        if let Some(session) = self.sessions.get_mut(&stream.number.session) {
-            session.remove_stream(stream.number.stream);
+        let number = self.streams.get(index as usize)?.number;
+        if let Some(session) = self.sessions.get_mut(&number.session) {
+            session.remove_stream(number.stream, &self.streams);
         }
+        let stream = self.streams.try_remove(index as usize)?;
         self.release_memory();
         Some(stream)
     }
@@ -267,7 +319,7 @@ impl SessionTables {
         let Some(stream) = self.streams.get_mut(index as usize) else { return };
         if stream.flags & (Stream::WRITABLE | Stream::BLOCKED | Stream::IN_WRITES) == Stream::WRITABLE {
             stream.flags |= Stream::IN_WRITES;
-            self.writes[usize::from(stream.urgency)].push_back(index);
+            self.writes[stream.urgency.index()].push_back(index);
         }
     }
 
@@ -275,7 +327,7 @@ impl SessionTables {
     pub(super) fn prioritize(&mut self, index: u32, urgency: u8) -> bool {
         let Some(stream) = self.streams.get_mut(index as usize) else { return false };
         stream.flags |= Stream::PRIORITIZED;
-        let urgency = urgency.min(URGENCIES as u8 - 1);
+        let urgency = Urgency::new(urgency);
         std::mem::replace(&mut stream.urgency, urgency) != urgency
     }
 
@@ -313,7 +365,9 @@ const _: () = assert!(size_of::<(SessionNumber, Session)>() <= 80);
 
 /// RFC 9218 §4.1.
 const URGENCIES: usize = 8;
-const URGENCY: u8 = 3;
+
+// The table has a tag for each entry that has no value to spare.
+const _: () = assert!(size_of::<Option<Stream>>() == 32);
 
 #[cfg(test)]
 mod tests {
@@ -327,6 +381,38 @@ mod tests {
 
     fn streams() -> Streams {
         Streams::serve(|| Raw, |_channel: Channel<Raw>| async { Ok::<(), Infallible>(()) })
+    }
+
+    #[test]
+    fn streams_are_found_by_their_numbers_in_whatever_order_they_come_and_go() {
+        let mut tables = SessionTables::default();
+        let session = SessionNumber(1);
+        tables.add_session(session, (0, Instant::now()), SessionStreams::default(), Ipv4Addr::LOCALHOST.into());
+        let at = |stream| StreamNumber { session, stream };
+        let token = |stream: u64| Token { slot: stream as u32, generation: 1 };
+        let mut open: Vec<u64> = Vec::new();
+        // A sequence without a pattern: each step adds the stream if it is not there, and removes it otherwise.
+        let mut state = 1_u64;
+        for _ in 0..2000 {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let stream = state >> 33 & 63;
+            match open.iter().position(|known| *known == stream) {
+                Some(place) => {
+                    open.swap_remove(place);
+                    let index = tables.index(at(stream)).expect("it is open");
+                    assert!(tables.remove_stream(index).is_some_and(|removed| removed.number == at(stream)));
+                }
+                None => {
+                    open.push(stream);
+                    assert!(tables.add_stream(at(stream), token(stream), 0).is_some());
+                }
+            }
+            for number in 0..64 {
+                let found = tables.index(at(number)).and_then(|index| tables.stream(index)).map(|stream| stream.token);
+                assert_eq!(found, open.contains(&number).then(|| token(number)), "stream {number} of {open:?}");
+            }
+        }
+        assert_eq!(tables.session(session).map(|session| session.places().count()), Some(open.len()));
     }
 
     #[test]

@@ -487,7 +487,7 @@ impl<E: StreamEndpoint + 'static> SessionsEntry<E> {
         while let Some(index) = self.tables.next_write() {
             let Some(stream) = self.tables.stream(index) else { continue };
             let (token, number) = (stream.token, stream.number);
-            let Some(entry) = core.slots.get_mut(token) else { continue };
+            let Some(entry) = core.slots.restored(token) else { continue };
             let mut written = Written { is_all: true, ..Written::default() };
             let (endpoint, is_over) = (&mut self.base.endpoint, stream.has(Stream::WRITE_OVER));
             let is_due = entry.transmit(&mut |queue, ends| {
@@ -502,6 +502,9 @@ impl<E: StreamEndpoint + 'static> SessionsEntry<E> {
             stream.set(Stream::WRITABLE, !written.is_all);
             stream.set(Stream::BLOCKED, written.is_blocked);
             stream.set(Stream::WRITE_OVER, is_over || written.has_ended);
+            if written.is_blocked {
+                core.slots.reduce(token);
+            }
             if written.is_broken {
                 // A file is shorter than its region: the peer must not take the bytes for complete ones.
                 stream.set(Stream::WRITABLE, false);

@@ -404,11 +404,17 @@ struct Queues<'a> {
 impl StreamQueues for Queues<'_> {
     fn with(&mut self, owner: [u32; 2], act: impl FnOnce(&mut Outbound, bool) -> bool) {
         let Some(token) = token(owner) else { return };
-        let Some(entry) = self.slots.get_mut(token) else { return };
+        let Some(entry) = self.slots.restored(token) else { return };
         let mut act = Some(act);
         let mut once = |queue: &mut Outbound, ends| act.take().is_some_and(|act| act(queue, ends));
         if entry.transmit(&mut once) {
             self.dispatches.schedule(token);
+        }
+    }
+
+    fn on_window_used_up(&mut self, owner: [u32; 2]) {
+        if let Some(token) = token(owner) {
+            self.slots.reduce(token);
         }
     }
 

@@ -27,7 +27,8 @@ pub struct HandlerTask<T> {
 
 enum OutputState<T> {
     Running,
-    Finished(T),
+    /// Boxed: a task may wait for long, and has no output meanwhile.
+    Finished(Box<T>),
     Taken,
 }
 
@@ -55,7 +56,7 @@ impl<T> HandlerTask<T> {
     #[must_use]
     pub fn take_output(&mut self) -> Option<T> {
         match self.output.replace(OutputState::Taken) {
-            OutputState::Finished(output) => Some(output),
+            OutputState::Finished(output) => Some(*output),
             state @ (OutputState::Running | OutputState::Taken) => {
                 self.output.set(state);
                 None
@@ -107,7 +108,7 @@ impl<F: Future> Future for HandlerFuture<F> {
         let is_awaited = matches!(this.output.replace(OutputState::Taken), OutputState::Running);
         let panic = match polled {
             Ok(Poll::Ready(output)) if is_awaited => {
-                this.output.set(OutputState::Finished(output));
+                this.output.set(OutputState::Finished(Box::new(output)));
                 None
             }
             Ok(_) => None,

@@ -24,6 +24,8 @@ use crate::serving::refusals::{late_response, panicked};
 impl<C: HttpCodec> Handler<C> for HttpHandler {
     type Post = ();
 
+    const OBSERVES_CLOSE: bool = false;
+
     fn open(&mut self, cx: &mut Context<'_, C>) -> Outcome<C> {
         // The requests that a task has left here.
         if self.has_pipeline() { self.on_responses(cx) } else { Outcome::Continue }

@@ -32,6 +32,7 @@ mod metrics;
 mod middleware;
 mod mistakes;
 mod network;
+mod parked_streams;
 mod passwords;
 mod redirects;
 mod route_list;

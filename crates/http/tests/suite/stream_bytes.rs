@@ -254,7 +254,7 @@ const FEW_STREAMS: usize = 28;
 const PROXIED_STREAMS: usize = 50;
 
 /// The most bytes of a stream that waits for its peer's window, beside those that are queued.
-const WAITING_BYTES_MAX: usize = 400;
+const WAITING_BYTES_MAX: usize = 300;
 
 /// The same of one with a task of its own, or with a head that a function awaits.
 const WORKING_BYTES_MAX: usize = 3500;

@@ -25,7 +25,7 @@ impl<E: StreamEndpoint> Endpoint<E> {
         let limits = self.limits_of_webtransport().map(|limits| (limits.sessions_max, limits.datagram_bytes_max));
         let (sessions_max, datagram_bytes_max) = limits.unwrap_or_default();
         let connection = self.sessions.get_mut(&session.session).ok_or(ErrorCode::REQUEST_CANCELLED)?;
-        if !connection.requests.contains_key(&session.stream) {
+        if !connection.requests.contains(session.stream) {
             return Err(ErrorCode::REQUEST_CANCELLED);
         }
         let webtransport = connection.webtransport.as_deref_mut().ok_or(ErrorCode::REQUEST_REJECTED)?;
@@ -271,7 +271,7 @@ impl<E: StreamEndpoint> Endpoint<E> {
         if webtransport.has_session(session) {
             return webtransport.add_stream(stream.stream, session);
         }
-        let may_begin = connection.requests.contains_key(&session)
+        let may_begin = connection.requests.contains(session)
             || webtransport.starting.contains_key(&session)
             || connection.connection.may_come(session);
         if !may_begin {
