@@ -21,7 +21,7 @@ use tidegate_redis::{
     Client, ClientBuilder, ClientError, OwnedValue, ReplyFuture, Subscriber, SubscriberEvent, slot_of,
 };
 
-use self::pages::{PageBounds, ReadHistory};
+use self::pages::{PageBounds, ReadHistory, text_of};
 use self::refusals::Refusals;
 use self::scripts::{PRESENCE, PUBLISH};
 use crate::broker::{
@@ -406,13 +406,6 @@ fn leases_of(rooms: Vec<OwnedValue>) -> Option<Vec<Vec<Lease>>> {
         _ => None,
     };
     rooms.into_iter().map(room).collect()
-}
-
-fn text_of(value: &OwnedValue) -> Option<String> {
-    match value {
-        OwnedValue::Bulk(bytes) => String::from_utf8(bytes.to_vec()).ok(),
-        _ => None,
-    }
 }
 
 /// The line of a position: 16 digits, a hyphen, 20 digits at most, and a line feed.

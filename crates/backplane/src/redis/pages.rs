@@ -10,7 +10,6 @@ use tidegate_engine::Position;
 use tidegate_redis::{Client, OwnedValue};
 
 use super::scripts::READ;
-use super::text_of;
 use crate::broker::{History, HistoryBounds, HistoryEntry};
 
 /// The bounds of a page, in bytes.
@@ -127,6 +126,14 @@ impl Pages {
 
     fn into_history(self) -> History {
         History { position: self.top, entries: self.entries.into(), after: None }
+    }
+}
+
+/// The text of a bulk string.
+pub(super) fn text_of(value: &OwnedValue) -> Option<String> {
+    match value {
+        OwnedValue::Bulk(bytes) => String::from_utf8(bytes.to_vec()).ok(),
+        _ => None,
     }
 }
 
