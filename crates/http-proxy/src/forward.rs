@@ -163,10 +163,7 @@ impl LoopUpstreams {
             shed();
             return Response::of_error(Status::TOO_MANY_REQUESTS);
         };
-        let mut upload = match plan.has_body {
-            true => Upload::new(std::mem::take(request.body_mut()), options.clone(), note.clone()),
-            false => Upload::nothing(),
-        };
+        let mut upload = upload_of(&mut request, &plan, options, note.as_ref());
         if plan.may_be_without_body(request.head()) && Box::pin(upload.is_nothing_within(END_PATIENCE)).await {
             (upload, plan.has_body) = (Upload::nothing(), false);
         }
@@ -612,6 +609,14 @@ fn prefer_first(candidates: &mut [Candidate], members: &[Arc<Upstream>]) {
         for (candidate, member) in candidates.iter_mut().zip(members) {
             candidate.is_eligible &= member.priority() == first;
         }
+    }
+}
+
+/// The body of a request, to be sent.
+fn upload_of(request: &mut Request, plan: &ForwardPlan, options: &Rc<Options>, note: Option<&ExchangeNote>) -> Upload {
+    match plan.has_body {
+        true => Upload::new(std::mem::take(request.body_mut()), options.clone(), note.cloned()),
+        false => Upload::nothing(),
     }
 }
 

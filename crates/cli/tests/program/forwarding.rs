@@ -340,6 +340,15 @@ fn a_udp_listener_may_have_both_unspecified_addresses_with_one_port_or_ipv6_alon
     drop(probe);
 }
 
+/// Asserts that `check-config` prints a mistake with this place and text.
+#[track_caller]
+fn assert_mistake(files: &Files, text: &str, place: &str, expected: &str) {
+    let (code, _, errors) = files.check(text);
+    assert_eq!(code, Some(1), "{text}{errors:?}");
+    let is_it = |line: &String| line.starts_with(&format!("gateway.toml:{place}: ")) && line.contains(expected);
+    assert!(errors.iter().any(is_it), "{text}{errors:#?}");
+}
+
 const FIRST: &str = "first-bytes = [{ starts-with = \"S\", upstream = \"t\" }]";
 
 #[test]
@@ -378,17 +387,6 @@ fn each_mistake_of_a_listener_below_http_says_how_to_remove_it() {
         ),
         (listen("udp", "upstream = \"u\"").replace("127.0.0.1:0", "unix:/a") + udp, "2:11", "no address of UDP"),
         (listen("http", "upstream = \"w\"") + web, "1:1", "a [[route]] names the upstream"),
-        (listen("udp", &format!("upstream = \"u\"\n{FIRST}")) + udp + tcp, "1:1", "`first-bytes` is for `tcp`"),
-        (listen("http", FIRST) + tcp, "1:1", "`sni` and `first-bytes` need"),
-        (
-            listen("tcp", &format!("upstream = \"t\"\n{}", FIRST.replace("= \"t\"", "= \"x\""))) + tcp,
-            "5:48",
-            "with the name `x`",
-        ),
-        (listen("tcp", &FIRST.replace("S", "")) + tcp, "4:32", "`starts-with` has 1 to 256 bytes"),
-        (listen("tcp", &FIRST.replace("starts-with", "protocol")) + tcp, "4:29", "\"tls\""),
-        (listen("tcp", &FIRST.replace("starts-with = \"S\",", "")) + tcp, "4:16", "has one of `protocol` and"),
-        (listen("tcp", &FIRST.replace("{", "{ protocol = \"tls\",")) + tcp, "4:16", "exclude each other"),
         (format!("{tcp}[[route]]\nupstream = \"t\"\n"), "5:12", "are `tcp://`, and a route needs of HTTP"),
         (tcp.replace("tcp://a:1", "tcp://a"), "3:12", "it ends with a port"),
         (
@@ -401,13 +399,35 @@ fn each_mistake_of_a_listener_below_http_says_how_to_remove_it() {
         (format!("{tcp}limits = {{ body-timeout = 1 }}\n"), "2:8", "has no `limits` beyond `connect-timeout`"),
         (format!("{udp}send-proxy = true\n"), "2:8", "of `udp://` servers has no `send-proxy`"),
     ] {
-        let (code, _, errors) = files.check(&text);
-        assert_eq!(code, Some(1), "{text}{errors:?}");
-        let is_it = |line: &String| line.starts_with(&format!("gateway.toml:{place}: ")) && line.contains(expected);
-        assert!(errors.iter().any(is_it), "{text}{errors:#?}");
+        assert_mistake(&files, &text, place, expected);
     }
     let both = listen("tcp", "upstream = \"t\"") + &listen("udp", "upstream = \"u\"") + tcp + udp;
     let (code, lines, errors) = files.check(&both.replace("127.0.0.1:0", "127.0.0.1:53"));
     assert_eq!((code, errors), (Some(0), Vec::<String>::new()), "TCP and UDP have ports of their own");
     assert!(lines[0].contains("2 listeners, 2 upstreams, 0 routes"), "{lines:?}");
+}
+
+#[test]
+fn each_mistake_of_a_rule_for_first_bytes_says_how_to_remove_it() {
+    let files = Files::new();
+    let tcp = "[[upstream]]\nname = \"t\"\nservers = [\"tcp://a:1\"]\n";
+    let udp = "[[upstream]]\nname = \"u\"\nservers = [\"udp://a:1\"]\n";
+    let listen = |protocol: &str, more: &str| {
+        format!("[[listen]]\naddress = \"127.0.0.1:0\"\nprotocol = \"{protocol}\"\n{more}\n")
+    };
+    for (text, place, expected) in [
+        (listen("udp", &format!("upstream = \"u\"\n{FIRST}")) + udp + tcp, "1:1", "`first-bytes` is for `tcp`"),
+        (listen("http", FIRST) + tcp, "1:1", "`sni` and `first-bytes` need"),
+        (
+            listen("tcp", &format!("upstream = \"t\"\n{}", FIRST.replace("= \"t\"", "= \"x\""))) + tcp,
+            "5:48",
+            "with the name `x`",
+        ),
+        (listen("tcp", &FIRST.replace("S", "")) + tcp, "4:32", "`starts-with` has 1 to 256 bytes"),
+        (listen("tcp", &FIRST.replace("starts-with", "protocol")) + tcp, "4:29", "\"tls\""),
+        (listen("tcp", &FIRST.replace("starts-with = \"S\",", "")) + tcp, "4:16", "has one of `protocol` and"),
+        (listen("tcp", &FIRST.replace("{", "{ protocol = \"tls\",")) + tcp, "4:16", "exclude each other"),
+    ] {
+        assert_mistake(&files, &text, place, expected);
+    }
 }
