@@ -5,21 +5,21 @@ use std::time::{Duration, Instant};
 /// The requests of a connection, in the order of their streams: 12 bytes each, since a connection may have many that wait.
 #[derive(Debug, Default)]
 pub(crate) struct Requests {
-    list: Vec<Request>,
+    list: Vec<OpenRequest>,
     /// When the first one came. Times are counted from then.
     begun: Option<Instant>,
 }
 
-/// A request.
+/// A request whose stream is open.
 #[derive(Debug, Clone, Copy)]
-struct Request {
+struct OpenRequest {
     /// The number of its stream: the upper half, then the lower one.
     stream: [u32; 2],
     /// The milliseconds from the first request to this one, modulo 2³², or [`ANSWERED`].
     came: u32,
 }
 
-impl Request {
+impl OpenRequest {
     fn number(&self) -> u64 {
         u64::from(self.stream[0]) << 32 | u64::from(self.stream[1])
     }
@@ -37,14 +37,14 @@ impl Requests {
     /// The streams from this number on, in their order.
     pub(crate) fn from(&self, stream: u64) -> impl Iterator<Item = u64> {
         let (Ok(first) | Err(first)) = self.find(stream);
-        self.list[first..].iter().map(Request::number)
+        self.list[first..].iter().map(OpenRequest::number)
     }
 
     /// A request comes, or is opened.
     pub(crate) fn insert(&mut self, stream: u64, now: Instant) {
         let begun = *self.begun.get_or_insert(now);
         let came = millis(begun, now);
-        let request = Request { stream: [(stream >> 32) as u32, stream as u32], came };
+        let request = OpenRequest { stream: [(stream >> 32) as u32, stream as u32], came };
         match self.find(stream) {
             Ok(at) => self.list[at] = request,
             Err(at) => self.list.insert(at, request),
@@ -62,7 +62,7 @@ impl Requests {
     /// A request is over. Returns its age, unless its response was complete; `None` if it was not there.
     pub(crate) fn remove(&mut self, stream: u64, now: Option<Instant>) -> Option<Option<Duration>> {
         let at = self.find(stream).ok()?;
-        let Request { came, .. } = self.list.remove(at);
+        let OpenRequest { came, .. } = self.list.remove(at);
         let age = self.begun.filter(|_| came != ANSWERED).map(|begun| {
             let now = now.map_or(came, |now| millis(begun, now));
             Duration::from_millis(now.wrapping_sub(came).into())
@@ -77,9 +77,9 @@ impl Requests {
     /// Where a request is, or where it belongs.
     fn find(&self, stream: u64) -> Result<usize, usize> {
         // New requests have the highest number, and most questions are about new ones.
-        match self.list.last().map(Request::number) {
+        match self.list.last().map(OpenRequest::number) {
             Some(last) if last == stream => Ok(self.list.len() - 1),
-            Some(last) if last > stream => self.list.binary_search_by_key(&stream, Request::number),
+            Some(last) if last > stream => self.list.binary_search_by_key(&stream, OpenRequest::number),
             _ => Err(self.list.len()),
         }
     }
@@ -94,7 +94,7 @@ fn millis(from: Instant, to: Instant) -> u32 {
 /// In place of the time: the response is complete. A tunnel that this side has finished with may go on.
 const ANSWERED: u32 = u32::MAX;
 
-const _: () = assert!(size_of::<Request>() == 12);
+const _: () = assert!(size_of::<OpenRequest>() == 12);
 
 #[cfg(test)]
 mod tests {

@@ -82,7 +82,7 @@ async fn probe(refusals: Weak<Refusals>) {
     }
 }
 
-/// Whether the server refuses what a node writes, whatever it is. An error of one key, or of a slot that moves, is none.
+/// Whether the server refuses each write of a node. An error of one key, or of a slot that moves, is none.
 fn is_refusal(error: &ClientError) -> bool {
     let kind = match error {
         ClientError::Reply(reply) => kind_of(reply.text()),

@@ -218,7 +218,7 @@ fn a_history_that_is_longer_than_a_reply_is_read_in_pages_and_a_message_that_is_
     let newcomer = Member::enter(&short_replies(), ROOM, 1000);
     assert_eq!(newcomer.log.texts(), texts);
     assert_eq!(newcomer.backplane.counts().failed_reads, 0);
-    // Its subscriber cannot take a longer message: it connects again, and reads what it can.
+    // Its subscriber cannot take a longer message: it connects again, and reads the others.
     assert!(publisher.publish(&"long".repeat(20_000)));
     assert!(publisher.publish("behind"));
     newcomer.log.wait_for("behind");

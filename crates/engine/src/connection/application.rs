@@ -7,7 +7,6 @@ use std::rc::Rc;
 use tidegate_buffer::injected::{self, Bug};
 use tidegate_codec::Pipeline;
 
-use super::finished::LastCall;
 use super::switch::{InstallProtocol, Switch};
 use super::{Connection, Link};
 use crate::close_reason::CloseReason;
@@ -16,6 +15,9 @@ use crate::handler::{Event, Handler, Outcome};
 use crate::loop_core::Core;
 use crate::slot_entry::SlotEntry;
 use crate::unwind::catch_and_log;
+
+/// The last call of an application.
+pub(crate) type LastCall = Box<dyn FnOnce(&CloseReason)>;
 
 /// The user of a connection. Every kind of application has these methods.
 pub(crate) trait Application<C: Pipeline>: MessageReader + SessionHooks<C> + 'static {

@@ -8,7 +8,7 @@ use std::convert::Infallible;
 
 use tidegate_codec::{Codec, CodecStatus, Input, Output, Pipeline, Step};
 
-use super::application::{Application, MessageReader, SessionHooks};
+use super::application::{Application, LastCall, MessageReader, SessionHooks};
 use super::closing::WriteSide;
 use super::parked::ParkedStream;
 use super::{Connection, Link};
@@ -61,9 +61,6 @@ impl FinishedConnection {
         (self.link, self.application)
     }
 }
-
-/// The last call of an application.
-pub(crate) type LastCall = Box<dyn FnOnce(&CloseReason)>;
 
 /// The codec of a stream whose bytes are all in its queue.
 pub(super) struct FinishedCodec;
