@@ -36,7 +36,7 @@ fn backend_precedence_is_flag_then_environment_then_auto() {
         let mut program = Program::start(command(flag, variable.map(OsStr::new))).unwrap();
         assert!(program.line.ends_with(&format!(" ({backend}, 2 loops)")), "{flag:?} {variable:?}: {}", program.line);
         assert_serves(&mut program);
-        assert_eq!(program.log(), Vec::<String>::new());
+        assert_eq!(program.log_without_drain(), Vec::<String>::new());
     }
 }
 
@@ -191,7 +191,7 @@ fn start_under(fault: &str, arguments: &[&str]) -> Program {
 }
 
 fn assert_fallback(program: &Program, why: &str) {
-    let log = program.log();
+    let log = program.log_without_drain();
     assert_eq!(log.len(), 1, "{log:?}");
     assert!(log[0].contains("io_uring not available; using epoll") && log[0].contains("reason="), "{log:?}");
     assert!(log[0].contains(why) && log[0].contains(" INFO "), "{log:?}");

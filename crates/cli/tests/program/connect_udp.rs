@@ -94,7 +94,7 @@ fn a_gateway_passes_tunnels_on_to_a_udp_proxy() {
     let gateway = Program::proxy(&[&flags[..], &["--upgrade", "connect-udp"]].concat());
     let without = Program::proxy(&flags);
     for version in VERSIONS {
-        assert!(!exchange(version, gateway.ip(), "127.0.0.1").expect("a tunnel"), "capsules: {version:?}");
+        assert_eq!(exchange(version, gateway.ip(), "127.0.0.1").expect("a tunnel"), version == Version::Http3);
         let refused = exchange(version, without.ip(), "127.0.0.1");
         assert!(matches!(refused, Err(ExtendedConnectError::Refused(400 | 501))), "{version:?}: {refused:?}");
     }

@@ -56,6 +56,9 @@ impl World {
 
     fn disturb(&mut self, process: Option<usize>, lasts: Duration) {
         let until = self.network.now() + lasts;
+        if process.is_none() {
+            self.disturbed_until = self.disturbed_until.max(until);
+        }
         for (number, one) in self.processes.iter_mut().enumerate() {
             if process.is_none_or(|process| process == number) {
                 one.disturbed_until = one.disturbed_until.max(until);

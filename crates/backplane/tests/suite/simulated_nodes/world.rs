@@ -144,6 +144,8 @@ pub(crate) struct World {
     /// When the broker's clock was set.
     pub(crate) clock_steps: Vec<Instant>,
     pub(super) fault_ends: Vec<(Instant, FaultEnd)>,
+    /// The end of the last fault of the broker or of all networks: a process that starts meanwhile has it as well.
+    pub(super) disturbed_until: Instant,
     pub(crate) random: Random,
     pub(super) seed: u64,
     last_incarnation: u64,
@@ -168,6 +170,7 @@ impl World {
             fail_overs: Vec::new(),
             clock_steps: Vec::new(),
             fault_ends: Vec::new(),
+            disturbed_until: network.now(),
             random: Random::new(seed),
             seed,
             last_incarnation: 0,
@@ -212,7 +215,7 @@ impl World {
             backplane,
             node,
             is_stopped: false,
-            disturbed_until: self.network.now() + Duration::from_secs(1),
+            disturbed_until: self.disturbed_until.max(self.network.now() + Duration::from_secs(1)),
         }
     }
 

@@ -120,6 +120,13 @@ impl Program {
         self.stderr.lock().unwrap().clone()
     }
 
+    /// Its standard error so far, without the line at the begin of a drain.
+    pub(crate) fn log_without_drain(&self) -> Vec<String> {
+        let mut log = self.log();
+        log.retain(|line| !line.contains("draining for up to"));
+        log
+    }
+
     /// Its complete standard error, after its exit.
     fn whole_log(&self) -> Vec<String> {
         until("the end of the log", || Arc::strong_count(&self.stderr) == 1);
