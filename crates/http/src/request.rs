@@ -9,12 +9,12 @@ use std::sync::LazyLock;
 
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, Version};
 use tidegate_buffer::Pool;
-use tidegate_http_message::body::{Body, BodyDecoder, NO_BODY};
-#[cfg(feature = "compress")]
-use tidegate_http_message::body::{BodyKind, Decode};
 #[cfg(feature = "compress")]
 use tidegate_http_message::BodyError;
 use tidegate_http_message::HeaderFields;
+use tidegate_http_message::body::{Body, BodyDecoder, NO_BODY};
+#[cfg(feature = "compress")]
+use tidegate_http_message::body::{BodyKind, Decode};
 use tidegate_http1::{self as http1, Fields, InvalidField, RequestHead, Status};
 use tidegate_sys::Address;
 
