@@ -6,8 +6,9 @@
 //! span's difference puts it between the span's limits. The last sample before a step and the first one behind it are limits,
 //! since the step happened at any point between them.
 //!
-//! If several spans are possible, the latest time counts. If none is, it happened before the first sample. So a kick is never
-//! taken for older than it is, except by [`TOLERANCE`]; one that is taken for younger costs a connection that came back.
+//! If several spans are possible, the latest time counts. If none is, it happened before the first sample, or between two steps
+//! without a sample between them: the last step counts, if there is one. So a kick is never taken for older than it is, except by
+//! [`TOLERANCE`], and between two such steps by chance; one that is taken for younger costs a connection that came back.
 //!
 //! A reply may be late, since its request has waited for a connection: the broker has read its clock at any point between. A
 //! late sample is inexact, and may hide a step: it says nothing about a span that is there, and an exact one begins the next.
@@ -86,7 +87,7 @@ impl BrokerClock {
     /// How long before `received_at` the broker's clock showed `time`, which a reply of that time reports. Nothing before the
     /// first sample.
     pub(crate) fn age(&self, time: Duration, received_at: Instant) -> Option<Duration> {
-        let first = self.spans.front()?;
+        let last_step = self.spans.back()?.first_received_at;
         let mut found = None;
         for (place, span) in self.spans.iter().enumerate() {
             let end = self.spans.get(place + 1).map_or(received_at, |next| next.first_received_at);
@@ -97,7 +98,7 @@ impl BrokerClock {
                 found = found.max(Some(latest.min(end)));
             }
         }
-        Some(received_at.saturating_duration_since(found.unwrap_or(first.first_received_at)))
+        Some(received_at.saturating_duration_since(found.unwrap_or(last_step)))
     }
 }
 
@@ -226,6 +227,25 @@ mod tests {
         for power in 0..64 {
             assert!(clocks.age(Duration::from_secs(u64::MAX >> power)).is_some());
             clocks.clock.sample(Duration::from_secs(u64::MAX >> power), clocks.begin, clocks.begin);
+        }
+    }
+
+    #[test]
+    fn a_kick_between_two_steps_that_no_sample_separates_is_not_before_the_first_one() {
+        for (first, second) in [(-86_400_000, -86_400_000), (3_600_000, -20_000), (3_600_000, 3_600_000)] {
+            let mut clocks = Clocks::new();
+            clocks.sample();
+            clocks.pass(50_000, 0);
+            clocks.sample();
+            clocks.pass(1_000, first);
+            clocks.pass(1_000, 0);
+            let kicked_at = clocks.broker_time();
+            clocks.pass(5_000, 0);
+            clocks.pass(1_000, second);
+            clocks.sample();
+            clocks.pass(10_000, 0);
+            let age = clocks.age(kicked_at).expect("a sample");
+            assert!(age <= 16_000 + 101, "{first} {second}: {age}");
         }
     }
 

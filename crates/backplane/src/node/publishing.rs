@@ -1,5 +1,6 @@
 //! Messages of this node on their way to the broker: one request of a room at a time, with all messages that wait for it. So
-//! the messages of one sender keep their order whatever happens to a request.
+//! the messages of one sender keep their order, but for those of a request without a reply: the next request takes another
+//! connection, and the broker may execute it first.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};

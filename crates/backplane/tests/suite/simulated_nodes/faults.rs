@@ -119,7 +119,7 @@ impl World {
                 visit.left_at.get_or_insert(now);
             }
         }
-        self.deaths.insert(incarnation, now);
+        self.dies(number);
         let fresh = self.new_process(number);
         let old = std::mem::replace(&mut self.processes[number], fresh);
         old.node.kill();

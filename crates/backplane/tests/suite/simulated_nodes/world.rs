@@ -100,6 +100,8 @@ pub(crate) struct Visit {
     pub(crate) log: Rc<VisitLog>,
     /// The visit before it of the same client, which names the last position that it has seen.
     pub(crate) continues: Option<usize>,
+    /// The position that it has named.
+    pub(crate) after: Option<Position>,
     pub(crate) left_at: Option<Instant>,
     pub(super) task: Option<Task<()>>,
 }
@@ -137,6 +139,8 @@ pub(crate) struct World {
     pub(crate) kicks: Vec<IssuedKick>,
     /// When an incarnation has died.
     pub(crate) deaths: BTreeMap<u64, Instant>,
+    /// Messages of an incarnation that has died whose requests had no reply in time.
+    unconfirmed: BTreeMap<u64, u64>,
     /// When the broker has lost data, or was set ahead by more than it remembers kicks.
     pub(crate) losses: Vec<Instant>,
     /// When the broker went back.
@@ -166,6 +170,7 @@ impl World {
             visits: Vec::new(),
             kicks: Vec::new(),
             deaths: BTreeMap::new(),
+            unconfirmed: BTreeMap::new(),
             losses: Vec::new(),
             fail_overs: Vec::new(),
             clock_steps: Vec::new(),
@@ -217,6 +222,20 @@ impl World {
             is_stopped: false,
             disturbed_until: self.disturbed_until.max(self.network.now() + Duration::from_secs(1)),
         }
+    }
+
+    /// An incarnation dies.
+    pub(super) fn dies(&mut self, number: usize) {
+        let Process { incarnation, backplane, .. } = &self.processes[number];
+        self.deaths.insert(*incarnation, self.network.now());
+        self.unconfirmed.insert(*incarnation, backplane.counts().unconfirmed);
+    }
+
+    /// Messages of an incarnation whose requests had no reply in time.
+    pub(crate) fn unconfirmed(&self, incarnation: u64) -> u64 {
+        let process = self.processes.iter().find(|process| process.incarnation == incarnation);
+        let of_dead = || self.unconfirmed.get(&incarnation).copied();
+        process.map(|process| process.backplane.counts().unconfirmed).or_else(of_dead).expect("it was started")
     }
 
     pub(super) fn trace(&self, text: impl FnOnce() -> String) {
@@ -296,7 +315,7 @@ impl World {
         let (of_task, newcomer) = (log.clone(), name.clone());
         let task = node.spawn(attend(room, after, newcomer, Duration::from_millis(pause), of_task, self.prints));
         self.trace(|| format!("{name} enters {place:?} after {after:?}"));
-        self.visits.push(Visit { place, incarnation, name, log, continues, left_at: None, task: Some(task) });
+        self.visits.push(Visit { place, incarnation, name, log, continues, after, left_at: None, task: Some(task) });
     }
 
     fn leave(&mut self, visit: usize) {
