@@ -50,6 +50,9 @@ impl Node {
         let queue = room.queue.get_or_insert_default();
         queue.history = history;
         queue.waiting.push_back(OutgoingMessage { bytes, is_kept, remembered_for });
+        if remembered_for.is_some() {
+            self.publishes_kick(name, number, now);
+        }
         self.publish_next(name);
         Ok(())
     }
