@@ -85,9 +85,8 @@ impl Order<'_> {
             self.follow(world, before);
         }
         let is_ordered = matches!(visit.place, Place::Ordered(_));
-        if !is_ordered || visit.after.is_none() {
-            // Without a position, a client that returns to another process may see a message again. It has none in an ordered room
-            // after a gap without one: the broker has lost its data, and the other process may not have heard of it.
+        if !is_ordered {
+            // Without positions, a client that returns to another process may see a message again.
             (self.is_first, self.last, self.seen) = (true, None, BTreeSet::new());
         }
         // The room may have opened after that, and another message may have the position that the client has named.

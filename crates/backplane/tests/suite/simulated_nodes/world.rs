@@ -100,8 +100,6 @@ pub(crate) struct Visit {
     pub(crate) log: Rc<VisitLog>,
     /// The visit before it of the same client, which names the last position that it has seen.
     pub(crate) continues: Option<usize>,
-    /// The position that it has named.
-    pub(crate) after: Option<Position>,
     pub(crate) left_at: Option<Instant>,
     pub(super) task: Option<Task<()>>,
 }
@@ -137,10 +135,14 @@ pub(crate) struct World {
     pub(crate) processes: Vec<Process>,
     pub(crate) visits: Vec<Visit>,
     pub(crate) kicks: Vec<IssuedKick>,
-    /// When an incarnation has died.
+    /// When an incarnation has died, and its last commands had arrived.
     pub(crate) deaths: BTreeMap<u64, Instant>,
     /// Messages of an incarnation that has died whose requests had no reply in time.
     unconfirmed: BTreeMap<u64, u64>,
+    /// Until when segments from each host may be late.
+    pub(super) late_until: Vec<Instant>,
+    /// Until when records last longer, since the broker's clock was set back.
+    pub(super) records_last_until: Instant,
     /// When the broker has lost data, or was set ahead by more than it remembers kicks.
     pub(crate) losses: Vec<Instant>,
     /// When the broker went back.
@@ -170,6 +172,8 @@ impl World {
             visits: Vec::new(),
             kicks: Vec::new(),
             deaths: BTreeMap::new(),
+            late_until: vec![network.now(); NODES],
+            records_last_until: network.now(),
             unconfirmed: BTreeMap::new(),
             losses: Vec::new(),
             fail_overs: Vec::new(),
@@ -224,10 +228,10 @@ impl World {
         }
     }
 
-    /// An incarnation dies.
+    /// An incarnation dies. Its host still delivers all that it has sent, and a lease begins when the broker has the record.
     pub(super) fn dies(&mut self, number: usize) {
         let Process { incarnation, backplane, .. } = &self.processes[number];
-        self.deaths.insert(*incarnation, self.network.now());
+        self.deaths.insert(*incarnation, self.network.now().max(self.late_until[number]));
         self.unconfirmed.insert(*incarnation, backplane.counts().unconfirmed);
     }
 
@@ -319,7 +323,7 @@ impl World {
         let (of_task, newcomer) = (log.clone(), name.clone());
         let task = node.spawn(attend(room, after, newcomer, Duration::from_millis(pause), of_task, self.prints));
         self.trace(|| format!("{name} enters {place:?} after {after:?}"));
-        self.visits.push(Visit { place, incarnation, name, log, continues, after, left_at: None, task: Some(task) });
+        self.visits.push(Visit { place, incarnation, name, log, continues, left_at: None, task: Some(task) });
     }
 
     fn leave(&mut self, visit: usize) {
