@@ -137,10 +137,12 @@ pub(crate) struct World {
     pub(crate) processes: Vec<Process>,
     pub(crate) visits: Vec<Visit>,
     pub(crate) kicks: Vec<IssuedKick>,
-    /// When an incarnation has died.
+    /// When an incarnation has died, and its last commands had arrived.
     pub(crate) deaths: BTreeMap<u64, Instant>,
     /// Messages of an incarnation that has died whose requests had no reply in time.
     unconfirmed: BTreeMap<u64, u64>,
+    /// Until when segments from each host may be late.
+    pub(super) late_until: Vec<Instant>,
     /// When the broker has lost data, or was set ahead by more than it remembers kicks.
     pub(crate) losses: Vec<Instant>,
     /// When the broker went back.
@@ -170,6 +172,7 @@ impl World {
             visits: Vec::new(),
             kicks: Vec::new(),
             deaths: BTreeMap::new(),
+            late_until: vec![network.now(); NODES],
             unconfirmed: BTreeMap::new(),
             losses: Vec::new(),
             fail_overs: Vec::new(),
@@ -224,10 +227,10 @@ impl World {
         }
     }
 
-    /// An incarnation dies.
+    /// An incarnation dies. Its host still delivers all that it has sent, and a lease begins when the broker has the record.
     pub(super) fn dies(&mut self, number: usize) {
         let Process { incarnation, backplane, .. } = &self.processes[number];
-        self.deaths.insert(*incarnation, self.network.now());
+        self.deaths.insert(*incarnation, self.network.now().max(self.late_until[number]));
         self.unconfirmed.insert(*incarnation, backplane.counts().unconfirmed);
     }
 
