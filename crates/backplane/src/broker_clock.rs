@@ -84,21 +84,30 @@ impl BrokerClock {
         self.spans.push_back(ClockSpan::new(time, sent_at, received_at));
     }
 
+    /// When the first sample behind the last step came. A span that follows an inexact one need not be behind a step.
+    fn last_step(&self) -> Option<Instant> {
+        let steps = self.spans.iter().zip(self.spans.iter().skip(1));
+        let is_step = |before: &ClockSpan, next: &ClockSpan| !before.agrees(next.time, next.earliest, next.latest);
+        steps.rev().find(|(before, next)| is_step(before, next)).map(|(_, next)| next.first_received_at)
+    }
+
     /// How long before `received_at` the broker's clock showed `time`, which a reply of that time reports. Nothing before the
     /// first sample.
     pub(crate) fn age(&self, time: Duration, received_at: Instant) -> Option<Duration> {
-        let last_step = self.spans.back()?.first_received_at;
+        let first = self.spans.front()?.first_received_at;
+        let last_step = self.last_step();
         let mut found = None;
         for (place, span) in self.spans.iter().enumerate() {
             let end = self.spans.get(place + 1).map_or(received_at, |next| next.first_received_at);
             let limits = span.limits(time).filter(|(earliest, _)| *earliest <= end + TOLERANCE);
             let Some((_, latest)) = limits else { continue };
             let before = place.checked_sub(1).and_then(|before| self.spans.get(before));
-            if before.is_none_or(|before| latest + TOLERANCE >= before.last_sent_at) {
+            let begin = before.map(|before| before.last_sent_at).or(last_step.is_some().then_some(first));
+            if begin.is_none_or(|begin| latest + TOLERANCE >= begin) {
                 found = found.max(Some(latest.min(end)));
             }
         }
-        Some(received_at.saturating_duration_since(found.unwrap_or(last_step)))
+        Some(received_at.saturating_duration_since(found.or(last_step).unwrap_or(first)))
     }
 }
 
