@@ -302,7 +302,6 @@ fn a_kick_is_remembered_and_does_not_close_those_that_enter_later() {
 }
 
 pub(crate) fn kick(member: &Member) {
-    let message =
-        RoomMessage { bytes: KICK.to_bytes(), form: tidegate_engine::MessageForm::Kick, is_announcement: true };
+    let message = RoomMessage { bytes: KICK.to_bytes(), form: MessageForm::Kick, is_announcement: true };
     assert!(member.publish_room_message(message));
 }
