@@ -6,8 +6,9 @@
 //! span's difference puts it between the span's limits. The last sample before a step and the first one behind it are limits,
 //! since the step happened at any point between them.
 //!
-//! If several spans are possible, the latest time counts. If none is, it happened before the first sample. So a kick is never
-//! taken for older than it is, except by [`TOLERANCE`]; one that is taken for younger costs a connection that came back.
+//! If several spans are possible, the latest time counts. If none is, it happened before the first sample, or between two steps
+//! without a sample between them: the last step counts, if there is one. So a kick is never taken for older than it is, except by
+//! [`TOLERANCE`], and between two such steps by chance; one that is taken for younger costs a connection that came back.
 //!
 //! A reply may be late, since its request has waited for a connection: the broker has read its clock at any point between. A
 //! late sample is inexact, and may hide a step: it says nothing about a span that is there, and an exact one begins the next.
@@ -83,21 +84,30 @@ impl BrokerClock {
         self.spans.push_back(ClockSpan::new(time, sent_at, received_at));
     }
 
+    /// When the first sample behind the last step came. A span that follows an inexact one need not be behind a step.
+    fn last_step(&self) -> Option<Instant> {
+        let steps = self.spans.iter().zip(self.spans.iter().skip(1));
+        let is_step = |before: &ClockSpan, next: &ClockSpan| !before.agrees(next.time, next.earliest, next.latest);
+        steps.rev().find(|(before, next)| is_step(before, next)).map(|(_, next)| next.first_received_at)
+    }
+
     /// How long before `received_at` the broker's clock showed `time`, which a reply of that time reports. Nothing before the
     /// first sample.
     pub(crate) fn age(&self, time: Duration, received_at: Instant) -> Option<Duration> {
-        let first = self.spans.front()?;
+        let first = self.spans.front()?.first_received_at;
+        let last_step = self.last_step();
         let mut found = None;
         for (place, span) in self.spans.iter().enumerate() {
             let end = self.spans.get(place + 1).map_or(received_at, |next| next.first_received_at);
             let limits = span.limits(time).filter(|(earliest, _)| *earliest <= end + TOLERANCE);
             let Some((_, latest)) = limits else { continue };
             let before = place.checked_sub(1).and_then(|before| self.spans.get(before));
-            if before.is_none_or(|before| latest + TOLERANCE >= before.last_sent_at) {
+            let begin = before.map(|before| before.last_sent_at).or(last_step.is_some().then_some(first));
+            if begin.is_none_or(|begin| latest + TOLERANCE >= begin) {
                 found = found.max(Some(latest.min(end)));
             }
         }
-        Some(received_at.saturating_duration_since(found.unwrap_or(first.first_received_at)))
+        Some(received_at.saturating_duration_since(found.or(last_step).unwrap_or(first)))
     }
 }
 
@@ -226,6 +236,25 @@ mod tests {
         for power in 0..64 {
             assert!(clocks.age(Duration::from_secs(u64::MAX >> power)).is_some());
             clocks.clock.sample(Duration::from_secs(u64::MAX >> power), clocks.begin, clocks.begin);
+        }
+    }
+
+    #[test]
+    fn a_kick_between_two_steps_that_no_sample_separates_is_not_before_the_first_one() {
+        for (first, second) in [(-86_400_000, -86_400_000), (3_600_000, -20_000), (3_600_000, 3_600_000)] {
+            let mut clocks = Clocks::new();
+            clocks.sample();
+            clocks.pass(50_000, 0);
+            clocks.sample();
+            clocks.pass(1_000, first);
+            clocks.pass(1_000, 0);
+            let kicked_at = clocks.broker_time();
+            clocks.pass(5_000, 0);
+            clocks.pass(1_000, second);
+            clocks.sample();
+            clocks.pass(10_000, 0);
+            let age = clocks.age(kicked_at).expect("a sample");
+            assert!(age <= 16_000 + 101, "{first} {second}: {age}");
         }
     }
 

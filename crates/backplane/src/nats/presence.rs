@@ -12,9 +12,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tidegate_engine::{NodeId, task};
-use tidegate_nats::{
-    ClientError, JetStreamError, OutgoingMessage as NatsMessage, PublishOptions, ReplyFuture, StoredMessage,
-};
+use tidegate_nats::{ClientError, OutgoingMessage as NatsMessage, PublishOptions, ReplyFuture, StoredMessage};
 
 use super::names::token_of;
 use super::streams::{PUBLISH_TIMEOUT, STORE_AGAIN_AFTER, Streams, is_acknowledged};
@@ -130,21 +128,16 @@ impl Streams {
         }
     }
 
-    /// Samples the clock that dates kicks. Returns `false` if there is no stream of kicks.
+    /// Samples the clock that dates kicks. Returns `false` without a sample: the clock may have been set since the last one, and a
+    /// kick is judged once. The next request reads it.
     async fn sample_kick_clock(&self, node: NodeId) -> bool {
         let sent_at = task::now();
         let stored = self.api.publish(self.names.kick_clock(node), Bytes::new(), PublishOptions::new()).await;
-        if let Err(JetStreamError::Client(ClientError::NoResponders)) = stored {
-            return false;
-        }
         let received_at = task::now();
-        // Without a sample the earlier ones count.
-        if let Ok(ack) = stored
-            && let Ok(message) = self.api.message(&self.names.kick_stream(), ack.sequence).await
-            && let Some(time) = time_of(&message)
-        {
-            self.clock.borrow_mut().sample(time, sent_at, received_at);
-        }
+        let Ok(ack) = stored else { return false };
+        let Ok(message) = self.api.message(&self.names.kick_stream(), ack.sequence).await else { return false };
+        let Some(time) = time_of(&message) else { return false };
+        self.clock.borrow_mut().sample(time, sent_at, received_at);
         true
     }
 

@@ -49,6 +49,16 @@ impl RoomKicks {
         self.last = Some(Box::new(SeenKick { origin, number, at, judged: None }));
     }
 
+    /// This node publishes a kick, and has closed its members: kicks before it concern none of them. Members may enter before it
+    /// returns, so its arrival says nothing.
+    fn published(&mut self, origin: NodeId, number: u64, at: Instant) {
+        match &mut self.last {
+            // The last one remains known: its message may still arrive.
+            Some(last) => last.at = last.at.max(at),
+            None => self.seen(origin, number, at),
+        }
+    }
+
     /// A kick that the broker remembers concerns no member. Its message is executed nevertheless if it arrives.
     fn judged(&mut self, envelope: &Envelope, at: Instant) {
         let Envelope { origin, number, .. } = *envelope;
@@ -81,6 +91,13 @@ impl RoomKicks {
 }
 
 impl Node {
+    /// This node publishes a kick.
+    pub(super) fn publishes_kick(&mut self, name: &RoomName, number: u64, now: Instant) {
+        if let Some(room) = self.rooms.get_mut(name) {
+            room.kicks.published(self.id, number, now);
+        }
+    }
+
     /// The members of a room are closed, whether its history is being read or not: messages behind the kick do not concern
     /// them. The sender has closed its own.
     pub(super) fn kicked(&mut self, name: &RoomName, position: Option<Position>, envelope: Envelope, now: Instant) {
@@ -90,7 +107,7 @@ impl Node {
             return;
         }
         // A presence reply may overtake the message.
-        if !self.rooms.get(name).is_some_and(|room| room.kicks.is_last(&envelope)) {
+        if envelope.origin != self.id && !self.rooms.get(name).is_some_and(|room| room.kicks.is_last(&envelope)) {
             self.execute_kick(name, envelope, now);
         }
     }
@@ -128,10 +145,8 @@ impl Node {
         if let Some(room) = self.rooms.get_mut(name) {
             room.kicks.seen(origin, number, now);
         }
-        if origin != self.id {
-            self.counts.delivered += 1;
-            let delivery = RoomDelivery { position: None, origin, message };
-            self.outputs.push_back(Output::Deliver(name.clone(), delivery));
-        }
+        self.counts.delivered += 1;
+        let delivery = RoomDelivery { position: None, origin, message };
+        self.outputs.push_back(Output::Deliver(name.clone(), delivery));
     }
 }

@@ -1,5 +1,6 @@
 //! Messages of this node on their way to the broker: one request of a room at a time, with all messages that wait for it. So
-//! the messages of one sender keep their order whatever happens to a request.
+//! the messages of one sender keep their order, but for those of a request without a reply: the next request takes another
+//! connection, and the broker may execute it first.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -49,6 +50,9 @@ impl Node {
         let queue = room.queue.get_or_insert_default();
         queue.history = history;
         queue.waiting.push_back(OutgoingMessage { bytes, is_kept, remembered_for });
+        if remembered_for.is_some() {
+            self.publishes_kick(name, number, now);
+        }
         self.publish_next(name);
         Ok(())
     }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use tidegate_backplane::node::{Node, Output};
 use tidegate_backplane::{Backplane, BrokerEvent, BrokerRequest, NodeLimits};
-use tidegate_engine::{Kick, NodeId, NodePresence, RoomMessage};
+use tidegate_engine::{Kick, MessageForm, NodeId, NodePresence, RoomMessage};
 use tidegate_redis::slot_of;
 
 use crate::brokers::with_each_broker;
@@ -118,6 +118,18 @@ fn a_kick_in_a_room_whose_members_have_left_closes_nobody_that_enters_later() {
     kicked.request();
     assert_eq!(kicked.remembered(2 * SECOND, kick_of(9, 7)), 0);
     assert_eq!(kicked.remembered(SECOND / 2, kick_of(9, 8)), 1);
+}
+
+#[test]
+fn a_kick_of_this_node_that_returns_late_hides_none_that_it_has_missed() {
+    let mut kicked = Kicked::new();
+    let kick = RoomMessage { bytes: KICK.to_bytes(), form: MessageForm::Kick, is_announcement: true };
+    kicked.node.publish(&ROOM.into(), None, kick, kicked.now).expect("there is room");
+    kicked.now += 5 * SECOND;
+    assert_eq!(kicked.received(kick_of(1, 2)), 0, "its own members were closed then");
+    kicked.request();
+    assert_eq!(kicked.remembered(6 * SECOND, kick_of(9, 7)), 0, "the node's own kick is newer");
+    assert_eq!(kicked.remembered(2 * SECOND, kick_of(9, 8)), 1, "the node's own kick is older");
 }
 
 #[test]
@@ -290,7 +302,6 @@ fn a_kick_is_remembered_and_does_not_close_those_that_enter_later() {
 }
 
 pub(crate) fn kick(member: &Member) {
-    let message =
-        RoomMessage { bytes: KICK.to_bytes(), form: tidegate_engine::MessageForm::Kick, is_announcement: true };
+    let message = RoomMessage { bytes: KICK.to_bytes(), form: MessageForm::Kick, is_announcement: true };
     assert!(member.publish_room_message(message));
 }

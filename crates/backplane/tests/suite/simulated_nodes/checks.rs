@@ -27,16 +27,22 @@ fn plain(payload: &[u8]) -> Option<(String, [u8; 16])> {
     (head[3] == 0).then(|| (String::from_utf8_lossy(text).into_owned(), origin))
 }
 
-/// The plain messages of a room by their texts. Each was published once, and those of a process in the order of their texts.
-fn broker_messages(place: Place, channel: &str, published: &[Published]) -> BTreeMap<String, BrokerMessage> {
+/// The plain messages of a room by their texts. Each was published once, and those of a process in the order of their texts,
+/// but for requests without a reply: the broker may execute one after the next one, which comes over another connection.
+fn broker_messages(world: &World, place: Place, published: &[Published]) -> BTreeMap<String, BrokerMessage> {
+    let channel = world.model.channel(&place.full_name());
     let mut messages = BTreeMap::new();
     let mut last_of = BTreeMap::new();
     let mut last: Option<String> = None;
     for one in published.iter().filter(|one| one.channel == channel.as_bytes()) {
         let Some((text, origin)) = plain(&one.payload) else { continue };
         let number: u64 = text.parse().expect("a number");
-        let before = last_of.insert(origin, number);
-        assert!(before < Some(number), "{place:?}: {text} after {before:?} of one process");
+        let (before, late) = last_of.entry(origin).or_insert((number, 0));
+        *late += u64::from(number < *before);
+        let incarnation = u128::from_be_bytes(origin) as u64;
+        let is_allowed = *late <= world.unconfirmed(incarnation);
+        assert!(is_allowed, "{place:?}: {text} after {before} of one process");
+        *before = number.max(*before);
         let previous = match place {
             Place::Ordered(_) => one.previous.as_ref().and_then(|payload| plain(payload)).map(|(text, _)| text),
             _ => last.replace(text.clone()),
@@ -51,7 +57,7 @@ fn broker_messages(place: Place, channel: &str, published: &[Published]) -> BTre
 pub(super) fn one_order(world: &World) {
     let published = world.model.published();
     for place in Place::all() {
-        let messages = broker_messages(place, &world.model.channel(&place.full_name()), &published);
+        let messages = broker_messages(world, place, &published);
         for (number, visit) in world.visits.iter().enumerate().filter(|(_, visit)| visit.place == place) {
             let is_last = !world.visits.iter().any(|other| other.continues == Some(number));
             if is_last {
@@ -83,6 +89,8 @@ impl Order<'_> {
             // Without positions, a client that returns to another process may see a message again.
             (self.is_first, self.last, self.seen) = (true, None, BTreeSet::new());
         }
+        // The room may have opened after that, and another message may have the position that the client has named.
+        self.is_first |= world.fail_overs.iter().any(|at| has_waited_at(visit, *at));
         for (place, (_, notice)) in visit.log.seen.borrow().iter().enumerate() {
             match notice {
                 // A client that returns gets the whole history if it cannot have the rest alone.
@@ -121,6 +129,12 @@ pub(super) fn all_have(world: &World, place: Place, text: &str) -> bool {
         seen.iter().any(|(_, notice)| matches!(notice, RoomNotice::Message { bytes, .. } if bytes == text))
     };
     world.visits.iter().filter(|visit| visit.place == place && visit.is_present()).all(has)
+}
+
+/// Whether a member was there at this time, and had no message yet.
+fn has_waited_at(visit: &Visit, at: Instant) -> bool {
+    let first = visit.log.seen.borrow().first().map(|(first, _)| *first);
+    visit.log.entered_at.get().is_some_and(|entered| entered <= at) && first.is_none_or(|first| at <= first)
 }
 
 fn present<'a>(world: &'a World, process: &Process, place: Place) -> impl Iterator<Item = &'a Visit> + use<'a> {

@@ -4,7 +4,6 @@ use std::time::{Duration, Instant};
 
 use tidegate_testkit::network::{FaultRates, Link, NetworkFault};
 
-use super::broker::BrokerKind;
 use super::checks;
 use super::world::{NODES, World};
 
@@ -66,6 +65,13 @@ impl World {
         }
     }
 
+    /// Segments of a host are late.
+    fn disturb_host(&mut self, process: usize, lasts: Duration) {
+        self.disturb(Some(process), lasts);
+        let until = &mut self.late_until[process];
+        *until = (*until).max(self.network.now() + lasts);
+    }
+
     /// The broker ends, and starts again soon.
     fn crash(&mut self, loses_data: bool) {
         let Some(server) = self.server.take() else { return };
@@ -92,7 +98,7 @@ impl World {
     fn cut_off(&mut self, process: usize) {
         let lasts = self.some_time(20);
         self.network.partition(&self.broker, &self.hosts[process]);
-        self.disturb(Some(process), lasts);
+        self.disturb_host(process, lasts);
         self.begin(FaultEnd::Heal(process), lasts);
     }
 
@@ -100,7 +106,7 @@ impl World {
     fn slow_down(&mut self, process: usize) {
         let (lasts, latency) = (self.some_time(10), self.some_time(3));
         self.set_latency(process, latency);
-        self.disturb(Some(process), lasts + latency * 2);
+        self.disturb_host(process, lasts + latency * 2);
         self.begin(FaultEnd::FastLink(process), lasts);
     }
 
@@ -119,7 +125,7 @@ impl World {
                 visit.left_at.get_or_insert(now);
             }
         }
-        self.deaths.insert(incarnation, now);
+        self.dies(number);
         let fresh = self.new_process(number);
         let old = std::mem::replace(&mut self.processes[number], fresh);
         old.node.kill();
@@ -154,9 +160,15 @@ impl World {
         self.trace(|| format!("the broker's clock is set by {seconds} s"));
         self.model.step_clock(seconds * 1000);
         self.clock_steps.push(self.network.now());
-        // A record of NATS lasts longer if the clock is set back by less than a lease.
-        let is_short = self.model.kind() == BrokerKind::Nats && (-30..0).contains(&seconds);
-        self.disturb(None, Duration::from_secs(if is_short { seconds.unsigned_abs() } else { 0 }));
+        // A record lasts longer if the clock is set back by less than a lease: no other one shows that before its end. Redis
+        // removes one that lasts longer than a lease, but only where a process reads it meanwhile.
+        let is_short = (-30..0).contains(&seconds);
+        let now = self.network.now();
+        if is_short {
+            // One record may last longer by several steps.
+            self.records_last_until = self.records_last_until.max(now) + Duration::from_secs(seconds.unsigned_abs());
+        }
+        self.disturb(None, self.records_last_until.saturating_duration_since(now));
         if seconds > 60 {
             self.losses.push(self.network.now());
         }
