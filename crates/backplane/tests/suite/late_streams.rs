@@ -145,9 +145,13 @@ fn a_stream_of_members_that_is_deleted_is_there_again_with_the_next_renewal() {
     let (north, south) = (renewing(&process), renewing(&process));
     let members = [&north, &south].map(|node| Member::enter(node, "tides", 0));
     members[0].log.wait(|seen| seen.contains(&Seen::Elsewhere(south.id(), Some(1))));
-    assert!(call(&process, "DELETE", "tidegate-presence").contains("\"success\":true"));
+    let is_there = || !call(&process, "INFO", "tidegate-presence").contains("\"error\"");
+    // A node hears of members by a message, which may come before their record.
+    until("the stream is there", is_there);
+    let reply = call(&process, "DELETE", "tidegate-presence");
+    assert!(reply.contains("\"success\":true"), "{reply}");
     // No node begins meanwhile, which would create it.
-    until("the stream is there", || !call(&process, "INFO", "tidegate-presence").contains("\"error\""));
+    until("the stream is there again", is_there);
     let newcomer = Member::enter(&renewing(&process), "tides", 0);
     for node in [&north, &south] {
         newcomer.log.wait(|seen| seen.contains(&Seen::Elsewhere(node.id(), Some(1))));
