@@ -164,7 +164,7 @@ impl LoopUpstreams {
             return Response::of_error(Status::TOO_MANY_REQUESTS);
         };
         let mut upload = upload_of(&mut request, &plan, options, note.as_ref());
-        if plan.may_be_without_body(request.head()) && Box::pin(upload.is_nothing_within(END_PATIENCE)).await {
+        if plan.may_be_without_body(request.head()) && Box::pin(upload.is_nothing_within(options.end_wait)).await {
             (upload, plan.has_body) = (Upload::nothing(), false);
         }
         if let Some(copy) =
@@ -650,10 +650,6 @@ async fn in_turn(place: Option<&PipelineSlot>) {
 /// How long the upstream of a pipeline may be silent when the next response is due; a quarter of
 /// [`UpstreamLimits::response_timeout`] at most.
 const PATIENCE: Duration = Duration::from_secs(2);
-
-/// How long a request waits for the first byte or the end of a body that it probably has not. The end of such a stream
-/// comes with the head, in the next packet, or when a lost packet is sent again.
-const END_PATIENCE: Duration = Duration::from_millis(250);
 
 /// How many connections in a row may take no stream.
 const CONNECTS_MAX: u32 = 4;

@@ -51,6 +51,7 @@ pub(super) struct Options {
     pub(super) mirror: Option<Mirror>,
     /// The longest body of a request, in bytes.
     pub(super) request_body_bytes_max: u64,
+    pub(super) end_wait: Duration,
     /// The protocols that requests may switch to.
     pub(super) upgrades: Vec<String>,
     /// Whether CONNECT is passed on.
@@ -101,6 +102,7 @@ impl Default for Options {
             sticky: None,
             mirror: None,
             request_body_bytes_max: u64::MAX,
+            end_wait: END_WAIT,
             upgrades: vec!["websocket".into()],
             connect: false,
             rate: None,
@@ -108,3 +110,6 @@ impl Default for Options {
         }
     }
 }
+
+/// The end of a stream comes with the head, in the next packet, or when a lost packet is sent again.
+const END_WAIT: Duration = Duration::from_millis(250);

@@ -3,6 +3,7 @@
 
 use std::io::Read;
 use std::net::TcpStream;
+use std::time::Duration;
 
 use tidegate::http::Router;
 use tidegate::http::proxy::{Mirror, Proxy};
@@ -60,7 +61,7 @@ fn a_length_of_zero_goes_on_although_the_end_of_the_stream_follows() {
 fn a_request_without_a_body_whose_end_follows_has_none_at_the_upstream_and_its_mirror() {
     let (upstream, other) = (Upstream::new(), Upstream::new());
     let (main, copies) = (upstreams(&[&upstream]), upstreams(&[&other]));
-    let proxy = start(move || Router::new().fallback(Proxy::new(&main).mirror(Mirror::new(&copies))));
+    let proxy = start(move || Router::new().fallback(Proxy::new(&main).mirror(Mirror::new(&copies)).end_wait(LONG)));
     for method in ["GET", "HEAD", "DELETE", "OPTIONS"] {
         let mut client = client(&proxy);
         client.request(1, method, "/", &[], false);
@@ -102,6 +103,9 @@ fn a_get_with_a_body_or_a_late_end_is_passed_on_in_chunks() {
         assert_eq!(client.stream(1).status(), "204");
     }
 }
+
+/// Longer than any machine takes to pass an end on.
+const LONG: Duration = Duration::from_secs(600);
 
 /// Waits until the proxy has read all frames so far.
 fn turn_of(client: &mut Peer<TcpStream>) {
