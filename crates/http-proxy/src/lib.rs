@@ -252,7 +252,7 @@ impl Proxy {
         self
     }
 
-    /// How long a GET, HEAD, DELETE or OPTIONS of HTTP/2 or HTTP/3 whose head announces a body waits for its first byte or its
+    /// How long a GET, HEAD, DELETE or OPTIONS on a stream whose end does not come with its head waits for its first byte or its
     /// end: 250 ms unless set. One that ends without a byte goes to an HTTP/1.1 upstream without `Transfer-Encoding`.
     pub fn end_wait(mut self, wait: Duration) -> Self {
         self.options.end_wait = wait;
