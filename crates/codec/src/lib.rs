@@ -77,4 +77,23 @@ pub use tidegate_buffer::{
     WritePosition,
 };
 /// An enum of errors as a [`Fault`](trait@Fault), with its texts.
+///
+/// ```
+/// use tidegate::codec::{Blame, Fault};
+/// use tidegate::framing::FramingError;
+///
+/// #[derive(Debug, Fault)]
+/// enum Wrong {
+///     #[fault(peer, "version {0} is not spoken here")]
+///     Version(u8),
+///     #[fault(limit, "a message is longer than {bytes_max} bytes")]
+///     TooLong { bytes_max: usize },
+///     #[fault(from)]
+///     Framing(FramingError),
+/// }
+///
+/// assert_eq!(Wrong::Version(7).to_string(), "version 7 is not spoken here");
+/// assert_eq!(Wrong::TooLong { bytes_max: 128 }.blame(), Blame::Limit);
+/// assert_eq!(Wrong::from(FramingError::TooLong { bytes_max: 7 }).blame(), Blame::Limit);
+/// ```
 pub use tidegate_macros::Fault;

@@ -3,8 +3,11 @@
 //! a router's function. The derive `Fault`: an enum of errors, sorted by blame, with its texts.
 //!
 //! The function keeps its attributes, its name and its result. The async function that was written stands within it, so
-//! the compiler reports errors where they are. Read next: `arguments.rs` for the arguments of an attribute,
-//! `function.rs` for the parsed parts of the function, `fault.rs` for the derive.
+//! the compiler reports errors where they are. Read next: `arguments.rs` for the arguments of an attribute, `function.rs` for
+//! the parsed parts of the function, `fault.rs` for the derive.
+//!
+//! Examples and tests are in the crates that export a macro, `tidegate` and `tidegate-codec`. Cargo compiles a dependency of the
+//! tests of a macro crate a second time, as a part of the compiler.
 //!
 //! # Files
 //!
@@ -31,19 +34,7 @@ use crate::debug::DebugFunction;
 use crate::fault::FaultEnum;
 use crate::function::{AttributeKind, Function};
 
-/// Runs an async `main` on an event loop of its own: on it tasks, clients, timers and channels work.
-///
-/// ```
-/// use std::time::Duration;
-///
-/// use tidegate::{StartError, task};
-///
-/// #[tidegate::main]
-/// async fn main() -> Result<(), StartError> {
-///     task::sleep(Duration::from_millis(1)).await;
-///     Ok(())
-/// }
-/// ```
+/// The arguments of the attribute:
 ///
 /// | argument | meaning | default |
 /// |---|---|---|
@@ -51,25 +42,7 @@ use crate::function::{AttributeKind, Function};
 /// | `tokio_threads = 2` | threads of the tokio runtime; only with the feature `tokio` | 1 |
 ///
 /// With the feature `tokio` the function runs in the tokio runtime, and servers that it starts use the same one. Servers have
-/// loops of their own; a program that only serves awaits their end:
-///
-/// ```no_run
-/// use tidegate::framing::Lines;
-/// use tidegate::{Channel, ChannelError, Server, StartError};
-///
-/// async fn echo(mut channel: Channel<Lines>) -> Result<(), ChannelError> {
-///     while let Some(line) = channel.recv().await? {
-///         channel.send(line.into())?;
-///     }
-///     Ok(())
-/// }
-///
-/// #[tidegate::main]
-/// async fn main() -> Result<(), StartError> {
-///     Server::bind("127.0.0.1:7000")?.serve(Lines::default, echo)?.ended().await;
-///     Ok(())
-/// }
-/// ```
+/// loops of their own.
 ///
 /// # Panics
 /// The function panics if the loop does not start: the system has no descriptor left, or the environment names a backend
@@ -79,17 +52,9 @@ pub fn main(arguments: TokenStream, item: TokenStream) -> TokenStream {
     expand(arguments, item, AttributeKind::Main)
 }
 
-/// Runs an async test on an event loop of its own; the arguments are those of [`main`](macro@main).
+/// The arguments are those of [`main`](macro@main).
 ///
 /// With the feature `tokio` each test has a tokio runtime of its own, which ends with it.
-///
-/// ```
-/// #[tidegate::test]
-/// async fn tasks_run() {
-///     assert_eq!(tidegate::task::spawn(async { 6 * 7 }).await, Ok(42));
-/// }
-/// # fn main() {}
-/// ```
 #[proc_macro_attribute]
 pub fn test(arguments: TokenStream, item: TokenStream) -> TokenStream {
     expand(arguments, item, AttributeKind::Test)
@@ -99,25 +64,6 @@ pub fn test(arguments: TokenStream, item: TokenStream) -> TokenStream {
 ///
 /// Each variant names the side that it blames, `peer`, `caller`, `limit` or `system`, and its text. A variant with
 /// `#[fault(from)]` has another error as its only field: the blame and the text are those of that error, and `?` converts it.
-///
-/// ```
-/// use tidegate::codec::{Blame, Fault};
-/// use tidegate::framing::FramingError;
-///
-/// #[derive(Debug, Fault)]
-/// enum Wrong {
-///     #[fault(peer, "version {0} is not spoken here")]
-///     Version(u8),
-///     #[fault(limit, "a message is longer than {bytes_max} bytes")]
-///     TooLong { bytes_max: usize },
-///     #[fault(from)]
-///     Framing(FramingError),
-/// }
-///
-/// assert_eq!(Wrong::Version(7).to_string(), "version 7 is not spoken here");
-/// assert_eq!(Wrong::TooLong { bytes_max: 128 }.blame(), Blame::Limit);
-/// assert_eq!(Wrong::from(FramingError::TooLong { bytes_max: 7 }).blame(), Blame::Limit);
-/// ```
 ///
 /// A crate that does not import `tidegate` names the crate of the trait at the enum: `#[fault(crate = tidegate_codec)]`.
 #[proc_macro_derive(Fault, attributes(fault))]

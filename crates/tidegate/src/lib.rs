@@ -184,8 +184,50 @@ pub use tidegate_l4 as l4;
 /// ```
 #[cfg(feature = "http-server")]
 pub use tidegate_macros::debug_function;
-/// An async `main`, and async tests, on an event loop.
-pub use tidegate_macros::{main, test};
+/// Runs an async `main` on an event loop of its own: on it tasks, clients, timers and channels work.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use tidegate::{StartError, task};
+///
+/// #[tidegate::main]
+/// async fn main() -> Result<(), StartError> {
+///     task::sleep(Duration::from_millis(1)).await;
+///     Ok(())
+/// }
+/// ```
+///
+/// A program that only serves awaits the end of its servers:
+///
+/// ```no_run
+/// use tidegate::framing::Lines;
+/// use tidegate::{Channel, ChannelError, Server, StartError};
+///
+/// async fn echo(mut channel: Channel<Lines>) -> Result<(), ChannelError> {
+///     while let Some(line) = channel.recv().await? {
+///         channel.send(line.into())?;
+///     }
+///     Ok(())
+/// }
+///
+/// #[tidegate::main]
+/// async fn main() -> Result<(), StartError> {
+///     Server::bind("127.0.0.1:7000")?.serve(Lines::default, echo)?.ended().await;
+///     Ok(())
+/// }
+/// ```
+pub use tidegate_macros::main;
+/// Runs an async test on an event loop of its own.
+///
+/// ```
+/// #[tidegate::test]
+/// async fn tasks_run() {
+///     assert_eq!(tidegate::task::spawn(async { 6 * 7 }).await, Ok(42));
+/// }
+/// # fn main() {}
+/// ```
+pub use tidegate_macros::test;
 /// The memcached protocol: text and meta commands, client and server.
 #[cfg(feature = "memcached")]
 #[doc(inline)]

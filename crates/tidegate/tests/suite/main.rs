@@ -1,6 +1,8 @@
 //! The tests of `tidegate`, the facade, and the rules of the whole workspace: one program, a module for each noun.
 
 mod allocations;
+mod attributes;
+mod faults;
 mod features;
 mod gateway;
 mod http;
