@@ -320,6 +320,10 @@ fn step(prefix: &str, event: SubscriberEvent) -> SubscriberStep {
             SubscriberStep::Event(BrokerEvent::Message { room, position, previous: None, bytes })
         }
         SubscriberEvent::Subscribed(channel) => room(prefix, &channel).map(BrokerEvent::Subscribed).into(),
+        SubscriberEvent::Refused { name, reason } => {
+            let reason = String::from_utf8_lossy(&reason).into();
+            room(prefix, &name).map(|room| BrokerEvent::Refused { room, reason }).into()
+        }
         SubscriberEvent::Up => SubscriberStep::Event(BrokerEvent::Up),
         SubscriberEvent::Down => SubscriberStep::Event(BrokerEvent::Down),
         SubscriberEvent::Gap => SubscriberStep::Gap,

@@ -82,9 +82,10 @@ async fn probe(refusals: Weak<Refusals>) {
     }
 }
 
-/// Whether the server refuses each write of a node. An error of one key, or of a slot that moves, is none.
+/// Whether the server refuses each write of a node. An error of one key, of one channel, or of a slot that moves, is none.
 fn is_refusal(error: &ClientError) -> bool {
     let kind = match error {
+        ClientError::Reply(reply) if is_of_a_channel(reply.text()) => return false,
         ClientError::Reply(reply) => kind_of(reply.text()),
         ClientError::NotSent(failure) => return *failure == Failure::Refused,
         _ => return false,
@@ -103,6 +104,11 @@ fn is_refusal(error: &ClientError) -> bool {
     )
 }
 
+/// Whether the user may not have a channel. Its room is refused to members; others are not concerned.
+fn is_of_a_channel(text: &[u8]) -> bool {
+    kind_of(text) == ErrorKind::NoAuth && text.windows(CHANNEL.len()).any(|bytes| bytes == CHANNEL)
+}
+
 /// The kind of an error. Redis 6 has the code of an error in a script within the text, behind a hyphen.
 fn kind_of(text: &[u8]) -> ErrorKind {
     let mut words = text.split(|byte| *byte == b' ');
@@ -111,6 +117,8 @@ fn kind_of(text: &[u8]) -> ErrorKind {
     ErrorKind::of_code(if code == b"ERR" { within().unwrap_or(code) } else { code })
 }
 
+/// The word in the texts of Redis 6 and 7 about a channel, beside its code.
+const CHANNEL: &[u8] = b"channel";
 /// Servers that are probed.
 const SLOTS_MAX: usize = 64;
 /// The pause before each probe.
@@ -121,6 +129,23 @@ const PROBE_SECONDS: &str = "60";
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_channel_that_the_user_may_not_have_is_no_refusal_of_the_server() {
+        for (text, is_channel) in [
+            ("NOPERM User default has no permissions to access one of the channels used as arguments", true),
+            ("NOPERM No permissions to access a channel script: f_1, on @user_script:1.", true),
+            (
+                "ERR Error running script (call to f_1): @user_script:5: -NOPERM this user has no permissions to access one of the \
+              channels used as arguments",
+                true,
+            ),
+            ("NOPERM No permissions to access a key", false),
+            ("ERR wrong number of arguments for 'pubsub|channels' command", false),
+        ] {
+            assert_eq!(is_of_a_channel(text.as_bytes()), is_channel, "{text}");
+        }
+    }
 
     #[test]
     fn errors_of_scripts_have_the_kind_of_the_command_that_fails() {

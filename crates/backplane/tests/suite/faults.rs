@@ -278,3 +278,23 @@ fn a_room_that_a_user_of_nats_may_not_have_is_down_until_the_user_may() {
     assert!(!secret.log.has("missed"));
     drop(std::fs::remove_file(file));
 }
+
+#[test]
+fn a_room_that_a_user_of_redis_may_not_have_is_down_until_the_user_may() {
+    let Some(redis) = BrokerProcess::start(Kind::Redis, &[]) else { return };
+    assert_eq!(redis.command("ACL SETUSER default resetchannels &tidegate:{.tides} &tidegate:{.storms}"), "+OK");
+    let node = node(&redis.url());
+    let [allowed, secret, other] = ["tides", "secret", "storms"].map(|name| Member::enter(&node, name, 0));
+    secret.log.wait(|seen| seen.contains(&Seen::Connected(false)));
+    // Publishing in it is refused as well, which is no reason for the node to take no clients.
+    assert!(secret.publish("missed") && allowed.publish("ebb") && other.publish("gale"));
+    allowed.log.wait_for("ebb");
+    other.log.wait_for("gale");
+    assert_eq!((node.counts().refused_rooms, node.counts().downs, node.fault()), (1, 0, None));
+    assert_eq!(redis.command("ACL SETUSER default allchannels"), "+OK");
+    secret.log.wait(|seen| seen.ends_with(&[Seen::Gap, Seen::Connected(true)]));
+    assert!(secret.publish("flood"));
+    secret.log.wait_for("flood");
+    assert!(!secret.log.has("missed") && !allowed.log.seen().contains(&Seen::Connected(false)));
+    assert_eq!((node.counts().refused_rooms, node.counts().downs), (0, 0));
+}

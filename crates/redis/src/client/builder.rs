@@ -163,7 +163,8 @@ impl ClientBuilder {
         self
     }
 
-    /// The pauses before the client connects again; from 50 ms to 5 s unless set.
+    /// The pauses before the client connects again, and before a subscriber asks for a name again that the server has refused;
+    /// from 50 ms to 5 s unless set.
     pub fn backoff(mut self, min: Duration, max: Duration) -> Self {
         self.config.backoff = Backoff::new(min, max);
         self

@@ -38,6 +38,7 @@ mod startup;
 mod subscriber;
 mod subscriber_queue;
 mod subscription;
+mod subscription_refusals;
 mod supervisor;
 mod topology;
 mod transaction;

@@ -74,7 +74,7 @@ impl SentinelWatch {
                 }
                 // A report may have been missed before.
                 SubscriberEvent::Up => true,
-                SubscriberEvent::Gap | SubscriberEvent::Down | SubscriberEvent::Subscribed(_) => false,
+                _ => false,
             };
         }
         reports

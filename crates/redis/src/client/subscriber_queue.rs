@@ -32,6 +32,16 @@ pub enum SubscriberEvent {
     /// The server has acknowledged the subscription of this channel: later messages arrive. It comes once for each connection,
     /// and only after [`Subscriptions::report_subscribed`](crate::Subscriptions::report_subscribed).
     Subscribed(Bytes),
+    /// The server refuses a channel or a pattern, since the user may not have it. The other names are not concerned. The
+    /// subscriber asks for it again after the pauses of [`ClientBuilder::backoff`](crate::ClientBuilder::backoff), and once the
+    /// server takes it, a [`Gap`](Self::Gap) says so, or [`Subscribed`](Self::Subscribed) where that is reported. This event
+    /// comes once for each connection.
+    Refused {
+        /// The channel or the pattern.
+        name: Bytes,
+        /// The error reply: `NOPERM No permissions to access a channel`.
+        reason: Bytes,
+    },
 }
 
 /// A message of a channel.
@@ -46,14 +56,14 @@ pub struct ChannelMessage {
 }
 
 /// A channel or a pattern.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct SubscriptionName {
     pub(crate) kind: SubscriptionKind,
     pub(crate) name: Bytes,
 }
 
 /// The commands of a name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum SubscriptionKind {
     Channel,
     Pattern,
@@ -312,6 +322,19 @@ impl SubscriberQueue {
         let mut state = lock(&self.state);
         if state.reports_subscribed {
             state.push(SubscriberEvent::Subscribed(Bytes::copy_from_slice(channel)));
+        }
+    }
+
+    /// The server refuses a name.
+    pub(crate) fn refused(&self, name: Bytes, reason: &[u8]) {
+        self.push(SubscriberEvent::Refused { name, reason: Bytes::copy_from_slice(reason) });
+    }
+
+    /// The server takes a name that it has refused: messages were lost until now.
+    pub(crate) fn taken_at_last(&self, kind: SubscriptionKind) {
+        let is_reported = kind == SubscriptionKind::Channel && lock(&self.state).reports_subscribed;
+        if !is_reported {
+            self.gap();
         }
     }
 

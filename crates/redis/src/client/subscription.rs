@@ -2,6 +2,9 @@
 //!
 //! One command of names is under way at a time, with as many acknowledgements as names. RESP3 sends messages and
 //! acknowledgements as pushes, RESP2 as arrays; both have the same elements.
+//!
+//! The server refuses a command of names if the user may not have one of them. Halves of the batch find which one it is. The
+//! handler asks for refused names again after a pause.
 
 use std::cell::RefCell;
 use std::collections::{BTreeSet, VecDeque};
@@ -20,6 +23,7 @@ use crate::client::startup::{StartupStep, first_step, next_step};
 use crate::client::subscriber_queue::{
     BATCH_NAMES, ChannelMessage, SubscriberQueue, SubscriptionKind, SubscriptionName,
 };
+use crate::client::subscription_refusals::RefusedNames;
 use crate::client_codec::IncomingReply;
 use crate::outgoing_command::{CommandBuffer, OutgoingCommand};
 use crate::value::Value;
@@ -33,6 +37,11 @@ pub(crate) struct SubscriptionHandler {
     is_up: bool,
     /// Names of this connection's beginning that were not asked for yet.
     left: VecDeque<SubscriptionName>,
+    /// Sizes of the next batches of these, the next one last. Later batches are whole.
+    batches: Vec<usize>,
+    /// The names of the command that is under way, if it subscribes.
+    asked: Vec<SubscriptionName>,
+    refused: RefusedNames,
     acknowledgements_due: usize,
     /// The sharded channels among their names that are not wanted any more. The server may end others by itself meanwhile.
     ending: BTreeSet<Bytes>,
@@ -55,6 +64,9 @@ impl SubscriptionHandler {
             is_ready: false,
             is_up: false,
             left: VecDeque::new(),
+            batches: Vec::new(),
+            asked: Vec::new(),
+            refused: RefusedNames::default(),
             acknowledgements_due: 0,
             ending: BTreeSet::new(),
             due: None,
@@ -88,8 +100,10 @@ impl SubscriptionHandler {
 
     /// Requests a call when something is late, or the connection was silent for long.
     fn arm<P: ReplyPipeline>(&self, cx: &mut Cx<'_, P>) {
-        let probe_at = self.heard_at.filter(|_| self.is_ready && self.due.is_none());
-        cx.deadline(earlier(self.due, probe_at.and_then(|at| at.checked_add(self.probe_after()))));
+        let is_idle = self.is_ready && self.due.is_none();
+        let probe_at = self.heard_at.filter(|_| is_idle).and_then(|at| at.checked_add(self.probe_after()));
+        let retry_at = self.refused.retry_at().filter(|_| is_idle);
+        cx.deadline(earlier(self.due, earlier(probe_at, retry_at)));
     }
 
     fn probe_after(&self) -> Duration {
@@ -134,15 +148,23 @@ impl SubscriptionHandler {
             let is_same = |name: &&SubscriptionName| {
                 name.kind == kind && (kind != SubscriptionKind::Sharded || slot_of(&name.name) == slot)
             };
-            let same = self.left.iter().take(BATCH_NAMES).take_while(is_same).count();
+            let count = self.batches.pop().unwrap_or(BATCH_NAMES);
+            let same = self.left.iter().take(count).take_while(is_same).count();
             let names = self.left.drain(..same).map(|name| name.name).collect();
             return self.ask_for(true, kind, names, cx);
         }
+        self.batches.clear();
         if !std::mem::replace(&mut self.is_up, true) {
             self.queue.up();
         }
-        if let Some((is_wanted, kind, names)) = self.queue.take_changes() {
-            return self.ask_for(is_wanted, kind, names, cx);
+        while let Some((is_wanted, kind, mut names)) = self.queue.take_changes() {
+            if !is_wanted {
+                // The server does not have those that it has refused.
+                names.retain(|name| !self.refused.remove(kind, name));
+            }
+            if !names.is_empty() {
+                return self.ask_for(is_wanted, kind, names, cx);
+            }
         }
         self.arm(cx);
         Outcome::Continue
@@ -158,6 +180,8 @@ impl SubscriptionHandler {
         self.acknowledgements_due = names.len();
         let is_end_of_sharded = !is_wanted && kind == SubscriptionKind::Sharded;
         self.ending = names.iter().filter(|_| is_end_of_sharded).cloned().collect();
+        self.asked =
+            names.iter().filter(|_| is_wanted).map(|name| SubscriptionName { kind, name: name.clone() }).collect();
         let name = kind.command(is_wanted);
         let command = names.into_iter().fold(CommandBuffer::new(name), CommandBuffer::arg);
         self.send(command, cx)
@@ -166,7 +190,7 @@ impl SubscriptionHandler {
     /// A value after the startup.
     fn value<P: ReplyPipeline>(&mut self, value: Value<'_>, cx: &mut Cx<'_, P>) -> Outcome<P> {
         if let Some(text) = value.error() {
-            return self.fail(format!("the server answers a subscription: {}", text.escape_ascii()));
+            return self.refused(text, cx);
         }
         let Some(mut elements) = value.elements() else { return self.probed(cx) };
         let mut next = || elements.next().and_then(|value| value.bytes());
@@ -197,6 +221,12 @@ impl SubscriptionHandler {
                 }
                 if left == 0 {
                     self.due = None;
+                    for name in self.asked.drain(..) {
+                        if self.refused.remove(name.kind, &name.name) {
+                            self.refused.reset_pause();
+                            self.queue.taken_at_last(name.kind);
+                        }
+                    }
                     return self.ask(cx);
                 }
             }
@@ -205,6 +235,28 @@ impl SubscriptionHandler {
             _ => {}
         }
         Outcome::Continue
+    }
+
+    /// The server answers a command of names with an error. It has executed nothing of the command if the user may not have one
+    /// of the names; with any other error the connection ends.
+    fn refused<P: ReplyPipeline>(&mut self, text: &[u8], cx: &mut Cx<'_, P>) -> Outcome<P> {
+        let is_refusal = text.starts_with(b"NOPERM ") && !self.asked.is_empty();
+        if !is_refusal || self.acknowledgements_due != self.asked.len() {
+            return self.fail(format!("the server answers a subscription: {}", text.escape_ascii()));
+        }
+        (self.acknowledgements_due, self.due) = (0, None);
+        let mut names = std::mem::take(&mut self.asked);
+        let count = names.len();
+        if count > 1 {
+            self.batches.extend([count - count / 2, count / 2]);
+            names.into_iter().rev().for_each(|name| self.left.push_front(name));
+        } else if let Some(name) = names.pop() {
+            let channel = name.name.clone();
+            if self.refused.add(name, cx.now(), &self.config.backoff) {
+                self.queue.refused(channel, text);
+            }
+        }
+        self.ask(cx)
     }
 
     fn deliver(&self, pattern: Option<&[u8]>, channel: &[u8], payload: &[u8]) {
@@ -238,6 +290,9 @@ impl SubscriptionHandler {
         if self.is_ready && is_silent && !self.is_probing && self.acknowledgements_due == 0 {
             self.is_probing = true;
             return self.send(CommandBuffer::new("PING"), cx);
+        }
+        if self.is_ready && self.acknowledgements_due == 0 && !self.is_probing {
+            self.left.extend(self.refused.take_due(now));
         }
         self.arm(cx);
         // A change may have found the mailbox of the loop full.

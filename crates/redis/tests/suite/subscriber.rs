@@ -93,3 +93,59 @@ fn an_acknowledgement_of_nothing_and_a_late_one_end_the_connection() {
         })
     });
 }
+
+const NOPERM: &str = "NOPERM No permissions to access a channel";
+
+fn refusal(name: &str) -> SubscriberEvent {
+    SubscriberEvent::Refused { name: name.to_owned().into(), reason: NOPERM.into() }
+}
+
+/// Halves of the batch find the name, the others stay subscribed, and the connection lives.
+#[test]
+fn a_name_that_the_user_may_not_have_is_refused_alone_and_asked_for_again() {
+    let refused = || send(format!("-{NOPERM}\r\n"));
+    let taken = |names: &str| send(names.split(' ').map(|name| acknowledged("subscribe", name)).collect::<String>());
+    let steps = greeted([
+        expect("SUBSCRIBE a b c d"),
+        refused(),
+        expect("SUBSCRIBE a b"),
+        taken("a b"),
+        expect("SUBSCRIBE c d"),
+        refused(),
+        expect("SUBSCRIBE c"),
+        taken("c"),
+        expect("SUBSCRIBE d"),
+        refused(),
+        send(message("a", "one")),
+        // After a pause.
+        expect("SUBSCRIBE d"),
+        refused(),
+        // After a longer one.
+        expect("SUBSCRIBE d"),
+        taken("d"),
+        send(message("d", "two")),
+        // A name that is refused now and then not wanted is none for the server.
+        expect("SUBSCRIBE e"),
+        refused(),
+        expect("UNSUBSCRIBE a"),
+        send(acknowledged("unsubscribe", "a")),
+        send(message("b", "three")),
+        Step::Hang,
+    ]);
+    on_each_network(&[steps], |builder| {
+        Box::pin(async move {
+            let mut subscriber = builder.backoff(Duration::from_millis(1), Duration::from_millis(5)).subscriber();
+            ["a", "b", "c", "d"].into_iter().for_each(|name| subscriber.subscribe(name));
+            assert_eq!(subscriber.recv().await, Some(refusal("d")));
+            assert_eq!(subscriber.recv().await, Some(SubscriberEvent::Up));
+            assert_eq!(next_message(&mut subscriber).await, "one");
+            assert_eq!(subscriber.recv().await, Some(SubscriberEvent::Gap));
+            assert_eq!(next_message(&mut subscriber).await, "two");
+            subscriber.subscribe("e");
+            assert_eq!(subscriber.recv().await, Some(refusal("e")));
+            subscriber.unsubscribe("e");
+            subscriber.unsubscribe("a");
+            assert_eq!(next_message(&mut subscriber).await, "three");
+        })
+    });
+}
