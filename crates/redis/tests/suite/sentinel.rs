@@ -1,5 +1,7 @@
 //! The client against redis-server with replicas and sentinels, where it is installed.
 
+use std::cell::Cell;
+use std::rc::Rc;
 use std::time::Duration;
 
 use tidegate_engine::{Backend, EventLoop, task};
@@ -89,6 +91,8 @@ fn unless_lost<T>(result: Result<T, ClientError>) -> Result<Option<T>, ClientErr
 #[test]
 fn the_client_follows_the_master_and_reads_from_replicas_by_choice() {
     let mut event_loop = EventLoop::on(Backend::Auto).expect("a loop");
+    let step = Rc::new(Cell::new("the start"));
+    let begun = step.clone();
     let test = async move {
         let Some(mut guarded) = Guarded::start("guarded").await else { return Ok(()) };
         guarded.known().await?;
@@ -100,6 +104,7 @@ fn the_client_follows_the_master_and_reads_from_replicas_by_choice() {
         watching.cmd("WATCH").arg("a").await?;
         assert!(watching.transaction([crate::scripted::words("SET a 2")]).await?.is_some());
 
+        begun.set("reading from replicas");
         let reader = guarded.builder().read_replicas().start();
         while reader.get::<Option<u32>>("a").await? != Some(2) {
             task::sleep(Duration::from_millis(5)).await;
@@ -112,6 +117,7 @@ fn the_client_follows_the_master_and_reads_from_replicas_by_choice() {
         subscriber.subscribe("news");
         assert_eq!(subscriber.recv().await, Some(SubscriberEvent::Up));
 
+        begun.set("a failover on purpose");
         // A master that a sentinel has replaced on purpose still answers, as a replica.
         let first = guarded.sentinels[0].builder().password(*b"watch").start();
         while first.cmd("SENTINEL").args(["FAILOVER", "tides"]).await.is_err() {
@@ -125,10 +131,12 @@ fn the_client_follows_the_master_and_reads_from_replicas_by_choice() {
                 break;
             }
         }
+        begun.set("the new master");
         // It closes the connections of its clients then.
         while unless_lost(client.set("b", 5).await)?.is_none() {}
         assert_eq!(client.get::<u32>("b").await?, 5);
 
+        begun.set("a master that dies");
         // The next master dies.
         let address: (String, u16) = first.cmd("SENTINEL").args(["GET-MASTER-ADDR-BY-NAME", "tides"]).fetch().await?;
         let master =
@@ -141,6 +149,8 @@ fn the_client_follows_the_master_and_reads_from_replicas_by_choice() {
         assert_eq!(client.pending(), (0, 0));
         Ok::<(), ClientError>(())
     };
-    let result = event_loop.block_on(async move { task::timeout(Duration::from_secs(120), test).await });
-    result.expect("the loop runs").expect("the test does not hang").expect("the commands succeed");
+    // A sentinel that got no processor time for two seconds does nothing for thirty.
+    let result = event_loop.block_on(async move { task::timeout(Duration::from_secs(600), test).await });
+    let result = result.expect("the loop runs").unwrap_or_else(|_| panic!("it hangs in {}", step.get()));
+    result.expect("the commands succeed");
 }
