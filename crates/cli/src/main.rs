@@ -65,6 +65,7 @@ mod log;
 mod manual;
 mod new;
 mod proxy;
+mod qpack;
 mod serve;
 mod server;
 mod sites;
