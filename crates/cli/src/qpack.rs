@@ -1,4 +1,4 @@
-//! The flags of the dynamic QPACK tables (RFC 9204) of HTTP/3.
+//! The flags of dynamic QPACK tables (RFC 9204).
 
 use clap::Args;
 use tidegate::{http, http3};
@@ -53,7 +53,7 @@ impl QpackTables {
         limits.qpack_encoder_bytes_max = self.encoder_table_capacity;
     }
 
-    /// The limits of a server whose other limits follow those of HTTP/1.1.
+    /// HTTP/3 limits with these tables; the others are defaults.
     pub(crate) fn limits_of_http3(self) -> http3::Limits {
         http3::Limits {
             qpack_table_bytes_max: self.max_table_capacity,

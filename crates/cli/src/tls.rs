@@ -65,7 +65,7 @@ pub(crate) struct Tls {
     pub(crate) http3: bool,
     /// Whether HTTP/3 takes early data.
     pub(crate) early_data: bool,
-    /// The dynamic QPACK tables of HTTP/3.
+    /// The dynamic QPACK tables.
     pub(crate) qpack: QpackTables,
     /// The folder of files of connections.
     #[cfg(feature = "qlog")]

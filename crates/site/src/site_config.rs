@@ -31,7 +31,7 @@ pub struct SiteConfig {
     pub tls: Option<tls::ServerConfig>,
     /// HTTP/3 beside the listener, with the limits of its streams: those of the server's connections.
     pub http3: Option<(Http3Listener, Limits)>,
-    /// The limits of HTTP/3 that HTTP/1.1 does not have.
+    /// HTTP/3 limits, of which those that HTTP/1.1 has as well follow `limits`.
     pub limits_of_http3: http3::Limits,
     /// Logs of the bytes of connections.
     pub byte_logs: Option<ByteLogs>,
