@@ -45,6 +45,7 @@ pub(crate) fn others() -> Vec<NamedStep> {
         in_long("HTTP/3 by h3spec", &[tools::H3SPEC], "h3spec.py"),
         in_long("QUIC by aioquic", &[tools::AIOQUIC], "quic.py"),
         in_long("QPACK tables by ls-qpack", &[tools::AIOQUIC], "qpack.py"),
+        in_long("QPACK tables by aioquic", &[tools::AIOQUIC], "qpack_tables.py"),
         in_long("WebTransport by aioquic", &[tools::AIOQUIC], "webtransport.py"),
         in_long("UDP over HTTP by aioquic", &[tools::AIOQUIC], "connect_udp.py"),
         in_long("WebTransport by a browser", &[], "webtransport.py --browser"),

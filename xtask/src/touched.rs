@@ -195,6 +195,7 @@ const TABLE: &[Row] = &[
     row("interop/proxies.py", Of(&[HTTP])).long(&["large bodies behind"]),
     row("interop/proxy_protocol.py", Of(&[PROXY_PROTOCOL])),
     row("interop/qpack.py", Of(&[])).long(&["QPACK tables by ls-qpack"]),
+    row("interop/qpack_tables.py", Of(&[])).long(&["QPACK tables by aioquic"]),
     row("interop/quic.py", Of(&[])).long(&["QUIC by aioquic"]),
     row("interop/webtransport.py", Of(&[])).long(&["WebTransport"]),
     row("interop/connect_udp.py", Of(&[])).long(&["UDP over HTTP"]),

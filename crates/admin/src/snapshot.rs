@@ -121,6 +121,7 @@ struct UpstreamRow {
     ejections: u64,
     statuses: [u64; 5],
     failures: BTreeMap<&'static str, u64>,
+    dropped_datagrams: u64,
     /// The time to the head of the response.
     latency: Vec<u64>,
 }
@@ -267,6 +268,7 @@ impl UpstreamRow {
             ejections: upstream.ejections,
             statuses: upstream.statuses,
             failures: upstream.failures.iter().copied().filter(|(_, count)| *count > 0).collect(),
+            dropped_datagrams: upstream.dropped_datagrams.iter().map(|(_, count)| count).sum(),
             latency: upstream.head_time.buckets().to_vec(),
         }
     }

@@ -19,6 +19,7 @@
 //! | `config/` | the configuration file: its keys, their reading, its mistakes, its JSON schema |
 //! | `gateway/` | `tidegate run`: from a configuration to a server, and to another configuration |
 //! | `proxy.rs` | `tidegate proxy`: its flags as a configuration |
+//! | `qpack.rs` | flags and limits of dynamic QPACK tables |
 //! | `dns.rs` | `tidegate dns` |
 //! | `dns_listeners.rs` | its listeners over TLS and HTTPS |
 //! | `dns_upstream.rs` | the servers that it asks |
@@ -65,6 +66,7 @@ mod log;
 mod manual;
 mod new;
 mod proxy;
+mod qpack;
 mod serve;
 mod server;
 mod sites;

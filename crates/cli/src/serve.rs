@@ -10,7 +10,7 @@ use tidegate::admin::{Admin, BackplaneFigures};
 use tidegate::backplane::Backplane;
 use tidegate::http::Http3Listener;
 use tidegate::metrics::{HttpMetrics, Kind};
-use tidegate::{Server, ServerHandle, Shaping, StartError, quic};
+use tidegate::{Server, ServerHandle, Shaping, StartError, http3, quic};
 use tidegate_site::{ByteLogs, Chat, ChatOptions, SiteConfig};
 
 use crate::acme;
@@ -118,6 +118,7 @@ fn start(
         proxy: options.server.has_proxy_protocol().then(|| options.server.proxy_policy()),
         tls: tls.map(|tls| tls.config.clone()),
         http3: http3(options, tls)?.map(|listener| (listener, process.limits())),
+        limits_of_http3: tls.map_or_else(http3::Limits::default, |tls| tls.qpack.limits_of_http3()),
         byte_logs,
         metrics: metrics.cloned(),
         chat,

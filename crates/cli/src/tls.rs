@@ -12,6 +12,7 @@ use tidegate::tls::{
 
 use crate::acme::{self, AcmeOptions};
 use crate::config::{CertificateFiles, Listen, ListenLimits, Located, Place};
+use crate::qpack::{QpackOptions, QpackTables};
 
 /// The TLS flags.
 #[derive(Debug, Args)]
@@ -52,6 +53,8 @@ pub(crate) struct TlsOptions {
     #[arg(long, value_name = "FOLDER", requires = "http3")]
     qlog: Option<PathBuf>,
     #[command(flatten)]
+    qpack: QpackOptions,
+    #[command(flatten)]
     acme: AcmeOptions,
 }
 
@@ -62,6 +65,8 @@ pub(crate) struct Tls {
     pub(crate) http3: bool,
     /// Whether HTTP/3 takes early data.
     pub(crate) early_data: bool,
+    /// The dynamic QPACK tables.
+    pub(crate) qpack: QpackTables,
     /// The folder of files of connections.
     #[cfg(feature = "qlog")]
     pub(crate) qlog: Option<PathBuf>,
@@ -83,6 +88,7 @@ impl TlsOptions {
         let has_acme = listen.acme.is_some();
         listen.is_https |= has_acme;
         (listen.http3, listen.http3_early_data) = (self.http3, self.http3_early_data);
+        self.qpack.add_to(&mut listen.limits);
         listen.tls_key_log.clone_from(&self.tls_key_log);
         #[cfg(feature = "qlog")]
         listen.qlog.clone_from(&self.qlog);
@@ -166,6 +172,7 @@ impl Tls {
             config,
             http3,
             early_data,
+            qpack: QpackTables::of(&listen.limits),
             #[cfg(feature = "qlog")]
             qlog: listen.qlog.clone(),
             names,

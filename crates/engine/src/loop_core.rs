@@ -195,6 +195,7 @@ impl Core {
     /// Applies the result of a dispatch to an entry that is not in its slot.
     #[inline(never)]
     fn apply(&mut self, token: Token, mut entry: Box<dyn SlotEntry>, mut acted: std::thread::Result<Disposition>) {
+        let mut was_parked = false;
         // A loop, since a peer may have sent ahead several messages that each make the connection switch.
         loop {
             let disposition = match acted {
@@ -202,11 +203,21 @@ impl Core {
                 Err(panic) => self.on_panic(token, &mut *entry, panic),
             };
             match disposition {
-                Disposition::Keep | Disposition::Answered => return self.slots.put(token, entry),
-                Disposition::Switch(switch) => match self.switch(token, entry, switch) {
-                    Some(switched) => (entry, acted) = switched,
-                    None => return,
-                },
+                Disposition::Keep | Disposition::Answered => {
+                    self.slots.put(token, entry);
+                    if was_parked {
+                        // It waits for its window as before, and its next write may be late.
+                        self.slots.reduce(token);
+                    }
+                    return;
+                }
+                Disposition::Switch(switch) => {
+                    was_parked = entry.restoration().is_some();
+                    match self.switch(token, entry, switch) {
+                        Some(switched) => (entry, acted) = switched,
+                        None => return,
+                    }
+                }
                 Disposition::Close { reason, reset } => return self.close(token, entry, reason, reset),
                 Disposition::FinishClose => return self.on_last_completion(token, entry),
             }

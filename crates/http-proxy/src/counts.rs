@@ -4,6 +4,8 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+#[cfg(feature = "connect-udp")]
+use tidegate_http::gateway::DatagramDrop;
 use tidegate_http1::Status;
 use tidegate_metrics::{SharedHistogram, UpstreamSnapshot};
 
@@ -21,6 +23,8 @@ pub(super) struct UpstreamCounts {
     /// By class.
     responses: [AtomicU64; CLASSES],
     failures: [AtomicU64; FailureKind::ALL.len()],
+    /// Datagrams of its tunnels that were not passed on, by side and reason.
+    dropped_datagrams: [AtomicU64; DROPPED_DATAGRAMS.len()],
     head_time: SharedHistogram,
     whole_time: SharedHistogram,
     /// From when on another line is logged.
@@ -62,6 +66,20 @@ impl UpstreamCounts {
         self.failures[kind as usize].fetch_add(1, Relaxed);
     }
 
+    /// A datagram of a tunnel was not passed on.
+    #[cfg(feature = "connect-udp")]
+    pub(super) fn on_dropped_datagram(&self, to: TunnelSide, reason: DatagramDrop) {
+        let reason = match reason {
+            DatagramDrop::TooLong => "too_long",
+            DatagramDrop::NoRoom => "no_room",
+            DatagramDrop::WithinCapsule => "within_capsule",
+            _ => "closed",
+        };
+        if let Some(at) = DROPPED_DATAGRAMS.iter().position(|known| *known == (to.name(), reason)) {
+            self.dropped_datagrams[at].fetch_add(1, Relaxed);
+        }
+    }
+
     /// The counts so far, without those that the upstream itself has.
     pub(super) fn snapshot(&self, name: &str) -> UpstreamSnapshot {
         let mut snapshot = UpstreamSnapshot::default();
@@ -73,6 +91,8 @@ impl UpstreamCounts {
         snapshot.statuses = self.responses.each_ref().map(|count| count.load(Relaxed));
         let failures = self.failures.iter().map(|count| count.load(Relaxed));
         snapshot.failures = FailureKind::ALL.into_iter().map(FailureKind::name).zip(failures).collect();
+        let dropped = self.dropped_datagrams.iter().map(|count| count.load(Relaxed));
+        snapshot.dropped_datagrams = DROPPED_DATAGRAMS.into_iter().zip(dropped).collect();
         snapshot.head_time = self.head_time.snapshot();
         snapshot.whole_time = self.whole_time.snapshot();
         snapshot
@@ -89,6 +109,7 @@ impl UpstreamCounts {
         add(&self.ejections, &left.ejections);
         self.responses.iter().zip(&left.responses).for_each(|(sum, more)| add(sum, more));
         self.failures.iter().zip(&left.failures).for_each(|(sum, more)| add(sum, more));
+        self.dropped_datagrams.iter().zip(&left.dropped_datagrams).for_each(|(sum, more)| add(sum, more));
         self.head_time.merge(&left.head_time.snapshot());
         self.whole_time.merge(&left.whole_time.snapshot());
     }
@@ -107,6 +128,36 @@ impl UpstreamCounts {
 
 /// How often a failure of one upstream is logged at most, in milliseconds.
 const LOG_INTERVAL: Millis = 1_000;
+
+/// The side of a tunnel that a datagram was for.
+#[cfg(feature = "connect-udp")]
+#[derive(Debug, Clone, Copy)]
+pub(super) enum TunnelSide {
+    Client,
+    Upstream,
+}
+
+#[cfg(feature = "connect-udp")]
+impl TunnelSide {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Client => "client",
+            Self::Upstream => "upstream",
+        }
+    }
+}
+
+/// The side and the reason of datagrams that are dropped.
+const DROPPED_DATAGRAMS: [(&str, &str); 8] = [
+    ("client", "too_long"),
+    ("client", "no_room"),
+    ("client", "within_capsule"),
+    ("client", "closed"),
+    ("upstream", "too_long"),
+    ("upstream", "no_room"),
+    ("upstream", "within_capsule"),
+    ("upstream", "closed"),
+];
 
 /// Classes of statuses, from 1xx to 5xx.
 const CLASSES: usize = 5;

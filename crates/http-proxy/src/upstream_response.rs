@@ -19,6 +19,8 @@ use tidegate_http3::CapsuleRelay;
 
 use super::cancellations::Admission;
 use super::connection::Connection;
+#[cfg(feature = "connect-udp")]
+use super::counts::TunnelSide;
 use super::download::Download;
 use super::error::Failure;
 use super::fields;
@@ -162,9 +164,14 @@ fn join_capsules(
     lease: Lease,
     idle_timeout: Duration,
 ) -> Result<Upgrade, ChannelError> {
-    let upstream = connection.into_capsules()?;
+    let count = |to: TunnelSide| {
+        let upstream = lease.upstream.clone();
+        move |reason| upstream.counts.on_dropped_datagram(to, reason)
+    };
+    let upstream = connection.into_capsules()?.on_drop(count(TunnelSide::Upstream));
+    let on_drop = count(TunnelSide::Client);
     Ok(Upgrade::channel(CapsuleRelay::default(), move |channel| async move {
-        let joined = CapsuleRelayTunnel::new(channel).join(upstream, idle_timeout).await;
+        let joined = CapsuleRelayTunnel::new(channel).on_drop(on_drop).join(upstream, idle_timeout).await;
         drop(lease);
         joined
     }))

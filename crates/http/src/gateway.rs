@@ -9,7 +9,7 @@ use tidegate_http1::{Config, Fields, Limits, RequestHead};
 use tidegate_sys::Address;
 
 #[cfg(feature = "connect-udp")]
-pub use crate::capsules::CapsuleRelayTunnel;
+pub use crate::capsules::{CapsuleRelayTunnel, DatagramDrop};
 pub use crate::client_of::{client_of, counted_ip};
 pub use crate::cookie_value::{all_of as cookies, of as cookie};
 use crate::endpoint::{Call, ChosenFields, InterimQueue, begun};

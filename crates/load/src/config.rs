@@ -5,6 +5,7 @@ use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use tidegate::http3;
 use tidegate::tls::{ClientConfig, KeyLogFile, Provider};
 
 use super::options::Options;
@@ -76,6 +77,13 @@ pub(crate) fn config(options: &Options) -> Result<WorkerConfig, Box<dyn Error>> 
         broadcast: options.broadcast,
         listeners: options.listeners(),
         streams: options.streams,
+        limits_of_http3: http3::Limits {
+            head_bytes_max: 32 * 1024,
+            qpack_table_bytes_max: options.qpack_max_table_capacity.unwrap_or(0),
+            qpack_blocked_streams_max: options.qpack_blocked_streams.map_or(0, u32::from),
+            qpack_encoder_bytes_max: options.qpack_encoder_table_capacity.unwrap_or(0),
+            ..http3::Limits::default()
+        },
         connections: options.connections(),
         shared: Arc::new(SharedStats::new(any_length, options.total)),
         stop: Arc::new(AtomicBool::new(false)),

@@ -102,6 +102,17 @@ pub struct Options {
     /// Speak HTTP/3, with https: each connection is one of QUIC, and has a UDP socket of its own
     #[arg(long)]
     pub(crate) http3: bool,
+    /// Bytes of the dynamic QPACK table that the server may fill for the heads of responses
+    /// (SETTINGS_QPACK_MAX_TABLE_CAPACITY, RFC 9204) [default: 0, no table]
+    #[arg(long, value_name = "BYTES", requires = "http3", value_parser = table_bytes())]
+    pub(crate) qpack_max_table_capacity: Option<u32>,
+    /// Streams of a connection that may wait for entries of that table (SETTINGS_QPACK_BLOCKED_STREAMS) [default: 0]
+    #[arg(long, value_name = "N", requires = "qpack_max_table_capacity")]
+    pub(crate) qpack_blocked_streams: Option<u16>,
+    /// Bytes of the dynamic QPACK table that the load fills for the heads of its requests, of those that the server permits
+    /// [default: 0, no table]
+    #[arg(long, value_name = "BYTES", requires = "http3", value_parser = table_bytes())]
+    pub(crate) qpack_encoder_table_capacity: Option<u32>,
     /// With --http2 and --http3: streams that each connection keeps open, each with a request, or as many as the server
     /// permits
     #[arg(short = 'm', long, value_name = "N", default_value = "1", requires = "versions",
@@ -186,6 +197,10 @@ impl Options {
             None => 0,
         }
     }
+}
+
+fn table_bytes() -> clap::builder::RangedI64ValueParser<u32> {
+    clap::value_parser!(u32).range(0..=1024 * 1024)
 }
 
 /// A number that may end in k or M.

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use tidegate::codec::{DynOver, Filters};
 use tidegate::tls::{ClientConfig, Tls};
-use tidegate::{Address, Backend, Client, ConnectError, EventLoop, Limits, Over, WaterMarks, task};
+use tidegate::{Address, Backend, Client, ConnectError, EventLoop, Limits, Over, WaterMarks, http3, task};
 
 use super::budget::RequestBudget;
 use super::connection::{Connector, LoadConnection};
@@ -57,6 +57,7 @@ pub(crate) struct WorkerConfig {
     pub(crate) listeners: usize,
     /// Streams that an HTTP/2 or HTTP/3 connection keeps open.
     pub(crate) streams: u32,
+    pub(crate) limits_of_http3: http3::Limits,
     /// Connections that send requests, over all threads.
     pub(crate) connections: usize,
     pub(crate) shared: Arc<SharedStats>,
@@ -187,9 +188,12 @@ impl Worker {
         let client = Client::at_each(addresses).connect_timeout(config.timeout).limits(limits.clone());
         let traffic = config.traffic.encode()?;
         let http3 = match (&traffic, &config.tls) {
-            (Traffic::Http3(_), Some(tls)) => {
-                Some(Rc::new(Http3Client::new(&config.addresses, tls, (limits, config.timeout))?))
-            }
+            (Traffic::Http3(_), Some(tls)) => Some(Rc::new(Http3Client::new(
+                &config.addresses,
+                tls,
+                (limits, config.timeout),
+                &config.limits_of_http3,
+            )?)),
             _ => None,
         };
         let mut exchange = Exchange::new(WorkerStats::new(config.shared.clone()), part.index);

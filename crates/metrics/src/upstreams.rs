@@ -69,6 +69,9 @@ pub struct UpstreamSnapshot {
     pub statuses: [u64; CLASSES],
     /// Attempts that have failed, by reason; the reasons and their order are the same for all upstreams.
     pub failures: Vec<(&'static str, u64)>,
+    /// Datagrams of its tunnels (RFC 9297) that the gateway dropped, by the side that they were for and by reason; the pairs and
+    /// their order are the same for all upstreams.
+    pub dropped_datagrams: Vec<((&'static str, &'static str), u64)>,
     /// From the choice of the upstream to the head of its response.
     pub head_time: LatencySnapshot,
     /// From the choice of the upstream to the end of its response, if that was complete.
@@ -133,14 +136,20 @@ impl UpstreamSnapshot {
         for (sum, more) in self.statuses.iter_mut().zip(other.statuses) {
             *sum = sum.wrapping_add(more);
         }
-        for &(reason, more) in &other.failures {
-            match self.failures.iter_mut().find(|(known, _)| *known == reason) {
-                Some((_, sum)) => *sum = sum.wrapping_add(more),
-                None => self.failures.push((reason, more)),
-            }
-        }
+        merge_named(&mut self.failures, &other.failures);
+        merge_named(&mut self.dropped_datagrams, &other.dropped_datagrams);
         self.head_time.merge(&other.head_time);
         self.whole_time.merge(&other.whole_time);
+    }
+}
+
+/// Adds counts to those of the same names.
+fn merge_named<N: Copy + PartialEq>(sums: &mut Vec<(N, u64)>, others: &[(N, u64)]) {
+    for &(name, more) in others {
+        match sums.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, sum)) => *sum = sum.wrapping_add(more),
+            None => sums.push((name, more)),
+        }
     }
 }
 
@@ -203,6 +212,13 @@ fn write_counters(groups: &[UpstreamGroup], text: &mut MetricsText) {
     each(groups, text, &|text, &[group, upstream], snapshot| {
         for (reason, count) in snapshot.failures.iter().filter(|(_, count)| *count > 0) {
             text.sample(&[group, upstream, ("reason", reason)], count);
+        }
+    });
+    let help = "Datagrams of tunnels that the gateway dropped.";
+    text.family("tidegate_upstream_datagrams_dropped", Kind::Counter, help);
+    each(groups, text, &|text, &[group, upstream], snapshot| {
+        for ((to, reason), count) in snapshot.dropped_datagrams.iter().filter(|(_, count)| *count > 0) {
+            text.sample(&[group, upstream, ("to", to), ("reason", reason)], count);
         }
     });
 }
@@ -276,6 +292,7 @@ mod tests {
             attempts: 3,
             statuses: [0, 2, 0, 0, 1],
             failures: vec![("connect", 1), ("body", 0)],
+            dropped_datagrams: vec![(("client", "no_room"), 2)],
             ..UpstreamSnapshot::default()
         };
         let mut sum = UpstreamSnapshot { failures: vec![("body", 4)], ..UpstreamSnapshot::default() };
@@ -283,5 +300,6 @@ mod tests {
         sum.merge(&one);
         assert_eq!((sum.attempts, sum.statuses), (6, [0, 4, 0, 0, 2]));
         assert_eq!(sum.failures, [("body", 4), ("connect", 2)]);
+        assert_eq!(sum.dropped_datagrams, [(("client", "no_room"), 4)]);
     }
 }

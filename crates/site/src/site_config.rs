@@ -31,6 +31,8 @@ pub struct SiteConfig {
     pub tls: Option<tls::ServerConfig>,
     /// HTTP/3 beside the listener, with the limits of its streams: those of the server's connections.
     pub http3: Option<(Http3Listener, Limits)>,
+    /// HTTP/3 limits, of which those that HTTP/1.1 has as well follow `limits`.
+    pub limits_of_http3: http3::Limits,
     /// Logs of the bytes of connections.
     pub byte_logs: Option<ByteLogs>,
     /// Counts requests.
@@ -108,7 +110,7 @@ impl SiteConfig {
             idle_timeout: self.limits.idle_timeout,
             age_max: deadlines.age_max,
             age_grace: deadlines.age_grace,
-            ..http3::Limits::default()
+            ..self.limits_of_http3.clone()
         };
         let config = http3::Config::new(limits).extended_connect(self.extended_connect);
         let config = match &self.metrics {

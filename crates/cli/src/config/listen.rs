@@ -191,6 +191,7 @@ impl FirstBytes {
 
 const SECONDS: Kind = Kind::Seconds { min: 1, max: 10 * 365 * 86_400 };
 const COUNT: Kind = Kind::Integer { min: 1, max: u32::MAX as i64 };
+const QPACK_TABLE: Kind = Kind::Integer { min: 0, max: QPACK_TABLE_BYTES_MAX as i64 };
 
 numbers! {
     /// The limits of one listener; those of the command, unless set.
@@ -207,6 +208,9 @@ numbers! {
     handshake_timeout "handshake-timeout" SECONDS, "", "Until the TLS handshake, or the ClientHello that is passed on, and a PROXY header are complete.";
     flows "flows" COUNT, "", "Of `udp`: flows at once; for one more the one that was idle longest ends. 4,096, or an eighth of the descriptors, unless set.";
     hello_bytes "hello-bytes" Kind::Integer { min: 1, max: 1 << 24 }, "16384", "Of `tls-passthrough`: bytes of a ClientHello with the headers of its records.";
+    qpack_max_table_capacity "qpack-max-table-capacity" QPACK_TABLE, "0", "Of `http3`: bytes of the dynamic QPACK table that a client may fill (SETTINGS_QPACK_MAX_TABLE_CAPACITY, RFC 9204). Each connection whose client fills it costs as much memory, up to four times as much in the worst case.";
+    qpack_blocked_streams "qpack-blocked-streams" Kind::Integer { min: 0, max: u16::MAX as i64 }, "0", "Of `http3`: requests of a connection that may wait for entries of that table (SETTINGS_QPACK_BLOCKED_STREAMS).";
+    qpack_encoder_table_capacity "qpack-encoder-table-capacity" QPACK_TABLE, "0", "Of `http3`: bytes of the dynamic QPACK table that the server fills for responses, of those that the client permits. Each such connection costs as much memory, and lengths show fields that repeat.";
     datagram_bytes "datagram-bytes" Kind::Integer { min: 1, max: u16::MAX as i64 }, "9216", "Of `udp`: bytes of a datagram; a longer one is dropped.";
 }
 
@@ -320,6 +324,14 @@ impl Keys for Listen {
         if self.http3_early_data && !self.http3 {
             mistakes.add(self.place, "`http3-early-data` needs `http3 = true`");
         }
+        if let Some(key) = self.limits.qpack_key().filter(|_| !self.http3) {
+            mistakes.add(self.place, format!("`limits.{key}` needs `http3 = true`"));
+        }
+        if self.limits.qpack_blocked_streams.is_some_and(|count| count > 0)
+            && self.limits.qpack_max_table_capacity.unwrap_or(0) == 0
+        {
+            mistakes.add(self.place, "`limits.qpack-blocked-streams` needs `limits.qpack-max-table-capacity`");
+        }
         if self.is_https && self.redirect_https.is_some() {
             mistakes.add(self.place, "an https listener cannot redirect to https");
         }
@@ -380,8 +392,21 @@ impl HeaderMode {
 }
 
 impl ListenLimits {
+    /// The first key of QPACK that is set.
+    fn qpack_key(&self) -> Option<&'static str> {
+        let keys = [
+            ("qpack-max-table-capacity", self.qpack_max_table_capacity),
+            ("qpack-blocked-streams", self.qpack_blocked_streams),
+            ("qpack-encoder-table-capacity", self.qpack_encoder_table_capacity),
+        ];
+        keys.into_iter().find_map(|(key, set)| set.map(|_| key))
+    }
+
     /// A number of seconds that is set.
     pub(crate) fn seconds(set: Option<u32>) -> Option<Duration> {
         set.map(|seconds| Duration::from_secs(seconds.into()))
     }
 }
+
+/// Bytes of a dynamic QPACK table; `http3::Limits` has the same bound.
+pub(crate) const QPACK_TABLE_BYTES_MAX: u32 = 1024 * 1024;

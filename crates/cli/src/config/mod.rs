@@ -58,7 +58,8 @@ pub(crate) use self::check::{PathPlan, host_plan};
 pub(crate) use self::connect_udp::UdpProxyRule;
 use self::keys::{Key, Keys, Kind, info};
 pub(crate) use self::listen::{
-    CertificateFiles, FirstBytes, FirstBytesRule, Forwards, HeaderMode, Listen, ListenLimits, RedirectHttps,
+    CertificateFiles, FirstBytes, FirstBytesRule, Forwards, HeaderMode, Listen, ListenLimits, QPACK_TABLE_BYTES_MAX,
+    RedirectHttps,
 };
 pub(crate) use self::literal::{host_key, refuse_variable};
 pub(crate) use self::mistakes::{Located, Mistakes, Place};

@@ -15,6 +15,7 @@ use super::forwarding::{Forwarder, Forwarding};
 use super::routes::RouteTable;
 use crate::acme;
 use crate::config::{Config, Forwards, HeaderMode, Listen, ListenLimits, RESPONSE_TIMEOUT_MAX, RedirectHttps};
+use crate::qpack::QpackTables;
 use crate::server::ProcessOptions;
 use crate::tls::Tls;
 use crate::to_https::to_https;
@@ -196,6 +197,7 @@ fn limits(process: &ProcessOptions, own: &ListenLimits) -> http::Limits {
     limits.body_timeout = or(own.body_timeout, limits.body_timeout);
     limits.idle_timeout = or(own.idle_timeout, limits.idle_timeout);
     limits.write_timeout = or(own.write_timeout, limits.write_timeout);
+    QpackTables::of(own).set_in(&mut limits);
     limits
 }
 

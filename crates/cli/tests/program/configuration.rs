@@ -314,6 +314,7 @@ servers = []
 [[listen]]
 address = "here"
 protocol = "https"
+limits = { qpack-blocked-streams = 8 }
 [[route]]
 hosts = ["*.a.*"]
 path = "api"
@@ -336,13 +337,15 @@ upstream = "${NOT_THERE}"
         ("8:11", "no servers"),
         ("10:11", "`here` is not an address"),
         ("9:1", "`certificates`, `acme`, or `self-signed`"),
-        ("13:10", "never matches"),
-        ("14:8", "begins with a slash"),
-        ("15:12", "did you mean `app`"),
-        ("16:11", "`listing` is for routes with `folder`"),
-        ("18:1", "did you mean `folder`"),
-        ("19:22", "`status` is a number from 200 to 599, not 1000"),
-        ("21:12", "NOT_THERE"),
+        ("9:1", "`limits.qpack-blocked-streams` needs `http3 = true`"),
+        ("9:1", "`limits.qpack-blocked-streams` needs `limits.qpack-max-table-capacity`"),
+        ("14:10", "never matches"),
+        ("15:8", "begins with a slash"),
+        ("16:12", "did you mean `app`"),
+        ("17:11", "`listing` is for routes with `folder`"),
+        ("19:1", "did you mean `folder`"),
+        ("20:22", "`status` is a number from 200 to 599, not 1000"),
+        ("22:12", "NOT_THERE"),
     ] {
         let wanted = format!("gateway.toml:{place}: ");
         let is_there = errors.iter().any(|line| line.starts_with(&wanted) && line.contains(expected));

@@ -16,11 +16,21 @@ use tidegate::{Backend, EventLoop, http3};
 
 use rustix::process::Signal;
 
+use crate::configuration::Files;
 use crate::support::peer::{Peer, assert_same, letters, post, post_chunked};
 use crate::support::program::{Directory, Program, skip, tidegate};
 
 /// Status, version and body of the response to a GET over HTTP/3.
 pub(crate) fn get(server: SocketAddr, path: &'static str) -> Result<(u16, Version, Vec<u8>), Box<dyn Error>> {
+    Ok(get_with_settings(server, path)?.0)
+}
+
+/// The same with the settings that the server has sent before.
+#[expect(clippy::type_complexity, reason = "one test uses it")]
+fn get_with_settings(
+    server: SocketAddr,
+    path: &'static str,
+) -> Result<((u16, Version, Vec<u8>), Option<http3::Settings>), Box<dyn Error>> {
     let tls = ClientConfig::dangerous_builder_without_verification(&Provider::aws_lc_rs()).alpn(["h3"]).build()?;
     let config = quic::ClientConfig::new(&tls, quic::TransportLimits::default())?;
     EventLoop::on(Backend::Epoll)?.block_on(async move {
@@ -42,7 +52,9 @@ pub(crate) fn get(server: SocketAddr, path: &'static str) -> Result<(u16, Versio
                 _ => {}
             }
         }
-        Ok((status, version, body))
+        let number = connection.number();
+        let settings = connection.with(|endpoint, _| endpoint.peer_settings(number).copied())?;
+        Ok(((status, version, body), settings))
     })?
 }
 
@@ -204,6 +216,38 @@ fn early_data_needs_http3() {
     assert!(!output.status.success());
     let program = Program::serve(&["--tls-self-signed", "--http3", "--http3-early-data", "--loops", "1"]);
     assert_eq!(get(program.ip(), "/plaintext").expect("a response").0, 200);
+}
+
+#[test]
+fn qpack_tables_are_off_unless_a_flag_or_a_key_sets_them() {
+    let announced = |program: &Program| {
+        let (page, settings) = get_with_settings(program.ip(), "/plaintext").expect("a response");
+        assert_eq!(page.0, 200);
+        let settings = settings.expect("the control stream comes before a response");
+        (settings.table_bytes_max, settings.blocked_streams_max)
+    };
+    let flags = ["--tls-self-signed", "--http3", "--loops", "1"];
+    assert_eq!(announced(&Program::serve(&flags)), (0, 0));
+    let tables = ["--qpack-max-table-capacity", "4096", "--qpack-blocked-streams", "16"];
+    let tables = [&tables[..], &["--qpack-encoder-table-capacity", "512"]].concat();
+    assert_eq!(announced(&Program::serve(&[&flags[..], &tables].concat())), (4096, 16));
+    let files = Files::new();
+    let limits =
+        "limits = { qpack-max-table-capacity = 512, qpack-blocked-streams = 4, qpack-encoder-table-capacity = 256 }";
+    let listen =
+        "[[listen]]\naddress = \"127.0.0.1:0\"\nprotocol = \"https\"\nself-signed = [\"localhost\"]\nhttp3 = true\n";
+    let route = "[[route]]\nrespond = { status = 200 }\n";
+    files.write("tables.toml", &format!("{listen}{limits}\n{route}"));
+    assert_eq!(announced(&files.start("tables.toml", &[])), (512, 4));
+    for (flags, needed) in [
+        (&["--tls-self-signed", "--qpack-max-table-capacity", "1"][..], "--http3"),
+        (&["--tls-self-signed", "--http3", "--qpack-blocked-streams", "1"], "--qpack-max-table-capacity"),
+        (&["--tls-self-signed", "--http3", "--qpack-max-table-capacity", "1048577"], "1048577"),
+    ] {
+        let output = tidegate(&[&["serve", "--listen", "127.0.0.1:0"], flags].concat()).output().expect("it starts");
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && error.contains(needed), "{flags:?}: {error}");
+    }
 }
 
 #[test]

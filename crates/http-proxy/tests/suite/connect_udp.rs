@@ -6,13 +6,14 @@ use std::time::Duration;
 use tidegate::engine::SessionError;
 use tidegate::http::proxy::{Http3Config, Proxy, UpstreamLimits, Upstreams};
 use tidegate::http::{
-    CapsuleClient, CapsuleConnection, CapsuleTunnel, CapsuleUpgrade, ExtendedConnectError, Router, Server, UdpProxy,
-    UdpProxyRules, UdpTunnel,
+    CapsuleClient, CapsuleConnection, CapsuleTunnel, CapsuleUpgrade, Config, ExtendedConnectError, Router, Server,
+    UdpProxy, UdpProxyRules, UdpTunnel,
 };
 use tidegate::http1::Version;
 use tidegate::http3::{Capsule, HttpDatagramLimits};
+use tidegate::quic::TransportLimits;
 use tidegate::tls::{ClientConfig, ServerConfig};
-use tidegate::{Backend, EventLoop, task};
+use tidegate::{Backend, EventLoop, Listener, task};
 
 use crate::support::Running;
 use crate::upstream_http3::{address, tls};
@@ -204,6 +205,124 @@ fn a_datagram_that_came_as_a_capsule_goes_on_as_one_if_it_is_too_long_for_quic()
         assert!(come_back, "{version:?}");
     }
 }
+
+/// Datagrams that a gateway dropped so far, by side and reason.
+fn dropped(upstreams: &Upstreams) -> Vec<((&'static str, &'static str), u64)> {
+    let dropped = upstreams.snapshot("udp").upstreams.remove(0).dropped_datagrams;
+    dropped.into_iter().filter(|(_, count)| *count > 0).collect()
+}
+
+/// A gateway over HTTP/3 with an upstream at this URL.
+fn gateway_to(url: &str, (server, trust): (&ServerConfig, ClientConfig)) -> (Upstreams, Running) {
+    let datagrams = Some(HttpDatagramLimits::default());
+    let upstreams = Upstreams::builder().server(url.parse().expect("a URL")).tls(trust);
+    let upstreams = upstreams.http3(Http3Config { datagrams, ..Http3Config::default() }).build().expect("upstreams");
+    let of_gateway = upstreams.clone();
+    let gateway = Server::bind("127.0.0.1:0").expect("an address").loops(1).tls(server.clone());
+    let gateway = gateway.http_datagrams(HttpDatagramLimits::default()).expect("QUIC");
+    let router = move || Router::new().fallback(Proxy::new(&of_gateway).upgrades(["connect-udp"]));
+    (upstreams, Running(gateway.start(router).expect("it starts")))
+}
+
+#[test]
+fn a_datagram_that_is_too_long_for_the_upstream_is_counted_and_shorter_ones_pass() {
+    let (server_tls, client_tls) = tls(NAME);
+    let (upstream_tls, trust) = tls("127.0.0.1");
+    let any = |upgrade: CapsuleUpgrade| upgrade.tunnel("connect-udp", send_back);
+    let upstream = Config::new().tls(upstream_tls).http_datagrams(HttpDatagramLimits::default()).expect("QUIC");
+    // The gateway finds a path of 1,472 bytes to its client, and the upstream takes no more than the least.
+    let datagram_receive_bytes = Some(HttpDatagramLimits::default().request_bytes_max);
+    let limits = TransportLimits { payload_bytes_max: 1_200, datagram_receive_bytes, ..TransportLimits::default() };
+    let listener = Listener::bind("127.0.0.1:0").expect("an address");
+    let upstream = upstream.http3_with(limits).expect("QUIC").serve(listener, move || Router::new().get("/any", any));
+    let upstream = Running(tidegate::Server::new().loops(1).listener(upstream).run().expect("it starts"));
+    let (upstreams, gateway) = gateway_to(&format!("https+h3://{}", address(&upstream)), (&server_tls, trust));
+    let (at, seen) = (address(&gateway), upstreams.clone());
+    run(async move {
+        let connection = connect(Version::Http3, at, &client_tls).await;
+        let mut tunnel = connection.open_within("connect-udp", "/any", 16_384).await.expect("a tunnel");
+        for payload in [&b"ebb"[..], &[7; 1_000]] {
+            tunnel.send_datagram(payload).expect("a datagram");
+            let Ok(Some(Capsule::Datagram(back))) = tunnel.recv().await else { panic!("a datagram") };
+            assert_eq!(back, payload);
+        }
+        assert_eq!(dropped(&seen), []);
+        // The client refuses it until it has found the longer path.
+        while dropped(&seen).is_empty() {
+            let _refused = tunnel.send_datagram(&[7; 1_300]);
+            task::sleep(Duration::from_millis(1)).await;
+        }
+    });
+    assert!(dropped(&upstreams).iter().all(|(of, _)| *of == ("upstream", "too_long")));
+}
+
+#[test]
+fn datagrams_for_a_client_that_does_not_read_are_counted() {
+    let (server_tls, client_tls) = tls(NAME);
+    let (upstream_tls, trust) = tls("127.0.0.1");
+    let flood = |upgrade: CapsuleUpgrade| {
+        upgrade.tunnel("connect-udp", async |mut tunnel| {
+            while tunnel.send_datagram(&[7; 1_000]).is_ok() {
+                task::sleep(Duration::from_micros(100)).await;
+            }
+            Ok::<_, std::io::Error>(())
+        })
+    };
+    let upstream = Server::bind("127.0.0.1:0").expect("an address").loops(1).tls(upstream_tls);
+    let upstream = upstream.http_datagrams(HttpDatagramLimits::default()).expect("QUIC");
+    let upstream = Running(upstream.start(move || Router::new().get("/flood", flood)).expect("it starts"));
+    let (upstreams, gateway) = gateway_to(&format!("https+h3://{}", address(&upstream)), (&server_tls, trust));
+    let (at, seen) = (address(&gateway), upstreams.clone());
+    run(async move {
+        let connection = connect(Version::Http2, at, &client_tls).await;
+        let _tunnel = connection.open_within("connect-udp", "/flood", 16_384).await.expect("a tunnel");
+        while dropped(&seen).is_empty() {
+            task::sleep(Duration::from_millis(1)).await;
+        }
+    });
+    assert_eq!(dropped(&upstreams).iter().map(|(of, _)| *of).next(), Some(("client", "no_room")));
+}
+
+#[test]
+fn datagrams_for_an_upstream_that_does_not_read_are_counted_by_their_reason() {
+    let (server_tls, client_tls) = tls(NAME);
+    let (_, trust) = tls("127.0.0.1");
+    let never = |upgrade: CapsuleUpgrade| {
+        upgrade.other_capsules().capsule_bytes_max(CAPSULE_BYTES as u32).tunnel("connect-udp", async |tunnel| {
+            std::future::pending::<()>().await;
+            drop(tunnel);
+            Ok::<_, std::io::Error>(())
+        })
+    };
+    let server = Server::bind("127.0.0.1:0").expect("an address").loops(1);
+    let upstream = Running(server.start(move || Router::new().get("/never", never)).expect("it starts"));
+    for scheme in ["http", "h2c"] {
+        for (reason, capsule_bytes) in [("no_room", 0), ("within_capsule", CAPSULE_BYTES)] {
+            let url = format!("{scheme}://{}", address(&upstream));
+            let (upstreams, gateway) = gateway_to(&url, (&server_tls, trust.clone()));
+            let (at, tls, seen) = (address(&gateway), client_tls.clone(), upstreams.clone());
+            run(async move {
+                let connection = connect(Version::Http3, at, &tls).await;
+                let mut tunnel = connection.open_within("connect-udp", "/never", 16_384).await.expect("a tunnel");
+                if capsule_bytes > 0 {
+                    let value = vec![7; capsule_bytes].into();
+                    tunnel.send(Capsule::Other { kind: 0x21, value }).expect("a capsule");
+                }
+                while !dropped(&seen).iter().any(|(of, _)| *of == ("upstream", reason)) {
+                    for _ in 0..16 {
+                        tunnel.send_datagram(&[7; 1_000]).expect("a datagram");
+                    }
+                    task::sleep(Duration::from_millis(1)).await;
+                }
+            });
+            let dropped = dropped(&upstreams);
+            assert!(dropped.iter().all(|((side, _), _)| *side == "upstream"), "{scheme}: {dropped:?}");
+        }
+    }
+}
+
+/// The bytes of a capsule that no socket buffer holds.
+const CAPSULE_BYTES: usize = 16 * 1024 * 1024;
 
 #[test]
 fn a_gateway_passes_no_tunnel_on_unless_it_is_allowed() {

@@ -18,7 +18,7 @@ use tidegate_http1::InvalidField;
 use tidegate_http3::CapsuleCodec;
 
 pub use self::client::{CapsuleClient, CapsuleConnection, ExtendedConnectError};
-pub use self::relay::CapsuleRelayTunnel;
+pub use self::relay::{CapsuleRelayTunnel, DatagramDrop};
 pub use self::tunnel::{CapsuleReader, CapsuleTunnel, CapsuleWriter};
 use crate::extract::FromRequest;
 use crate::request::Request;

@@ -27,7 +27,22 @@ pub struct CapsuleRelayTunnel {
     is_within_capsule: bool,
     /// It receives nothing further.
     has_ended: bool,
+    on_drop: Option<Box<dyn Fn(DatagramDrop)>>,
     _kept: Option<Box<dyn Any>>,
+}
+
+/// Why a tunnel dropped a datagram that the other one passed to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DatagramDrop {
+    /// It came as one of QUIC, and is too long for the QUIC connection of this tunnel.
+    TooLong,
+    /// As many bytes as may wait on the stream wait for the peer, which is slow.
+    NoRoom,
+    /// Another capsule is under way on the stream.
+    WithinCapsule,
+    /// The connection of this tunnel is over.
+    Closed,
 }
 
 impl CapsuleRelayTunnel {
@@ -37,7 +52,14 @@ impl CapsuleRelayTunnel {
         let quic = QuicRequest::of(&channel);
         channel.ignore_drain();
         let (reader, writer) = channel.split();
-        Self { reader, writer, quic, is_within_capsule: false, has_ended: false, _kept: None }
+        Self { reader, writer, quic, is_within_capsule: false, has_ended: false, on_drop: None, _kept: None }
+    }
+
+    /// Calls `on_drop` for each datagram that this tunnel drops. Those that a full queue of QUIC drops are counted by its endpoint
+    /// ([`SessionCounts::datagrams_dropped`](tidegate_codec::SessionCounts::datagrams_dropped)).
+    #[must_use]
+    pub fn on_drop(self, on_drop: impl Fn(DatagramDrop) + 'static) -> Self {
+        Self { on_drop: Some(Box::new(on_drop)), ..self }
     }
 
     /// Keeps something as long as the tunnel.
@@ -90,16 +112,35 @@ impl CapsuleRelayTunnel {
     /// Sends a datagram, or drops it: where there is no room, where another capsule is under way, and one of QUIC that is
     /// too long.
     fn send_datagram(&mut self, payload: Bytes, was_capsule: bool, cx: &mut Context<'_>) -> Result<(), ChannelError> {
-        let refused = self.quic.as_ref().map(|quic| quic.send_datagram(&[&payload]));
-        match refused {
+        let dropped = self.try_send_datagram(payload, was_capsule, cx)?;
+        if let (Some(reason), Some(on_drop)) = (dropped, &self.on_drop) {
+            on_drop(reason);
+        }
+        Ok(())
+    }
+
+    /// Sends a datagram, or returns why it is dropped.
+    fn try_send_datagram(
+        &mut self,
+        payload: Bytes,
+        was_capsule: bool,
+        cx: &mut Context<'_>,
+    ) -> Result<Option<DatagramDrop>, ChannelError> {
+        match self.quic.as_ref().map(|quic| quic.send_datagram(&[&payload])) {
             Some(Ok(Err(DatagramRefused::Unsupported))) | None => {}
             Some(Ok(Err(DatagramRefused::TooLong))) if was_capsule => {}
-            Some(_) => return Ok(()),
+            Some(Ok(Ok(()))) => return Ok(None),
+            Some(Ok(Err(_))) => return Ok(Some(DatagramDrop::TooLong)),
+            Some(Err(_)) => return Ok(Some(DatagramDrop::Closed)),
         }
-        if self.is_within_capsule || self.poll_ready(cx)?.is_pending() {
-            return Ok(());
+        if self.is_within_capsule {
+            return Ok(Some(DatagramDrop::WithinCapsule));
         }
-        self.send(RelayPiece::Datagram(payload))
+        if self.poll_ready(cx)?.is_pending() {
+            return Ok(Some(DatagramDrop::NoRoom));
+        }
+        self.send(RelayPiece::Datagram(payload))?;
+        Ok(None)
     }
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ChannelError>> {

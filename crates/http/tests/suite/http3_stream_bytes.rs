@@ -188,6 +188,34 @@ fn a_stream_that_waits_costs_little_above_quic() {
     assert!(bytes.iter().all(|(_, bytes, most)| bytes <= most), "{bytes:?}");
 }
 
+/// The peer takes a few bytes of each response and no more, so that the check of its rate finds progress once.
+#[test]
+fn a_stream_whose_peer_is_checked_stays_as_small_as_it_was() {
+    Stage::simulated(|stage| {
+        let write_timeout = Duration::from_secs(5);
+        let of_streams = tidegate::Limits { write_timeout, write_rate_min: 0, ..tidegate::Limits::default() };
+        let of_streams = SessionLimits { streams: of_streams, ..SessionLimits::default() };
+        let address = stage.serve_within((limits(), of_streams), Config::new(), router());
+        let peer = stage.connect_within(address, quic::TransportLimits { stream_window: 16, ..limits() });
+        let _channels = stage.task(async move {
+            let mut channels = Vec::with_capacity(STREAMS);
+            for _ in 0..STREAMS {
+                let mut channel = peer.open(&request("GET", "/static", &[])).await;
+                channel.shutdown_write();
+                channels.push(channel);
+            }
+            (peer, channels)
+        });
+        stage.network().run_for(Duration::from_millis(500));
+        let region = Region::new();
+        stage.network().run_for(write_timeout + Duration::from_secs(2));
+        assert_eq!(stage.with(0, |event_loop| event_loop.counts()).streams, STREAMS as u64);
+        let bytes = region.change().bytes_in_use() / STREAMS as isize;
+        println!("{bytes} bytes more for each stream");
+        assert!(bytes <= 16, "{bytes} bytes more for each stream");
+    });
+}
+
 const CONNECTIONS: usize = 8;
 const STREAMS: usize = 112;
 const FEW_STREAMS: usize = 28;

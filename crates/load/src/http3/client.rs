@@ -35,7 +35,8 @@ pub(crate) struct Http3Client {
 }
 
 impl Http3Client {
-    /// A client of the server at one of these addresses; `streams` are the limits of each request, and `timeout` is its time.
+    /// A client of the server at one of these addresses; `streams` are the limits of each request, and `timeout` is its time;
+    /// `limits_of_http3` are those of connections.
     ///
     /// # Errors
     /// [`quic::ConfigError`] if QUIC cannot use `tls`.
@@ -43,6 +44,7 @@ impl Http3Client {
         addresses: &[SocketAddr],
         (tls, name): &(ClientConfig, String),
         (streams, timeout): (Limits, Duration),
+        limits_of_http3: &http3::Limits,
     ) -> Result<Self, quic::ConfigError> {
         let limits = TransportLimits {
             // The load measures how fast the server sends, and reads at once.
@@ -56,13 +58,12 @@ impl Http3Client {
             ..TransportLimits::default()
         };
         let of_held = TransportLimits { idle_timeout: None, keep_alive: None, ..limits.clone() };
-        let of_heads = http3::Limits { head_bytes_max: 32 * 1024, ..http3::Limits::default() };
         Ok(Self {
             addresses: addresses.to_owned(),
             name: name.clone(),
             active: quic::ClientConfig::new(tls, limits)?.codes(Codes::HTTP3),
             held: quic::ClientConfig::new(tls, of_held)?.codes(Codes::HTTP3),
-            http3: Arc::new(http3::Config::new(of_heads)),
+            http3: Arc::new(http3::Config::new(limits_of_http3.clone())),
             streams,
             timeout,
         })

@@ -168,7 +168,7 @@ fn initials_for_unknown_ids_leave_nothing() {
     let hello = client.client_hello();
     let packet = client.initial(&crypto(0, &hello[..500]));
     let region = Region::new();
-    for number in 0..8_192u32 {
+    for number in 0..65_536u32 {
         let mut copy = packet.clone();
         copy[6..10].copy_from_slice(&number.to_be_bytes());
         client.send_raw(&copy);

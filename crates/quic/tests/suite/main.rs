@@ -12,6 +12,7 @@
 //! | Initials for 65,536 unknown ids; many in one datagram; a token that leaves no room | `handshakes::initials_for_unknown_ids_leave_nothing`, `many_initials_in_one_datagram_are_one_client`, `a_token_that_leaves_no_room_is_dropped_and_a_long_one_is_not` |
 //! | ids that collide | none: quinn-proto has tables with random keys for the ids and addresses of peers |
 //! | ClientHello in frames of one byte; CRYPTO without end | `handshakes::a_client_hello_in_frames_of_one_byte_out_of_order_is_understood`, `handshake_bytes_without_end_have_bounded_memory` |
+//! | a server name without a certificate | `handshakes::a_refused_server_name_is_an_alert_and_leaves_no_memory` |
 //! | a Retry loop | `hostile_server::a_client_follows_one_retry_and_no_further_one` |
 //! | gaps in a stream; small frames in order with a slow reader | `after_handshake::gaps_in_a_stream_have_bounded_memory`, `small_frames_in_order_pass_a_slow_reader` |
 //! | empty datagrams | `after_handshake::empty_datagrams_in_a_flood_have_bounded_memory` |
