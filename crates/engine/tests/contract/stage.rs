@@ -328,7 +328,7 @@ impl Stage {
     {
         let (socket, address) = self.listener(family);
         let (life, limits) = (self.life.clone(), self.limits(limits));
-        let make: Box<dyn Fn(&Address) -> (C, Probe<C>)> = Box::new(move |_| (codec(), Probe::new(&life, act())));
+        let make: MakeAt<C> = Box::new(move |_| (codec(), Probe::new(&life, act())));
         site.with(|event_loop| event_loop.listen(socket, limits, live(), make)).expect("the listener is taken");
         address
     }
@@ -364,7 +364,7 @@ impl Stage {
         F: Future<Output = Served> + 'static,
     {
         let ((socket, address), limits) = (self.listener(Family::V4), self.limits(limits));
-        let codec: Box<dyn Fn() -> C> = Box::new(codec);
+        let codec: Make<C> = Box::new(codec);
         let serve: Box<dyn Fn(Channel<C>) -> Serving> = Box::new(move |channel| Box::pin(serve(channel)));
         site.with(|event_loop| event_loop.serve(socket, limits, live(), codec, serve)).expect("the listener is taken");
         address
@@ -386,8 +386,8 @@ impl Stage {
     {
         let (socket, address) = self.listener(Family::V4);
         let (life, limits) = (self.life.clone(), self.limits(limits));
-        let make: Box<dyn Fn() -> (C, Probe<C>)> = Box::new(move || (codec(), Probe::new(&life, act())));
-        let mux: Box<dyn Fn() -> P> = Box::new(mux);
+        let make: Make<(C, Probe<C>)> = Box::new(move || (codec(), Probe::new(&life, act())));
+        let mux: Make<P> = Box::new(mux);
         let listening = site.with(|event_loop| event_loop.listen_streams(socket, limits, live(), mux, make));
         listening.expect("the listener is taken");
         address
@@ -408,7 +408,7 @@ impl Stage {
         F: Future<Output = Served> + 'static,
     {
         let ((socket, address), limits) = (self.listener(Family::V4), self.limits(limits));
-        let (mux, codec): (Box<dyn Fn() -> P>, Box<dyn Fn() -> C>) = (Box::new(mux), Box::new(codec));
+        let (mux, codec): (Make<P>, Make<C>) = (Box::new(mux), Box::new(codec));
         let serve: Box<dyn Fn(Channel<C>) -> Serving> = Box::new(move |channel| Box::pin(serve(channel)));
         let serving = site.with(|event_loop| event_loop.serve_streams(socket, limits, live(), mux, codec, serve));
         serving.expect("the listener is taken");
@@ -606,6 +606,12 @@ pub(crate) type Served = Result<(), Box<dyn std::error::Error>>;
 /// A task of a connection. As a boxed future, and as a [`Probe`], all scenarios over a pipeline have the same types: the
 /// engine is compiled once for each pipeline, and not once more for each closure of each scenario.
 type Serving = Pin<Box<dyn Future<Output = Served>>>;
+
+/// Makes a codec, a session, or a codec with its handler.
+type Make<T> = Box<dyn Fn() -> T>;
+
+/// The same for a connection from an address.
+type MakeAt<C> = Box<dyn Fn(&Address) -> (C, Probe<C>)>;
 
 /// A handler made of a closure.
 pub(crate) struct Probe<C: Pipeline> {
