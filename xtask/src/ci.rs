@@ -6,8 +6,9 @@
 //!
 //! | test | seconds | why it stays |
 //! |---|--:|---|
-//! | `tidegate-engine`, `seeds::every_scenario_keeps_the_contract_under_every_seed` | 37 | every scenario over every pipeline with four seeds, so that each benign fault strikes; virtual time, it computes |
-//! | `injected_errors::no_call_that_fails_on_…`, three backends | 29, 25, 21 | every system call with every error, at six occasions: each is a server and a client of its own |
+//! | `tidegate-cli`, `process::a_never_reading_peer_cannot_prevent_exit` | 25 | the deadline of a drain; it waits |
+//! | `tidegate-cli`, `faults::…` and `faults_on_uring::…` | up to 19 | strace makes calls of a server fail, and each server has to become idle; they mostly wait |
+//! | `injected_errors::no_call_that_fails_in_a_simulation_…` | 5 | every system call with every error, at twelve occasions: each is a server and a client of its own |
 //! | `simulator::echo::comes_back_to_each_of_many::tls` | 10 | handshakes of many connections; virtual time |
 //! | `epoll::resets::…` and `uring::resets::…` | 6 to 10 | a kernel resets in real time, and scenarios on it run one after the other, so that sockets can be counted |
 //! | `tidegate-compress`, `allocations::bombs_take_no_memory_beyond_a_context` | 5 | compresses 32 MiB of zeros, and decompresses them, with each algorithm |
@@ -25,6 +26,7 @@ use crate::interop;
 use crate::measure;
 use crate::passed;
 use crate::release;
+use crate::side_by_side::run_each;
 use crate::smoke::smoke;
 use crate::steps::{NamedStep, Selection, run_all, step, step_apart};
 use crate::templates;
@@ -129,14 +131,12 @@ fn tests_of(packages: &BTreeSet<String>) -> Result<(), Failure> {
     if folders.is_empty() { Ok(()) } else { cargo_test(documentation) }
 }
 
-/// Each example that needs no other program runs by itself once, from the build of the tests.
+/// Each example that needs no other program runs by itself once, from the build of the tests. They listen on ports that the
+/// kernel chooses.
 fn examples(backend: &str) -> Result<(), Failure> {
     cargo(["build", "--workspace"]).args(EXAMPLES.iter().flat_map(|name| ["--example", *name])).run()?;
-    for name in EXAMPLES {
-        println!("   Running {name}");
-        Step::new(&format!("target/debug/examples/{name}")).env("TIDEGATE_BACKEND", backend).run()?;
-    }
-    Ok(())
+    let example = |name: &str| Step::new(&format!("target/debug/examples/{name}")).env("TIDEGATE_BACKEND", backend);
+    run_each(&EXAMPLES, example)
 }
 
 const EXAMPLES: [&str; 45] = [

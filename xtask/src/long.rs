@@ -50,6 +50,10 @@ pub(crate) fn steps() -> Vec<NamedStep> {
 fn exhaustive() -> Vec<NamedStep> {
     vec![
         step("the contract with 5,000 seeds", || measure::contract_seeds(5_000, Some(0))).of(CRATES),
+        step("system calls that fail at three occasions", || {
+            chance::package_tests("tidegate-engine", &["injected_errors"], &[("TIDEGATE_OCCASIONS", "3")])
+        })
+        .of(CRATES),
         step_apart("the contract with all injected bugs", "target/injected", || {
             injected::run(&injected::Options::all())
         })

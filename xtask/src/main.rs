@@ -11,6 +11,7 @@
 //! | `touched.rs` | the steps of ci that a change can have broken, by a table of paths |
 //! | `steps.rs` | named steps: selection, order, durations |
 //! | `alongside.rs` | a step of ci that runs beside those in front of it |
+//! | `side_by_side.rs` | short commands of one step, several at a time |
 //! | `record.rs` | which steps of long have passed, and on which inputs |
 //! | `passed.rs` | the commit on which all of ci passed |
 //! | `chance.rs` | a test that fails runs again |
@@ -50,6 +51,7 @@ mod passed;
 mod record;
 mod release;
 mod sample;
+mod side_by_side;
 mod site;
 mod slowest;
 mod smoke;

@@ -3,12 +3,18 @@
 //! A step that runs some tests of a package again starts them here and not by `cargo test --package`: with the features
 //! of one package alone, cargo would compile half of the workspace once more.
 
+use std::env;
 use std::path::{Path, PathBuf};
+use std::thread::available_parallelism;
 
 use serde_json::Value;
 
 use crate::command::{Failure, Step, cargo};
 use crate::release::metadata;
+
+/// The number of threads of a test program. Many tests wait for a process or a deadline, so two for each core are fewer
+/// than a processor has work for. [`RUNNER`](crate::slowest::RUNNER) sets it for cargo.
+const THREADS: &str = "RUST_TEST_THREADS";
 
 /// A test program and the folder in which cargo would start it.
 #[derive(Clone, Debug)]
@@ -77,6 +83,8 @@ impl TestProgram {
     /// The program with these arguments.
     pub(crate) fn step(&self, arguments: &[&str]) -> Step {
         let step = Step::new(&self.executable).folder(&self.folder.to_string_lossy()).args(arguments.iter().copied());
+        let threads = || (2 * available_parallelism().map_or(1, usize::from)).to_string().into();
+        let step = step.env(THREADS, env::var_os(THREADS).unwrap_or_else(threads));
         // Some tests read these variables, which cargo sets.
         step.env("CARGO_MANIFEST_DIR", &self.folder).env("CARGO_PKG_NAME", &self.package)
     }

@@ -34,6 +34,8 @@ fn is_refused(program: &Program, begins: &[u8], reason: &str) {
     let mut peer = Peer::connect(program);
     let _ = peer.try_send([begins, request("GET", "/address").as_bytes()].concat());
     peer.expect_end();
+    // The server lingers until the peer has closed as well, and logs the reason then.
+    drop(peer);
     until("the reason in the log", || program.log().len() > lines);
     let log = program.log().split_off(lines);
     assert!(log.iter().any(|line| line.contains("connection closed") && line.contains(reason)), "{log:?}");

@@ -28,9 +28,9 @@ fn batch<M: Multiplexer>(messages: &[(u32, &str)]) -> Vec<u8> {
 
 /// The bytes received on a stream.
 fn text<S: Stack, M: Multiplexer>(raw_peer: &RawPeer, end: usize, id: u32) -> String {
-    let frames = frames::<S, M>(raw_peer, end).into_iter();
-    let bytes: Vec<_> = frames.filter(|frame| (frame.0, frame.2) == (DATA, id)).flat_map(|frame| frame.3).collect();
-    String::from_utf8(bytes).expect("it is text")
+    let frames = frames::<S, M>(raw_peer, end);
+    let pieces = frames.iter().filter(|frame| (frame.0, frame.2) == (DATA, id)).map(|frame| &*frame.3);
+    String::from_utf8(pieces.collect::<Vec<_>>().concat()).expect("it is text")
 }
 
 fn has<S: Stack, M: Multiplexer>(raw_peer: &RawPeer, end: usize, kind: u8, id: u32) -> bool {
@@ -119,9 +119,9 @@ pub(crate) fn a_peer_that_reads_late_may_ping<S: Stack, M: Multiplexer>(stage: &
     raw_peer.receive(end, true);
     stage.until("all has come", || {
         let (mut bytes, mut pings) = (0, 0);
-        for (kind, _, _, payload) in frames::<S, M>(&raw_peer, end) {
-            bytes += if kind == DATA { payload.len() } else { 0 };
-            pings += usize::from(kind == PING);
+        for (kind, _, _, payload) in frames::<S, M>(&raw_peer, end).iter() {
+            bytes += if *kind == DATA { payload.len() } else { 0 };
+            pings += usize::from(*kind == PING);
         }
         bytes == REPLY_BYTES * count && pings == count.div_ceil(4)
     });
@@ -147,15 +147,16 @@ pub(crate) fn replies_that_wait_leave_by_urgency<S: Stack, M: Multiplexer>(stage
         let sent: usize = [1, 3, 5, 7, 9].iter().map(|id| text::<S, M>(&raw_peer, end, *id).len()).sum();
         sent == 80_000 && server.counts().messages == 6
     });
-    let before = frames::<S, M>(&raw_peer, end).into_iter().filter(|frame| frame.0 == DATA).count();
+    let before = frames::<S, M>(&raw_peer, end).iter().filter(|frame| frame.0 == DATA).count();
     raw_peer.send(end, &S::encoded(&M::frame(WINDOW, 0, 0, &200_000_u32.to_be_bytes())));
     stage.until("all has come", || {
         [(1, 40_000), (3, 80_000), (5, 40_000), (7, 40_000), (9, 40_000)]
             .iter()
             .all(|(id, length)| text::<S, M>(&raw_peer, end, *id).len() == *length)
     });
-    let frames = frames::<S, M>(&raw_peer, end).into_iter().filter(|frame| frame.0 == DATA);
-    let urgencies: Vec<_> = frames.skip(before).map(|frame| [3, 5, 0, 3, 5][(frame.2 / 2) as usize]).collect();
+    let frames = frames::<S, M>(&raw_peer, end);
+    let data = frames.iter().filter(|frame| frame.0 == DATA);
+    let urgencies: Vec<_> = data.skip(before).map(|frame| [3, 5, 0, 3, 5][(frame.2 / 2) as usize]).collect();
     assert!(urgencies.is_sorted(), "{urgencies:?}");
 }
 

@@ -85,6 +85,11 @@ impl<S: Stack> Caller<S> {
         self.inspect(|seen| seen.ended > 0 || !seen.failed.is_empty())
     }
 
+    /// Whether the server has sent so many bytes. They are decoded only after as many have arrived: a test asks at each step.
+    pub(crate) fn has_received(&self, plain: usize) -> bool {
+        self.inspect(|seen| seen.received.len() >= plain) && self.received().len() == plain
+    }
+
     /// The bytes that the server has sent so far, decoded.
     pub(crate) fn received(&self) -> Vec<u8> {
         self.inspect(|seen| S::decoded(&seen.received))

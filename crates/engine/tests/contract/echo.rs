@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -30,12 +31,13 @@ pub(crate) async fn echo_task<S: Stack>(mut channel: Channel<S::Codec>) -> Serve
     Ok(())
 }
 
-/// Bytes that identify their position.
+/// Bytes that identify their position: row by row, each row another. They repeat after 256 rows, so these are copied: a
+/// computation for each byte of megabytes takes most of the time of a test without optimisation.
 pub(crate) fn pattern(length: usize) -> Vec<u8> {
-    let mut bytes = vec![0; length];
-    for (row, bytes) in bytes.chunks_mut(251).enumerate() {
-        bytes.iter_mut().zip(0_u8..).for_each(|(byte, column)| *byte = column ^ row as u8);
-    }
+    static ROWS: OnceLock<Vec<u8>> = OnceLock::new();
+    let rows = ROWS.get_or_init(|| (0..=255_u8).flat_map(|row| (0..251_u8).map(move |column| column ^ row)).collect());
+    let mut bytes = rows.repeat(length / rows.len());
+    bytes.extend_from_slice(&rows[..length % rows.len()]);
     bytes
 }
 

@@ -429,7 +429,7 @@ fn play_on_uring(play: Play) {
 /// A few seeds; `seeds.rs` has more.
 fn play_in_simulator(play: Play) {
     let fault_counts = Rc::default();
-    for seed in tidegate_testkit::seeds(8) {
+    for seed in tidegate_testkit::seeds(seeds::count_over(&play, 8)) {
         seeds::play(play, seed, &fault_counts);
     }
 }

@@ -11,6 +11,7 @@ use std::time::Duration;
 use tidegate_buffer::{Outbound, Pool};
 use tidegate_sys::{Address, Completion, Driver, Operation, Side, Socket, SocketOptions, Token};
 
+use crate::multiplexer::Frame;
 use crate::stack::{MakeTransport, Transport};
 
 /// The peer. Clones are the same peer.
@@ -42,6 +43,8 @@ struct End {
     /// The end of the plain bytes waits for the handshake.
     ends: bool,
     completions: Completions,
+    /// The frames of so many received bytes.
+    frames: (usize, Rc<[Frame]>),
 }
 
 /// The completions of a socket, accumulated.
@@ -145,6 +148,16 @@ impl RawPeer {
         inspect(&self.0.borrow().ends[end].completions)
     }
 
+    /// The frames of the received bytes, which `parse` returns. They are parsed again only if bytes have arrived: a scenario
+    /// asks at each step.
+    pub(crate) fn frames(&self, end: usize, parse: impl FnOnce(&[u8]) -> Vec<Frame>) -> Rc<[Frame]> {
+        let End { completions, frames, .. } = &mut self.0.borrow_mut().ends[end];
+        if frames.0 < completions.received.len() {
+            *frames = (completions.received.len(), parse(&completions.received).into());
+        }
+        frames.1.clone()
+    }
+
     /// Bytes that wait to be sent.
     pub(crate) fn pending(&self, end: usize) -> u64 {
         let end = &self.0.borrow().ends[end];
@@ -201,6 +214,7 @@ impl Inner {
             waits: 0,
             ends: false,
             completions: Completions::default(),
+            frames: (0, Rc::default()),
         });
         self.submit(end, operation);
         end

@@ -78,7 +78,7 @@ pub(crate) fn a_connection_sends_all_and_no_faster_than_its_rate<S: Stack>(stage
     let (to, spans) = sends::<S>(stage, &server, Shaping { send: Some(rate), ..Shaping::default() }, false);
     let caller = Caller::<S>::new(stage, &to);
     caller.say(b"!");
-    stage.until("everything has come", || caller.received().len() == BYTES);
+    stage.until("everything has come", || caller.has_received(BYTES));
     stage.until("it is flushed", || took(&spans.borrow()[0]) > Duration::ZERO);
     let (took, least) = (took(&spans.borrow()[0]), time_of(rate, BYTES));
     assert!(took >= least, "{took:?}, but the rate allows {least:?}");
@@ -122,7 +122,7 @@ pub(crate) fn connections_of_a_loop_share_a_rate_and_none_starves<S: Stack>(stag
     let callers: Vec<_> = (0..3).map(|_| Caller::<S>::new(stage, &to)).collect();
     callers.iter().for_each(|caller| caller.say(b"!"));
     for caller in &callers {
-        stage.until("everything has come", || caller.received().len() == BYTES);
+        stage.until("everything has come", || caller.has_received(BYTES));
     }
     stage.until("all is flushed", || spans.borrow().iter().all(|span| took(span) > Duration::ZERO));
     let begun = spans.borrow().iter().filter_map(|span| span.get()).map(|(begun, _)| begun).min();

@@ -6,6 +6,7 @@
 use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::panic;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Once};
@@ -327,7 +328,7 @@ impl Stage {
     {
         let (socket, address) = self.listener(family);
         let (life, limits) = (self.life.clone(), self.limits(limits));
-        let make = move |_: &Address| (codec(), Probe::new(&life, act()));
+        let make: MakeAt<C> = Box::new(move |_| (codec(), Probe::new(&life, act())));
         site.with(|event_loop| event_loop.listen(socket, limits, live(), make)).expect("the listener is taken");
         address
     }
@@ -363,6 +364,8 @@ impl Stage {
         F: Future<Output = Served> + 'static,
     {
         let ((socket, address), limits) = (self.listener(Family::V4), self.limits(limits));
+        let codec: Make<C> = Box::new(codec);
+        let serve: Box<dyn Fn(Channel<C>) -> Serving> = Box::new(move |channel| Box::pin(serve(channel)));
         site.with(|event_loop| event_loop.serve(socket, limits, live(), codec, serve)).expect("the listener is taken");
         address
     }
@@ -383,7 +386,8 @@ impl Stage {
     {
         let (socket, address) = self.listener(Family::V4);
         let (life, limits) = (self.life.clone(), self.limits(limits));
-        let make = move || (codec(), Probe::new(&life, act()));
+        let make: Make<(C, Probe<C>)> = Box::new(move || (codec(), Probe::new(&life, act())));
+        let mux: Make<P> = Box::new(mux);
         let listening = site.with(|event_loop| event_loop.listen_streams(socket, limits, live(), mux, make));
         listening.expect("the listener is taken");
         address
@@ -404,6 +408,8 @@ impl Stage {
         F: Future<Output = Served> + 'static,
     {
         let ((socket, address), limits) = (self.listener(Family::V4), self.limits(limits));
+        let (mux, codec): (Make<P>, Make<C>) = (Box::new(mux), Box::new(codec));
+        let serve: Box<dyn Fn(Channel<C>) -> Serving> = Box::new(move |channel| Box::pin(serve(channel)));
         let serving = site.with(|event_loop| event_loop.serve_streams(socket, limits, live(), mux, codec, serve));
         serving.expect("the listener is taken");
         address
@@ -497,7 +503,7 @@ impl Stage {
     }
 
     /// A handler made of a closure, with its calls recorded.
-    pub(crate) fn probe<A>(&self, act: A) -> Probe<A> {
+    pub(crate) fn probe<C: Pipeline>(&self, act: impl FnMut(Call, &mut Cx<'_, C>) -> Outcome<C> + 'static) -> Probe<C> {
         Probe::new(&self.life, act)
     }
 
@@ -505,8 +511,9 @@ impl Stage {
     pub(crate) fn start<T: 'static>(&self, site: &Site, future: impl Future<Output = T> + 'static) -> Started<T> {
         let started = Started::default();
         let place = started.0.clone();
-        let task: Task<()> =
-            site.with(|event_loop| event_loop.spawn(async move { *place.borrow_mut() = Some(future.await) }));
+        let future: Pin<Box<dyn Future<Output = ()>>> =
+            Box::pin(async move { *place.borrow_mut() = Some(future.await) });
+        let task: Task<()> = site.with(|event_loop| event_loop.spawn(future));
         // A task whose handle is dropped goes on.
         drop(task);
         started
@@ -596,19 +603,31 @@ pub(crate) type Cx<'a, C> = Context<'a, C, Post>;
 
 pub(crate) type Served = Result<(), Box<dyn std::error::Error>>;
 
+/// A task of a connection. As a boxed future, and as a [`Probe`], all scenarios over a pipeline have the same types: the
+/// engine is compiled once for each pipeline, and not once more for each closure of each scenario.
+type Serving = Pin<Box<dyn Future<Output = Served>>>;
+
+/// Makes a codec, a session, or a codec with its handler.
+type Make<T> = Box<dyn Fn() -> T>;
+
+/// The same for a connection from an address.
+type MakeAt<C> = Box<dyn Fn(&Address) -> (C, Probe<C>)>;
+
 /// A handler made of a closure.
-pub(crate) struct Probe<A> {
+pub(crate) struct Probe<C: Pipeline> {
     life: Rc<Life>,
-    act: A,
+    act: Box<Act<C>>,
     number: usize,
     is_gone: bool,
 }
 
-impl<A> Probe<A> {
-    fn new(life: &Rc<Life>, act: A) -> Self {
+type Act<C> = dyn FnMut(Call, &mut Cx<'_, C>) -> Outcome<C>;
+
+impl<C: Pipeline> Probe<C> {
+    fn new(life: &Rc<Life>, act: impl FnMut(Call, &mut Cx<'_, C>) -> Outcome<C> + 'static) -> Self {
         let number = life.made.get();
         life.made.set(number + 1);
-        Self { life: life.clone(), act, number, is_gone: false }
+        Self { life: life.clone(), act: Box::new(act), number, is_gone: false }
     }
 
     /// Counts calls after `closed`, for an assertion at the end: a panic here would be caught, and end one connection
@@ -618,11 +637,7 @@ impl<A> Probe<A> {
     }
 }
 
-impl<C, A> Handler<C> for Probe<A>
-where
-    C: Pipeline<In = Slice>,
-    A: FnMut(Call, &mut Cx<'_, C>) -> Outcome<C> + 'static,
-{
+impl<C: Pipeline<In = Slice>> Handler<C> for Probe<C> {
     type Post = Post;
 
     fn open(&mut self, cx: &mut Cx<'_, C>) -> Outcome<C> {

@@ -492,8 +492,8 @@ pub(crate) fn open<S: Stack, M: Multiplexer>(raw_peer: &RawPeer, end: usize, id:
 }
 
 /// The frames of a server so far.
-pub(crate) fn frames<S: Stack, M: Multiplexer>(raw_peer: &RawPeer, end: usize) -> Vec<Frame> {
-    M::frames(&raw_peer.inspect(end, |seen| S::decoded(&seen.received)))
+pub(crate) fn frames<S: Stack, M: Multiplexer>(raw_peer: &RawPeer, end: usize) -> Rc<[Frame]> {
+    raw_peer.frames(end, |bytes| M::frames(&S::decoded(bytes)))
 }
 
 /// Bytes that the server has sent on a stream.
@@ -513,8 +513,9 @@ pub(crate) fn more_streams_than_allowed_are_refused<S: Stack, M: Multiplexer>(st
     }
     raw_peer.send(end, &S::encoded(&M::frame(PING, 0, 0, b"last")));
     stage.until("all was read", || frames::<S, M>(&raw_peer, end).iter().any(|frame| frame.0 == PING));
-    let refused = frames::<S, M>(&raw_peer, end).into_iter().filter(|frame| frame.0 == RESET);
-    assert!(refused.map(|frame| (frame.2, frame.3)).eq((3..100).map(|number| (1 + 2 * number, REFUSED.to_vec()))));
+    let frames = frames::<S, M>(&raw_peer, end);
+    let refused = frames.iter().filter(|frame| frame.0 == RESET).map(|frame| (frame.2, &*frame.3));
+    assert!(refused.eq((3..100).map(|number| (1 + 2 * number, &REFUSED[..]))));
     assert_eq!((server.counts().streams, stage.life().made()), (3, 3));
     stage.until("the others are answered", || [1, 3, 5].map(|id| data::<S, M>(&raw_peer, end, id)) == [4; 3]);
 }
@@ -548,8 +549,8 @@ pub(crate) fn bytes_to_a_closed_stream_hold_no_window<S: Stack, M: Multiplexer>(
     // Ten times the session's window in all, as the server grants it.
     let half = vec![b'd'; M::fit(NARROW).session_window as usize / 2];
     let count_updates = || {
-        let frames = frames::<S, M>(&raw_peer, end).into_iter();
-        frames.filter(|frame| (frame.0, frame.2) == (WINDOW, 0)).count()
+        let frames = frames::<S, M>(&raw_peer, end);
+        frames.iter().filter(|frame| (frame.0, frame.2) == (WINDOW, 0)).count()
     };
     let before = count_updates();
     for round in 1..=20 {

@@ -1,6 +1,7 @@
 //! A client that can misbehave, and that parses responses strictly.
 
 use std::io::{self, ErrorKind, Read, Write};
+use std::mem::MaybeUninit;
 use std::net::{Shutdown, SocketAddr};
 use std::time::Duration;
 
@@ -153,6 +154,14 @@ impl Peer {
         self.unread.is_empty() && read.is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
     }
 
+    /// Whether a byte of a reply has come. It does not wait.
+    pub(crate) fn has_reply(&self) -> bool {
+        self.socket.set_nonblocking(true).unwrap();
+        let peeked = self.socket.peek(&mut [MaybeUninit::uninit(); 1]);
+        self.socket.set_nonblocking(false).unwrap();
+        !self.unread.is_empty() || peeked.is_ok()
+    }
+
     /// Shuts down the write half.
     pub(crate) fn finish(&self) {
         self.socket.shutdown(Shutdown::Write).unwrap();
@@ -257,7 +266,10 @@ pub(crate) fn status(head: &str) -> u16 {
 
 /// The content of /bytes/N and /stream/N.
 pub(crate) fn letters(length: usize) -> Vec<u8> {
-    b"abcdefghijklmnopqrstuvwxyz\n".iter().copied().cycle().take(length).collect()
+    const LINE: &[u8] = b"abcdefghijklmnopqrstuvwxyz\n";
+    let mut bytes = LINE.repeat(length.div_ceil(LINE.len()));
+    bytes.truncate(length);
+    bytes
 }
 
 /// Bytes without repetition, so that misplaced pieces are detected.
@@ -268,8 +280,9 @@ pub(crate) fn pattern(length: usize) -> Vec<u8> {
 /// Compares without printing megabytes.
 pub(crate) fn assert_same(actual: &[u8], expected: &[u8]) {
     assert_eq!(actual.len(), expected.len());
-    let difference = actual.iter().zip(expected).position(|(actual, expected)| actual != expected);
-    assert_eq!(difference, None, "the first different byte");
+    // Without optimisation the search for a difference in megabytes takes most of the time of a test.
+    let difference = || actual.iter().zip(expected).position(|(actual, expected)| actual != expected);
+    assert!(actual == expected, "the first different byte: {:?}", difference());
 }
 
 /// A request after which the server closes the connection.

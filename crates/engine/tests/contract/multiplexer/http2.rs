@@ -64,7 +64,7 @@ impl Multiplexer for Http2 {
         match kind {
             OPEN => frame(HEADERS, END_HEADERS, id, &request(payload[0])),
             DATA if payload.len() <= FRAME_BYTES_MAX => frame(0, flags, id, payload),
-            DATA => payload.chunks(FRAME_BYTES_MAX).flat_map(|piece| frame(0, 0, id, piece)).collect(),
+            DATA => payload.chunks(FRAME_BYTES_MAX).map(|piece| frame(0, 0, id, piece)).collect::<Vec<_>>().concat(),
             WINDOW => frame(WINDOW_UPDATE, 0, id, payload),
             RESET => frame(RST_STREAM, 0, id, payload),
             PING => {

@@ -116,7 +116,11 @@ pub(crate) fn get(server: &Running, path: &str) -> Got {
 
 /// Bytes that differ from place to place.
 pub(crate) fn content(length: usize) -> Vec<u8> {
-    (0..length).map(|at| (at % 251) as u8 ^ (at / 251) as u8).collect()
+    // Copies: a computation for each byte of megabytes takes long without optimisation.
+    let period: Vec<_> = (0..251 * 256).map(|at| (at % 251) as u8 ^ (at / 251) as u8).collect();
+    let mut bytes = period.repeat(length.div_ceil(period.len()));
+    bytes.truncate(length);
+    bytes
 }
 
 pub(crate) fn exists(path: &Path) -> bool {
