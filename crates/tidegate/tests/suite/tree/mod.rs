@@ -1,6 +1,6 @@
-//! Checks of the sources and documents of the whole tree: how often a type name stands, how long a function and a file are, whether
-//! the items exist that documents name, whether documents are short and maps of files complete, the prose of comments, and whether the package of the queue
-//! experiment follows `crates/buffer`. Read next: `sources.rs`, which reads the tree.
+//! Checks of the sources and documents of the whole tree: how often a type name stands, how long a function and a file are,
+//! whether the items exist that documents name, whether documents are short and maps of files complete, the prose of comments,
+//! and whether the package of the queue experiment follows `crates/buffer`. Read next: `sources.rs`, which reads the tree.
 
 mod document_names;
 mod documents;
