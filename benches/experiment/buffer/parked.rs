@@ -1,13 +1,14 @@
 //! `ParkedQueue` of both old designs: the entries that wait, in a queue of their own.
 //!
-//! It saves no memory. The published design has nothing like it, and the engine needs the type.
+//! It saves no memory. The published design has nothing like it, and the engine needs the type. The queue is boxed, since the
+//! engine bounds the size of a stream that waits, and the queue of the array design is longer.
 
 use super::Outbound;
 use crate::entries::Part;
 
 /// The bytes of an [`Outbound`] that waits for an unknown time.
 #[derive(Debug)]
-pub struct ParkedQueue(Outbound);
+pub struct ParkedQueue(Box<Outbound>);
 
 impl Outbound {
     /// Takes the bytes out, if all are flushed and only copies and views come before the last part. The queue is empty
@@ -20,7 +21,7 @@ impl Outbound {
         let mut parked = Self::new(self.pool_ref());
         parked.take_flushed(self);
         parked.flush();
-        Some(ParkedQueue(parked))
+        Some(ParkedQueue(Box::new(parked)))
     }
 
     fn is_parkable(&self) -> bool {
@@ -40,7 +41,7 @@ impl ParkedQueue {
     /// The queue again. Its bytes are flushed, and it counts written and sent bytes from zero.
     #[must_use]
     pub fn unpark(self) -> Outbound {
-        self.0
+        *self.0
     }
 
     /// Bytes that wait.
