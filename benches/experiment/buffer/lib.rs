@@ -4,13 +4,19 @@
 
 #![allow(dead_code, reason = "these queues do not use all of the rest")]
 
+#[path = "../../../crates/buffer/src/address.rs"]
+mod address;
 #[path = "../../../crates/buffer/src/charge.rs"]
 mod charge;
 #[path = "../../../crates/buffer/src/cursor.rs"]
 mod cursor;
+#[path = "../../../crates/buffer/src/datagram/mod.rs"]
+mod datagram;
 #[cfg_attr(tidegate_queue = "array", path = "array/entries.rs")]
 #[cfg_attr(tidegate_queue = "linked", path = "linked/entries.rs")]
 mod entries;
+#[path = "../../../crates/buffer/src/file_region.rs"]
+mod file_region;
 #[doc(hidden)]
 #[path = "../../../crates/buffer/src/injected.rs"]
 pub mod injected;
@@ -21,8 +27,6 @@ mod ledger;
 #[cfg_attr(tidegate_queue = "array", path = "array/outbound.rs")]
 #[cfg_attr(tidegate_queue = "linked", path = "linked/outbound.rs")]
 mod outbound;
-#[path = "../../../crates/buffer/src/part.rs"]
-mod part;
 #[path = "../../../crates/buffer/src/pieces.rs"]
 mod pieces;
 #[path = "../../../crates/buffer/src/pool.rs"]
@@ -42,13 +46,18 @@ mod types;
 #[path = "../../../crates/buffer/src/water.rs"]
 mod water;
 
+pub use address::{Address, BadAddress, canonical, parse_zoned};
 pub use charge::Charge;
 pub use cursor::Cursor;
+pub use datagram::{
+    Ancillary, AncillaryFull, ControlMessage, Credentials, Datagram, DatagramError, DatagramErrorReason, Ecn,
+    LocalAddress, Membership, Payload, TRANSMIT_ENTRY_BYTES, Transmit, Transmits,
+};
 pub use entries::ENTRY_BYTES;
+pub use file_region::FileRegion;
 pub use input::Input;
 pub use ledger::Ledger;
-pub use outbound::{LINK_BYTES_MIN, Outbound};
-pub use part::FileRegion;
+pub use outbound::{LINK_BYTES_MIN, Outbound, ParkedQueue};
 pub use pieces::{Pieces, Short};
 pub use pool::Pool;
 pub use scratch::{BULK_RECEIVE_BYTES, FRAME_RECEIVE_BYTES, HEADROOM_BYTES, RECEIVE_BYTES_MAX, ReceiveHint, Scratch};

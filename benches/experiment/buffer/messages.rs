@@ -4,8 +4,8 @@
 //! of a loop share, so that a short message costs no more than its bytes. That is less work than the size classes of
 //! Netty's allocator; in return a pending message keeps its segment alive, which has room for thirty short ones.
 
-use crate::part::Part;
-use crate::pieces::{Measured, Pieces};
+use crate::entries::Part;
+use crate::pieces::{Pieces, SizedPieces};
 use crate::pool::Pool;
 use crate::segment::{SEGMENT_BYTES, Segment};
 
@@ -27,7 +27,7 @@ impl Messages {
 
     /// A message of copies of all `pieces`.
     #[inline(always)]
-    pub(crate) fn gather(&mut self, pieces: &Measured<impl Pieces>, pool: &Pool) -> Part {
+    pub(crate) fn gather(&mut self, pieces: &SizedPieces<impl Pieces>, pool: &Pool) -> Part {
         let segment = self.with_room(pieces.room(), pool);
         let start = segment.filled() as u32;
         pieces.append_to(&segment);

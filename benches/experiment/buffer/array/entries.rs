@@ -2,9 +2,12 @@
 
 #[path = "../messages.rs"]
 mod messages;
+/// Only the content of an entry is ours.
+#[path = "../../../../crates/buffer/src/entries.rs"]
+mod ours;
 
 pub(crate) use self::messages::Messages;
-use crate::part::Part;
+pub(crate) use self::ours::Part;
 
 /// Cost of one queue entry in bytes; it counts against the water marks and the ledger.
 pub const ENTRY_BYTES: usize = size_of::<Part>();

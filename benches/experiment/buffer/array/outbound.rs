@@ -18,14 +18,18 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use bytes::Bytes;
 
 use crate::cursor::Cursor;
-use crate::entries::{ENTRY_BYTES, Messages};
+use crate::entries::{ENTRY_BYTES, Messages, Part};
+use crate::file_region::FileRegion;
 use crate::injected::{self, Bug};
-use crate::part::{FileRegion, Part};
-use crate::pieces::{Measured, Pieces};
+use crate::pieces::{Pieces, SizedPieces};
 use crate::pool::Pool;
 use crate::segment::{SEGMENT_BYTES, block_bytes};
 use crate::slice::Slice;
 use crate::types::{Gathered, LoadError, WritePosition};
+pub use parked::ParkedQueue;
+
+#[path = "../parked.rs"]
+mod parked;
 
 /// The outbound queue of one connection.
 pub struct Outbound {
@@ -73,7 +77,7 @@ impl Outbound {
     /// Appends copies of all `pieces`, one behind the other, as one message.
     #[inline]
     pub fn write_pieces(&mut self, pieces: impl Pieces) {
-        let pieces = Measured::new(pieces);
+        let pieces = SizedPieces::new(pieces);
         match pieces.length() {
             0 => {}
             length @ 1..=MESSAGE_BYTES_MAX => {
@@ -181,6 +185,7 @@ impl Outbound {
         let mut own = self.parts.take();
         own.clear();
         let mut room = bytes_max.max(1);
+        let mut is_before_file = false;
         for part in self.entries.iter().take(self.flushed) {
             if own.len() == parts.len() || room == 0 {
                 break;
@@ -190,7 +195,10 @@ impl Outbound {
                     self.parts.set(own);
                     return Gathered::File(region.clone());
                 }
-                Part::File(_) => break,
+                Part::File(_) => {
+                    is_before_file = true;
+                    break;
+                }
                 part => part.bytes().expect("only files have no bytes"),
             };
             let length = bytes.len().min(room);
@@ -210,8 +218,10 @@ impl Outbound {
         if count == 0 {
             return Gathered::Nothing;
         }
-        // SAFETY: the first `count` elements were written above.
-        Gathered::Parts(unsafe { parts[..count].assume_init_ref() })
+        let written = &parts[..count];
+        // SAFETY: the first `count` elements were written above, and `MaybeUninit` has the layout of its element.
+        let parts = unsafe { std::slice::from_raw_parts(written.as_ptr().cast(), written.len()) };
+        if is_before_file { Gathered::PartsBeforeFile(parts) } else { Gathered::Parts(parts) }
     }
 
     /// The flushed parts, in order.
@@ -228,10 +238,20 @@ impl Outbound {
     pub fn front(&self) -> Option<&[u8]> {
         let mut part = [const { MaybeUninit::uninit() }];
         match self.gather(&mut part, usize::MAX) {
-            Gathered::Parts([part]) => {
+            Gathered::Parts([part]) | Gathered::PartsBeforeFile([part]) => {
                 // SAFETY: as in `gather`: the bytes stay for as long as the queue is borrowed.
                 Some(unsafe { std::slice::from_raw_parts(part.as_ptr(), part.len()) })
             }
+            _ => None,
+        }
+    }
+
+    /// The first flushed bytes, at most `bytes_max`, as a view of the shared bytes that were linked; `None` if other bytes
+    /// come first.
+    #[must_use]
+    pub fn front_bytes(&self, bytes_max: usize) -> Option<Bytes> {
+        match self.entries.front() {
+            Some(Part::Bytes { bytes, .. }) if self.has_flushed() => Some(bytes.slice(..bytes.len().min(bytes_max))),
             _ => None,
         }
     }

@@ -189,7 +189,7 @@ fn a_circle_is_found_through_re_exports_and_paths() {
 type Imports = BTreeMap<String, BTreeSet<String>>;
 
 /// The modules of a crate, by path: `connection::link`. The root is the empty path.
-struct Modules(BTreeMap<String, Module>);
+pub(crate) struct Modules(BTreeMap<String, Module>);
 
 #[derive(Default)]
 struct Module {
@@ -218,7 +218,7 @@ impl Modules {
         Self::parse(&sources.iter().map(|(path, source)| (&**path, &**source)).collect::<Vec<_>>())
     }
 
-    fn parse(sources: &[(&str, &str)]) -> Self {
+    pub(crate) fn parse(sources: &[(&str, &str)]) -> Self {
         let mut modules = BTreeMap::new();
         for (path, source) in sources {
             let file = syn::parse_file(source).unwrap_or_else(|error| panic!("{path}: {error}"));
@@ -240,6 +240,17 @@ impl Modules {
             imports.insert(path.clone(), targets);
         }
         imports
+    }
+
+    /// The paths from the root of the crate that name no item, each behind the module that has it.
+    pub(crate) fn unresolved(&self) -> Vec<String> {
+        let mut unresolved = BTreeSet::new();
+        for (module, content) in &self.0 {
+            let paths = content.uses.values().chain(&content.paths);
+            let missing = paths.filter(|path| path[0] == "crate" && self.resolve(module, path, 0).is_none());
+            unresolved.extend(missing.map(|path| format!("{module}: {}", path.join("::"))));
+        }
+        unresolved.into_iter().collect()
     }
 
     /// The module that defines the item that `to` names in the module `from`.
@@ -341,7 +352,7 @@ fn is_test_only(attributes: &[Attribute]) -> bool {
 }
 
 /// Each name that a `use` brings into scope, with its path.
-fn use_leaves(tree: &UseTree, before: &mut Vec<String>, leaves: &mut Vec<(String, Vec<String>)>) {
+pub(crate) fn use_leaves(tree: &UseTree, before: &mut Vec<String>, leaves: &mut Vec<(String, Vec<String>)>) {
     match tree {
         UseTree::Path(path) => {
             before.push(path.ident.to_string());
@@ -402,7 +413,7 @@ fn parent(module: &str) -> Option<&str> {
     (!module.is_empty()).then(|| module.rsplit_once("::").map_or("", |(parent, _)| parent))
 }
 
-fn join(module: &str, name: &str) -> String {
+pub(crate) fn join(module: &str, name: &str) -> String {
     if module.is_empty() { name.to_owned() } else { format!("{module}::{name}") }
 }
 
