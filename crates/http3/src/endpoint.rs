@@ -35,7 +35,7 @@ use crate::error::{Error, ErrorCode, Violation};
 use crate::lifetime::{Lifetime, LifetimeStep};
 use crate::limits::Config;
 use crate::request_datagrams::RequestDatagrams;
-use crate::requests::Requests;
+use crate::requests::{Requests, SpareList};
 use crate::settings::Settings;
 use crate::tables::TableStreams;
 use crate::webtransport::WebTransport;
@@ -57,6 +57,7 @@ pub struct Endpoint<E> {
     pub(crate) events: VecDeque<SessionEvent>,
     /// Datagrams that were dropped here.
     pub(crate) datagrams_dropped: u64,
+    spare_requests: SpareList,
     /// Memory that connections keep beside streams: see `kept.rs`.
     pub(crate) kept: usize,
     drain: Drain,
@@ -92,8 +93,8 @@ impl Session {
     }
 
     /// A request is over. Returns its age, unless its response was complete.
-    fn end_request(&mut self, stream: u64, now: Option<Instant>) -> Option<Duration> {
-        let removed = self.requests.remove(stream, now);
+    fn end_request(&mut self, stream: u64, now: Option<Instant>, spare: &mut SpareList) -> Option<Duration> {
+        let removed = self.requests.remove(stream, now, spare);
         if self.requests.is_empty() && removed.is_some() {
             self.lifetime.idle_since = now.unwrap_or(self.lifetime.idle_since);
         }
@@ -134,8 +135,22 @@ impl<E: StreamEndpoint> Endpoint<E> {
         let (sessions, events) = <(HashMap<_, _>, VecDeque<_>)>::default();
         let (timers, stream_timers) = <(BTreeSet<_>, BTreeSet<_>)>::default();
         let (datagrams_dropped, kept, drain) = (0, 0, Drain::None);
-        let (early, now) = (EarlyRequests::default(), None);
-        Self { quic, config, role, sessions, timers, stream_timers, events, datagrams_dropped, kept, drain, early, now }
+        let (early, now, spare_requests) = (EarlyRequests::default(), None, SpareList::default());
+        Self {
+            quic,
+            config,
+            role,
+            sessions,
+            timers,
+            stream_timers,
+            events,
+            datagrams_dropped,
+            spare_requests,
+            kept,
+            drain,
+            early,
+            now,
+        }
     }
 
     /// QUIC.
@@ -368,7 +383,7 @@ impl<E: StreamEndpoint> Endpoint<E> {
         let Some(session) = self.sessions.get_mut(&stream.session) else { return false };
         match session.connection.handle_request(stream.stream, now) {
             Ok(Admission::Accepted(priority)) => {
-                session.requests.insert(stream.stream, now);
+                session.requests.insert(stream.stream, now, &mut self.spare_requests);
                 if let Some(Priority { urgency, .. }) = priority {
                     self.events.push_back(SessionEvent::Prioritized { stream, urgency });
                 }
@@ -473,7 +488,7 @@ impl<E: StreamEndpoint> Endpoint<E> {
     fn on_reset(&mut self, stream: StreamNumber, now: Instant) {
         if self.role == ConnectionRole::Server
             && let Some(session) = self.sessions.get_mut(&stream.session)
-            && let Some(age) = session.end_request(stream.stream, Some(now))
+            && let Some(age) = session.end_request(stream.stream, Some(now), &mut self.spare_requests)
         {
             let counted = session.connection.handle_request_reset(age, now);
             self.check(stream.session, Some(counted), now);
@@ -639,10 +654,12 @@ impl<E: StreamEndpoint> StreamEndpoint for Endpoint<E> {
         }
         self.quic.close(stream, cause, resets);
         self.end_webtransport(stream);
-        self.end_datagrams(stream);
+        if self.config.accepts_datagrams() {
+            self.end_datagrams(stream);
+        }
         self.remove_frames(stream);
         if let Some(session) = self.sessions.get_mut(&stream.session) {
-            let was_open = session.end_request(stream.stream, Some(now)).is_some();
+            let was_open = session.end_request(stream.stream, Some(now), &mut self.spare_requests).is_some();
             if was_open && cause == Some(ResetCause::Unneeded) && self.role == ConnectionRole::Client {
                 session.connection.credit_request();
             }
@@ -660,7 +677,7 @@ impl<E: StreamEndpoint> StreamEndpoint for Endpoint<E> {
         if let Some(session) = self.sessions.get_mut(&session)
             && let (Direction::Bidirectional, Some(now)) = (direction, self.now)
         {
-            session.requests.insert(stream.stream, now);
+            session.requests.insert(stream.stream, now, &mut self.spare_requests);
             self.add_frames(stream);
         }
         Ok(stream)

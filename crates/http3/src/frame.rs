@@ -23,7 +23,20 @@ impl FrameHead {
         varint::write(self.kind, out);
         varint::write(self.length, out);
     }
+
+    /// The head of a DATA frame is at the end of the array, from the index on.
+    pub(crate) fn of_data(length: u64) -> ([u8; DATA_HEAD_BYTES_MAX], usize) {
+        let mut bytes = [0; DATA_HEAD_BYTES_MAX];
+        let (length, start) = varint::encode(length);
+        bytes[1..].copy_from_slice(&length);
+        // The type is one byte, and goes in front of the length.
+        bytes[start] = kind::DATA as u8;
+        (bytes, start)
+    }
 }
+
+/// The longest head of a DATA frame: the byte of its type, and its length.
+const DATA_HEAD_BYTES_MAX: usize = 9;
 
 /// Whether an HTTP/2 frame has this type, so that no HTTP/3 frame may (RFC 9114 §7.2.8).
 pub(crate) fn is_of_http2(kind: u64) -> bool {
@@ -72,6 +85,16 @@ mod tests {
         assert_eq!(FrameHead::read(&wire), Some((head, 8)));
         for end in 0..wire.len() {
             assert_eq!(FrameHead::read(&wire[..end]), None);
+        }
+    }
+
+    #[test]
+    fn the_head_of_a_data_frame_is_the_same_in_an_array() {
+        for length in [0, 1, 63, 64, 16_383, 16_384, (1 << 30) - 1, 1 << 30, varint::MAX] {
+            let mut wire = Vec::new();
+            FrameHead { kind: kind::DATA, length }.write(&mut wire);
+            let (bytes, start) = FrameHead::of_data(length);
+            assert_eq!(bytes[start..], wire, "{length}");
         }
     }
 

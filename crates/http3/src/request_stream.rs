@@ -357,17 +357,17 @@ impl RequestStream {
             return true;
         }
         if record.length > 0 {
-            let mut head = Vec::with_capacity(16);
-            FrameHead { kind: kind::DATA, length: record.length }.write(&mut head);
+            let (head, start) = FrameHead::of_data(record.length);
+            let head = &head[start..];
             if record.length <= SHORT_DATA_BYTES
                 && let Some(content) = record.content(plain)
             {
-                out.write_pieces((&head[..], content, &[][..]));
+                out.write_pieces((head, content, &[][..]));
                 plain.advance(RECORD_BYTES as u64 + record.length);
                 self.end_record(record.ends);
                 return true;
             }
-            out.write(&head);
+            out.write(head);
         }
         plain.advance(RECORD_BYTES as u64);
         self.record_left = record.length;

@@ -31,10 +31,16 @@ pub const fn encoded_bytes(value: u64) -> usize {
 
 /// Appends `value` in its shortest form. A value above [`MAX`] is written as [`MAX`].
 pub fn write(value: u64, out: &mut Vec<u8>) {
+    let (bytes, start) = encode(value);
+    out.extend_from_slice(&bytes[start..]);
+}
+
+/// The shortest form of `value` is at the end of the array, from the index on.
+pub(crate) fn encode(value: u64) -> ([u8; 8], usize) {
     let value = value.min(MAX);
     let length = encoded_bytes(value);
     let bytes = (value | (length.trailing_zeros() as u64) << (8 * length - 2)).to_be_bytes();
-    out.extend_from_slice(&bytes[8 - length..]);
+    (bytes, 8 - length)
 }
 
 /// The largest integer.

@@ -12,7 +12,9 @@ use crate::codes::Codes;
 use crate::error::ConnectionError;
 use crate::generation::HandshakeIds;
 use crate::limits::{TransportLimits, silence_of};
-use crate::quinn::{self, Dir, Event, Machine, ReadError, Sent, Side, StreamEvent, StreamId, WriteError, code};
+use crate::quinn::{
+    self, Dir, Event, FinishError, Machine, ReadError, Sent, Side, StreamEvent, StreamId, WriteError, code,
+};
 use crate::run_length::RunLength;
 
 /// A connection with its state in the endpoint.
@@ -266,11 +268,15 @@ impl ConnectionState {
         if let Some(id) = self.sent(stream) {
             let mut sending = self.machine.send_stream(id);
             // The number of a peer that wants no more is sent back (RFC 9000 §3.5).
-            let stopped = sending.stopped().ok().flatten();
+            let stopped = match resets {
+                true => sending.stopped().ok().flatten(),
+                false => sending.finish().err().and_then(|error| match error {
+                    FinishError::Stopped(code) => Some(code),
+                    FinishError::ClosedStream => None,
+                }),
+            };
             if resets || stopped.is_some() {
                 let _closed = sending.reset(stopped.unwrap_or_else(|| code(number)));
-            } else {
-                let _closed = sending.finish();
             }
         }
         if let Some(id) = self.received(stream) {
@@ -311,6 +317,12 @@ impl ConnectionState {
         limits: &TransportLimits,
         buffer: &mut Vec<u8>,
     ) -> Option<Sent> {
+        // The machine reserves memory for the longest run if a buffer is too short for one datagram. One datagram is the usual
+        // case, and its buffer is used again.
+        let datagram_bytes = usize::from(self.machine.current_mtu());
+        if buffer.capacity() < datagram_bytes {
+            buffer.reserve_exact(datagram_bytes);
+        }
         let rate = (self.machine.congestion_state().window(), self.machine.rtt());
         let most = self.run.datagrams_max(limits.run_max, limits.run_time, rate, self.machine.current_mtu());
         let sent = self.machine.poll_transmit(now, most, buffer)?;

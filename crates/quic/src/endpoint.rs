@@ -495,6 +495,9 @@ impl tidegate_codec::Endpoint for Endpoint {
         if self.responses.is_empty() {
             self.responses = VecDeque::new();
         }
+        if self.events.is_empty() {
+            self.events = VecDeque::new();
+        }
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
@@ -549,11 +552,9 @@ impl tidegate_codec::Endpoint for Endpoint {
 impl StreamEndpoint for Endpoint {
     fn poll_event(&mut self, _now: Instant) -> Option<SessionEvent> {
         let event = self.events.pop_front();
-        match &event {
-            None => self.events = VecDeque::new(),
-            // From now on the caller can open streams.
-            Some(SessionEvent::Established { session, .. }) => self.watches.on_established(*session),
-            Some(_) => {}
+        // From now on the caller can open streams.
+        if let Some(SessionEvent::Established { session, .. }) = &event {
+            self.watches.on_established(*session);
         }
         event
     }

@@ -17,8 +17,8 @@ use quinn_proto::{
     TransportConfig,
 };
 pub(crate) use quinn_proto::{
-    Connection as Machine, ConnectionHandle, ConnectionId, DatagramEvent, Dir, Endpoint as Machines, Event, Incoming,
-    ReadError, Side, StreamEvent, StreamId, Transmit as Sent, WriteError,
+    Connection as Machine, ConnectionHandle, ConnectionId, DatagramEvent, Dir, Endpoint as Machines, Event,
+    FinishError, Incoming, ReadError, Side, StreamEvent, StreamId, Transmit as Sent, WriteError,
 };
 use tidegate_buffer::Ecn;
 use tidegate_codec::{DatagramQueue, DatagramRefused, EndpointPlace, Handshake};

@@ -34,7 +34,7 @@ impl<E: StreamEndpoint + 'static> SessionsEntry<E> {
         let (bytes, end) = read(&mut self.base.endpoint, &core.pool, number);
         let is_whole = end == ReadEnd::Ended && !bytes.is_empty();
         let queue = if is_whole { core.take_answer_queue() } else { Outbound::new(&core.pool) };
-        let Some((token, link)) = self.add_stream_with(core, queue, (session, number), flags) else { return };
+        let Some((token, link, index)) = self.add_stream_with(core, queue, (session, number), flags) else { return };
         if !is_whole {
             let made = catch_unwind(AssertUnwindSafe(|| make.make_stream(core, token, link)));
             return match (made, self.tables.index(number)) {
@@ -46,11 +46,11 @@ impl<E: StreamEndpoint + 'static> SessionsEntry<E> {
                 (Ok(()), None) => {}
             };
         }
-        if let Some(stream) = self.tables.index(number).and_then(|index| self.tables.stream(index)) {
+        if let Some(stream) = self.tables.stream(index) {
             stream.set_read_whole();
         }
         match catch_unwind(AssertUnwindSafe(|| make.answer_stream(core, token, link, bytes))) {
-            Ok(Some(stream)) => self.answer(core, token, number, stream),
+            Ok(Some(stream)) => self.answer(core, token, (index, number), stream),
             Ok(None) => {
                 let urgency = core.slots.get_mut(token).and_then(|entry| entry.urgency());
                 if let (Some(index), Some(urgency)) = (self.tables.index(number), urgency) {
@@ -63,10 +63,16 @@ impl<E: StreamEndpoint + 'static> SessionsEntry<E> {
 
     /// Writes the complete response of a stream that is not in its slot, and closes it. A long one, and one that finds no
     /// window, waits for its turn.
-    fn answer(&mut self, core: &mut Core, token: Token, number: StreamNumber, mut stream: Box<dyn SlotEntry>) {
-        let Some(index) = self.tables.index(number) else {
+    fn answer(
+        &mut self,
+        core: &mut Core,
+        token: Token,
+        (index, number): (u32, StreamNumber),
+        mut stream: Box<dyn SlotEntry>,
+    ) {
+        if self.tables.stream(index).is_none_or(|known| known.token != token) {
             return core.dispatch_entry(token, stream, SlotEvent::SessionClosed(CloseReason::of_streams(None)));
-        };
+        }
         if let Some(urgency) = stream.urgency() {
             self.prioritize(index, number, urgency);
         }

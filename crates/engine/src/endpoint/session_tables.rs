@@ -72,16 +72,13 @@ impl Session {
         streams.find(stream, table).ok().map(|at| streams.0[at])
     }
 
-    /// Forgets the place of a stream, which is in the table still.
-    fn remove_stream(&mut self, stream: u64, table: &Slab<Stream>) {
-        if let Some(streams) = &mut self.streams {
-            if let Ok(at) = streams.find(stream, table) {
-                streams.0.remove(at);
-            }
-            if streams.0.is_empty() {
-                self.streams = None;
-            }
+    /// Forgets the place of a stream, which is in the table still. Returns the memory for places if there are no others.
+    fn remove_stream(&mut self, stream: u64, table: &Slab<Stream>) -> Option<Box<StreamPlaces>> {
+        let streams = self.streams.as_mut()?;
+        if let Ok(at) = streams.find(stream, table) {
+            streams.0.remove(at);
         }
+        self.streams.take_if(|streams| streams.0.is_empty())
     }
 }
 
@@ -178,6 +175,8 @@ pub(super) struct SessionTables {
     /// By urgency.
     writes: [VecDeque<u32>; URGENCIES],
     has_ending: bool,
+    /// The memory for the places of one stream, for the session that gets its first one next.
+    spare_places: Option<Box<StreamPlaces>>,
     /// Those of the session that was added last, for as long as a session has them.
     last_services: Weak<SessionStreams>,
 }
@@ -271,7 +270,7 @@ impl SessionTables {
             // By a quarter: doubling would waste half a record for each stream.
             self.streams.reserve_exact((self.streams.len() / 4).max(4));
         }
-        let places = session.streams.get_or_insert_default();
+        let places = session.streams.get_or_insert_with(|| self.spare_places.take().unwrap_or_default());
         let index = self.streams.vacant_key() as u32;
         places.insert(number.stream, index, &self.streams);
         self.streams.insert(Stream { number, token, flags, urgency: Urgency::DEFAULT });
@@ -289,15 +288,16 @@ impl SessionTables {
     pub(super) fn remove_stream(&mut self, index: u32) -> Option<Stream> {
         let number = self.streams.get(index as usize)?.number;
         if let Some(session) = self.sessions.get_mut(&number.session) {
-            session.remove_stream(number.stream, &self.streams);
+            let places = session.remove_stream(number.stream, &self.streams);
+            let short = places.filter(|places| places.0.capacity() <= SPARE_PLACES_MAX);
+            self.spare_places = short.or_else(|| self.spare_places.take());
         }
-        let stream = self.streams.try_remove(index as usize)?;
-        self.release_memory();
-        Some(stream)
+        self.streams.try_remove(index as usize)
     }
 
-    /// An endpoint without open streams keeps no memory for them.
-    fn release_memory(&mut self) {
+    /// An endpoint without open streams keeps no memory for them from one turn to the next.
+    pub(super) fn release_memory(&mut self) {
+        self.spare_places = None;
         if self.streams.is_empty() {
             self.streams = Slab::new();
             (self.reads, self.writes) = Default::default();
@@ -363,6 +363,9 @@ impl SessionTables {
 // A table that has just grown has 16/7 entries for each session, and the list of links has a few bytes more.
 const _: () = assert!(size_of::<(SessionNumber, Session)>() <= 80);
 
+/// The capacity of the places of one stream. Longer ones are not kept, so that no session gets more than it needs.
+const SPARE_PLACES_MAX: usize = 4;
+
 /// RFC 9218 §4.1.
 const URGENCIES: usize = 8;
 
@@ -413,6 +416,33 @@ mod tests {
             }
         }
         assert_eq!(tables.session(session).map(|session| session.places().count()), Some(open.len()));
+    }
+
+    #[test]
+    fn the_memory_of_one_stream_serves_the_next_one_until_the_turn_is_over() {
+        let mut tables = SessionTables::default();
+        let sessions = [SessionNumber(1), SessionNumber(2)];
+        for (link, session) in (0..).zip(sessions) {
+            let link = (link, Instant::now());
+            tables.add_session(session, link, SessionStreams::default(), Ipv4Addr::LOCALHOST.into());
+        }
+        let token = Token { slot: 1, generation: 1 };
+        let mut places = sessions.map(|session| {
+            let index = tables.add_stream(StreamNumber { session, stream: 0 }, token, 0).expect("a stream");
+            let places = tables.session(session).and_then(|session| Some(session.streams.as_ref()?.0.as_ptr()));
+            assert!(tables.remove_stream(index).is_some() && tables.streams.capacity() > 0);
+            places
+        });
+        places.sort();
+        assert!(places[0].is_some() && places[0] == places[1]);
+        tables.release_memory();
+        assert!(tables.spare_places.is_none() && tables.streams.capacity() == 0);
+        // A session with many streams leaves no long list.
+        let indexes = (0..=SPARE_PLACES_MAX as u64)
+            .filter_map(|stream| tables.add_stream(StreamNumber { session: sessions[0], stream }, token, 0));
+        let indexes: Vec<u32> = indexes.collect();
+        assert!(indexes.into_iter().all(|index| tables.remove_stream(index).is_some()));
+        assert!(tables.spare_places.is_none());
     }
 
     #[test]

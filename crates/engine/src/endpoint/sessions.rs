@@ -141,8 +141,7 @@ impl<E: StreamEndpoint + 'static> SessionsEntry<E> {
         if direction == Direction::Unidirectional {
             flags |= Stream::READ_OVER;
         }
-        let (token, link) = self.add_stream(core, session, number, flags).ok_or(SessionError::Closed)?;
-        Ok((token, link))
+        self.add_stream(core, session, number, flags).ok_or(SessionError::Closed)
     }
 
     /// Gives a stream that the protocol has, and that the engine does not know yet, a slot.
@@ -207,7 +206,7 @@ impl<E: StreamEndpoint + 'static> SessionsEntry<E> {
 
     fn add_stream(&mut self, core: &mut Core, session: u32, number: StreamNumber, flags: u16) -> Option<(Token, Link)> {
         let queue = Outbound::new(&core.pool);
-        self.add_stream_with(core, queue, (session, number), flags)
+        self.add_stream_with(core, queue, (session, number), flags).map(|(token, link, _)| (token, link))
     }
 
     pub(super) fn add_stream_with(
@@ -216,14 +215,14 @@ impl<E: StreamEndpoint + 'static> SessionsEntry<E> {
         queue: Outbound,
         (session, number): (u32, StreamNumber),
         flags: u16,
-    ) -> Option<(Token, Link)> {
+    ) -> Option<(Token, Link, u32)> {
         let token = core.slots.reserve();
         let Some(index) = self.tables.add_stream(number, token, flags) else {
             core.release(token);
             return None;
         };
         let link = Link::of_stream(self.settings.clone(), StreamId { session, index }, queue);
-        Some((token, link))
+        Some((token, link, index))
     }
 
     /// Handles events of the protocol and requests of streams, until there are none.
@@ -244,6 +243,7 @@ impl<E: StreamEndpoint + 'static> SessionsEntry<E> {
         }
         core.sessions.set_dispatched_endpoint(None);
         core.release_answer_queue();
+        self.tables.release_memory();
         let ends_idle = self.is_draining && !self.base.endpoint.keeps_idle_sessions();
         for number in self.tables.ended_sessions(ends_idle) {
             self.end_session(core, number, None);
