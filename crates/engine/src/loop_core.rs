@@ -227,14 +227,17 @@ impl Core {
     /// Replaces an entry that is not in its slot, and dispatches the new one. `None` if that is not possible.
     #[inline(never)]
     fn switch(&mut self, token: Token, entry: Box<dyn SlotEntry>, switch: ProtocolSwitch) -> Option<SwitchResult> {
-        let state = entry.socket_state();
+        let (state, stream) = (entry.socket_state(), entry.stream());
         match catch_unwind(AssertUnwindSafe(|| switch_protocol(entry, switch))) {
             Ok((mut entry, event)) => {
                 let acted = catch_unwind(AssertUnwindSafe(|| entry.dispatch(self, token, event)));
                 Some((entry, acted))
             }
             Err(panic) => {
-                self.on_switch_panic(token, state, panic);
+                match stream {
+                    Some(stream) => self.on_stream_switch_panic(token, stream, panic),
+                    None => self.on_switch_panic(token, state, panic),
+                }
                 None
             }
         }
@@ -585,6 +588,15 @@ impl Core {
             return self.slots.put(token, Box::new(Closing { entry: Box::new(Tombstone), reason, closing_memory }));
         }
         self.close(token, Box::new(Tombstone), reason, false);
+    }
+
+    /// The same on a stream. Its session resets it: the queue is lost, so the peer does not get all bytes.
+    fn on_stream_switch_panic(&mut self, token: Token, stream: StreamId, panic: Box<dyn Any + Send>) {
+        discard(panic);
+        self.counters.streams -= 1;
+        let reason = Rc::new(CloseReason::Panicked);
+        self.request(stream, StreamRequestKind::Close { cause: reason.reset_cause(), resets: true });
+        self.finish_close(token, Box::new(Tombstone), reason);
     }
 }
 

@@ -6,9 +6,11 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use tidegate_codec::Over;
 use tidegate_codec::framing::Lines;
-use tidegate_engine::{Backend, Channel, ChannelError, Client, EventLoop, Listener, Server, SessionError, task};
+use tidegate_codec::{Over, Slice};
+use tidegate_engine::{
+    Backend, Channel, ChannelError, Client, Context, EventLoop, Handler, Listener, Outcome, Server, SessionError, task,
+};
 use tidegate_testkit::filters::ToyTls;
 use tidegate_testkit::{ToyMux, ToyMuxConfig};
 
@@ -102,6 +104,57 @@ fn a_panic_that_makes_a_stream_loses_that_stream_only() {
         assert_eq!(ask(&mut good, "flow").await, "flow");
     });
     server.drain(PATIENCE);
+}
+
+#[test]
+fn a_panic_between_two_applications_of_a_stream_loses_that_stream_only() {
+    let config = ToyMuxConfig::default();
+    for by in BOTH {
+        let listener = Listener::bind("127.0.0.1:0").unwrap();
+        let listener = match by {
+            By::Handler => listener.handle_streams(move || ToyMux::server(config), || (lines(), Switching)),
+            By::Task => listener.serve_streams(move || ToyMux::server(config), lines, switching),
+        };
+        let server = Server::new().loops(1).listener(listener).run().expect("the port is free");
+        let counts = |expected| until(|| server.counts().iter().all(|one| (one.connections, one.streams) == expected));
+        with_session(&server, Backend::Epoll, config, |session| async move {
+            let mut good = session.open(lines()).expect("a stream");
+            assert_eq!(ask(&mut good, "ebb").await, "ebb", "by {by:?}");
+            let mut lost = session.open(lines()).expect("a stream");
+            lost.send("switch".to_owned().into()).expect("the stream is open");
+            let error = lost.recv().await.expect_err("it was reset");
+            assert!(error.to_string().contains("reset the stream with code 2"), "{error} by {by:?}");
+            assert_eq!(ask(&mut good, "flow").await, "flow", "by {by:?}");
+            counts((1, 1));
+        });
+        counts((0, 0));
+        server.drain(PATIENCE);
+    }
+}
+
+/// Sends lines back, and panics while it switches to another handler.
+struct Switching;
+
+impl Handler<Lines> for Switching {
+    type Post = ();
+
+    fn message(&mut self, line: Slice, cx: &mut Context<'_, Lines>) -> Outcome<Lines> {
+        match &*line {
+            b"switch" => Outcome::switch(|_: Lines| -> (Lines, Echo) { panic!("on request") }),
+            _ => cx.send(line.into()).into(),
+        }
+    }
+}
+
+/// The same as a task.
+async fn switching(mut channel: Channel<Lines>) -> Result<(), ChannelError> {
+    while let Some(line) = channel.recv().await? {
+        if &*line == b"switch" {
+            return channel.switch(|_| -> Lines { panic!("on request") }).map(drop);
+        }
+        channel.send(line.into()).map_err(|_| ChannelError::Busy)?;
+    }
+    Ok(())
 }
 
 /// The task of a connection needs a stream to another server while its own server drains.
