@@ -6,7 +6,8 @@ use tidegate::codec::{ReadEnd, SessionEvent, StreamEndpoint as _, StreamNumber};
 use tidegate::quic::TransportLimits;
 use tidegate_testkit::allocations::Region;
 
-use crate::raw_client::{RawClient, varint};
+use crate::protected_packets::varint;
+use crate::raw_client::RawClient;
 
 fn connect() -> RawClient {
     RawClient::connect(TransportLimits::default())

@@ -9,7 +9,8 @@ use tidegate::quic::{ClientConfig, ConnectionError, Endpoint, ServerConfig, Tran
 use tidegate::tls::{Certificates, Provider};
 use tidegate_testkit::allocations::Region;
 
-use crate::raw_client::{OWN_ID, RawClient, varint};
+use crate::protected_packets::varint;
+use crate::raw_client::{OWN_ID, RawClient};
 use crate::scenarios::echo;
 use crate::stage::{NAME, Stage, configs, tls};
 

@@ -10,6 +10,8 @@ use tidegate::codec::{Datagram, Endpoint as _, Pool, Transmits};
 use tidegate::quic::{Admit, ClientConfig, ConnectionError, Endpoint, ServerConfig, TransportLimits};
 use tidegate::sys::DatagramOptions;
 
+use crate::protected_packets::varint;
+use crate::raw_server::{RawServer, SERVER_ID, honest, parameter};
 use crate::stage::{NAME, Stage, tls};
 
 /// Answers the datagrams of a client by a function, which gets the number of each, until the connection is made or has
@@ -133,4 +135,81 @@ fn a_server_without_the_version_is_an_error_at_once() {
     });
     assert!(datagrams <= 3, "{datagrams}");
     assert_eq!(error, Some(ConnectionError::Version));
+}
+
+/// The client's error with a server that has these transport parameters and sends these frames.
+fn error_of(parameters: impl Fn(&[u8]) -> Vec<u8> + 'static, frames: [Vec<u8>; 3]) -> (usize, Option<ConnectionError>) {
+    let (server_tls, config) = client();
+    let mut server = RawServer::new(server_tls.tls(), parameters, frames);
+    connect_to(&config, move |_, bytes| server.answer(bytes))
+}
+
+fn code_of(error: Option<ConnectionError>) -> Option<u64> {
+    error.map(|error| match error {
+        ConnectionError::Transport { code, .. } => code,
+        error => panic!("{error:?}"),
+    })
+}
+
+/// RFC 9000 §20.1.
+const TRANSPORT_PARAMETER_ERROR: Option<u64> = Some(8);
+const PROTOCOL_VIOLATION: Option<u64> = Some(10);
+
+#[test]
+fn transport_parameters_of_a_server_are_checked() {
+    let with = |more: Vec<u8>| move |first_id: &[u8]| [honest(first_id), more.clone()].concat();
+    for (name, more, code) in [
+        ("an honest server", Vec::new(), None),
+        ("unknown ones", [parameter(0x1b, b"x"), parameter((1 << 62) - 1, &[])].concat(), None),
+        ("a reset token", parameter(2, &[5; 16]), None),
+        ("one twice", [parameter(1, &[1]), parameter(1, &[1])].concat(), TRANSPORT_PARAMETER_ERROR),
+        ("a value that is cut off", vec![1, 4, 0x80], TRANSPORT_PARAMETER_ERROR),
+        ("more bytes than the value has", parameter(1, &[1, 1]), TRANSPORT_PARAMETER_ERROR),
+        ("an exponent above 20", parameter(0x0a, &[21]), TRANSPORT_PARAMETER_ERROR),
+        ("payloads below 1,200 bytes", parameter(3, &varint(1199)), TRANSPORT_PARAMETER_ERROR),
+        ("an acknowledgement delay of 2^14", parameter(0x0b, &varint(1 << 14)), TRANSPORT_PARAMETER_ERROR),
+        ("one active connection id", parameter(0x0e, &[1]), TRANSPORT_PARAMETER_ERROR),
+        ("a short reset token", parameter(2, &[5; 15]), TRANSPORT_PARAMETER_ERROR),
+        ("a preferred address that is cut off", parameter(0x0d, &[1; 20]), TRANSPORT_PARAMETER_ERROR),
+        ("the id of a Retry that there was not", parameter(0x10, &[6; 8]), TRANSPORT_PARAMETER_ERROR),
+    ] {
+        let (datagrams, error) = error_of(with(more), Default::default());
+        println!("{name}: {error:?} after {datagrams} datagrams");
+        assert_eq!(code_of(error), code, "{name}");
+    }
+}
+
+/// The ids of the parameters are those of the packets (RFC 9000 §7.3).
+#[test]
+fn a_server_whose_parameters_name_other_ids_is_refused() {
+    let own = parameter(0x0f, &SERVER_ID);
+    type Parameters = Box<dyn Fn(&[u8]) -> Vec<u8>>;
+    let cases: [(&str, Parameters); 4] = [
+        ("another first id", Box::new(move |_| [parameter(0, &[1; 8]), own.clone()].concat())),
+        ("no first id", Box::new(|_| parameter(0x0f, &SERVER_ID))),
+        ("another id of the server", Box::new(|first_id| [parameter(0, first_id), parameter(0x0f, &[4; 8])].concat())),
+        ("no id of the server", Box::new(|first_id| parameter(0, first_id))),
+    ];
+    for (name, parameters) in cases {
+        let (_, error) = error_of(parameters, Default::default());
+        assert_eq!(code_of(error), TRANSPORT_PARAMETER_ERROR, "{name}");
+    }
+}
+
+/// A server may send HANDSHAKE_DONE once it has the client's Finished (RFC 9001 §4.1.2). In a packet of the handshake it is a
+/// violation, as other frames are (RFC 9000 §12.5); in one that comes with the server's Finished the client has no way to know.
+#[test]
+fn frames_of_a_server_before_their_time_end_the_connection_or_change_nothing() {
+    let [done, token, window, stream] = [vec![0x1e], vec![7, 1, 9], vec![0x10, 0x40, 0xff], vec![0x0b, 3, 1, 7]];
+    for (name, frame) in [("HANDSHAKE_DONE", &done), ("NEW_TOKEN", &token), ("MAX_DATA", &window), ("STREAM", &stream)]
+    {
+        for space in [0, 1] {
+            let mut frames: [Vec<u8>; 3] = Default::default();
+            frames[space].clone_from(frame);
+            let (_, error) = error_of(honest, frames);
+            assert_eq!(code_of(error), PROTOCOL_VIOLATION, "{name} in space {space}");
+        }
+        let (_, error) = error_of(honest, [Vec::new(), Vec::new(), frame.clone()]);
+        assert_eq!(error, None, "{name} in the first packet behind the handshake");
+    }
 }

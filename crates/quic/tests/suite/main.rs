@@ -7,6 +7,7 @@
 //! | input | test |
 //! |---|---|
 //! | transport parameters: malformed, doubled, out of range, `min_ack_delay` above the round trip | `handshakes::transport_parameters_are_checked` |
+//! | the same of a server, to a client; ids that are not those of the packets | `hostile_server::transport_parameters_of_a_server_are_checked`, `a_server_whose_parameters_name_other_ids_is_refused` |
 //! | a claimed source id that is not that of the packets | `handshakes::a_source_connection_id_that_is_not_that_of_the_packets_is_refused` |
 //! | unknown versions in short datagrams | `hostile::an_unknown_version_is_answered_only_if_the_datagram_is_long` |
 //! | Initials for 65,536 unknown ids; many in one datagram; a token that leaves no room | `handshakes::initials_for_unknown_ids_leave_nothing`, `many_initials_in_one_datagram_are_one_client`, `a_token_that_leaves_no_room_is_dropped_and_a_long_one_is_not` |
@@ -19,7 +20,7 @@
 //! | NEW_CONNECTION_ID, RETIRE_CONNECTION_ID, PATH_CHALLENGE, PING, MAX_DATA, STOP_SENDING, key updates in floods | `after_handshake::floods_of_control_frames_have_bounded_memory`, `retired_connection_ids_in_a_flood_have_bounded_memory`, `updates_of_keys_in_a_flood_have_bounded_memory` |
 //! | acknowledgements of packets that were not sent, or did not come | `after_handshake::frames_that_a_server_must_not_get_end_the_connection`, `acknowledgements_of_packets_that_did_not_come_are_noticed` |
 //! | probes from many addresses; migration before validation | `after_handshake::probes_from_many_addresses_leave_the_connection_at_its_own`, `a_new_address_gets_little_until_it_is_validated` |
-//! | HANDSHAKE_DONE too early, to a client; forged answers | `hostile_server::forged_answers_neither_end_nor_make_a_connection` |
+//! | HANDSHAKE_DONE too early, to a client; forged answers | `hostile_server::frames_of_a_server_before_their_time_end_the_connection_or_change_nothing`, `forged_answers_neither_end_nor_make_a_connection` |
 //! | truncated types and frames, frames of the other role | `after_handshake::frames_that_a_server_must_not_get_end_the_connection` |
 //! | forged stateless resets; two endpoints that reset each other | `after_handshake::forged_resets_and_broken_packets_change_nothing`, `handshakes::two_endpoints_do_not_reset_each_other_without_end` |
 //! | RESET_STREAM with another final size | `after_handshake::another_final_size_ends_the_connection` |
@@ -39,9 +40,11 @@ mod listing;
 mod memory;
 mod moves;
 mod payloads;
+mod protected_packets;
 #[cfg(feature = "qlog")]
 mod qlog;
 mod raw_client;
+mod raw_server;
 mod restarts;
 mod scenarios;
 mod stage;

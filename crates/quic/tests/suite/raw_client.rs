@@ -10,6 +10,7 @@ use tidegate::tls::rustls::pki_types::ServerName;
 use tidegate::tls::rustls::quic::{ClientConnection, Connection, KeyChange, Keys, Secrets, Version};
 use tidegate::tls::rustls::{CipherSuite, Side};
 
+use crate::protected_packets::{open_header, read_varint, seal, skip, take, varint};
 use crate::stage::{NAME, configs_with_tls};
 
 /// A server's endpoint, and a connected client of its own.
@@ -225,15 +226,7 @@ impl RawClient {
             }
             packet.extend((0x4000 | (4 + body.len() + tag) as u16).to_be_bytes());
         }
-        let number_at = packet.len();
-        packet.extend((number as u32).to_be_bytes());
-        let sealed = keys.local.packet.encrypt_in_place(number, &packet, &mut body).unwrap();
-        packet.extend(&body);
-        packet.extend(sealed.as_ref());
-        let sample = packet[number_at + 4..number_at + 4 + keys.local.header.sample_len()].to_vec();
-        let (first, rest) = packet.split_at_mut(1);
-        keys.local.header.encrypt_in_place(&sample, &mut first[0], &mut rest[number_at - 1..number_at + 3]).unwrap();
-        packet
+        seal(keys, packet, number, body)
     }
 
     fn receive_at_server(&mut self, bytes: &[u8]) {
@@ -284,13 +277,7 @@ impl RawClient {
     }
 
     fn open(&mut self, space: usize, number_at: usize, mut packet: Vec<u8>) -> Option<Vec<u8>> {
-        let keys = self.keys[space].as_ref()?;
-        let sample = packet.get(number_at + 4..number_at + 4 + keys.remote.header.sample_len())?.to_vec();
-        let (first, rest) = packet.split_at_mut(1);
-        let number_bytes = &mut rest[number_at - 1..number_at + 3];
-        keys.remote.header.decrypt_in_place(&sample, &mut first[0], number_bytes).ok()?;
-        let length = usize::from(first[0] & 3) + 1;
-        let number = number_bytes[..length].iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
+        let (number, length) = open_header(self.keys[space].as_ref()?, number_at, &mut packet)?;
         let number = if space == 2 { decode_number(self.largest, number, 8 * length as u32) } else { number };
         if space == 2 && packet[0] >> 2 & 1 != self.key_phase {
             self.key_phase ^= 1;
@@ -367,33 +354,4 @@ fn decode_number(largest: u64, number: u64, bits: u32) -> u64 {
         _ if near > largest + 1 + window / 2 && near >= window => near - window,
         _ => near,
     }
-}
-
-/// A variable-length integer (RFC 9000 §16).
-pub(crate) fn varint(value: u64) -> Vec<u8> {
-    match value {
-        0..0x40 => vec![value as u8],
-        0x40..0x4000 => (0x4000 | value as u16).to_be_bytes().to_vec(),
-        0x4000..0x4000_0000 => (0x8000_0000 | value as u32).to_be_bytes().to_vec(),
-        _ => (0xc000_0000_0000_0000 | value).to_be_bytes().to_vec(),
-    }
-}
-
-fn take(rest: &mut &[u8]) -> u64 {
-    let (value, length) = read_varint(rest);
-    *rest = &rest[length..];
-    value
-}
-
-fn skip(rest: &mut &[u8], count: u64) {
-    for _ in 0..count {
-        take(rest);
-    }
-}
-
-/// A value, and how many bytes it has.
-fn read_varint(bytes: &[u8]) -> (u64, usize) {
-    let length = 1 << (bytes[0] >> 6);
-    let first = u64::from(bytes[0] & 0x3f);
-    (bytes[1..length].iter().fold(first, |value, byte| value << 8 | u64::from(*byte)), length)
 }

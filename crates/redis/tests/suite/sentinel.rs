@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use tidegate_engine::{Backend, EventLoop, task};
-use tidegate_redis::{Client, ClientBuilder, ClientError, SubscriberEvent};
+use tidegate_redis::{Client, ClientBuilder, ClientError, OwnedValue, SubscriberEvent};
 
 use crate::processes::{RedisProcess, free_port};
 
@@ -88,6 +88,16 @@ fn unless_lost<T>(result: Result<T, ClientError>) -> Result<Option<T>, ClientErr
     }
 }
 
+async fn write_until_it_is_a_replica(client: &Client, server: &Client) -> Result<(), ClientError> {
+    loop {
+        unless_lost(client.incr("a").await)?;
+        let role: Vec<OwnedValue> = server.cmd("ROLE").idempotent().fetch().await?;
+        if role[0] == OwnedValue::Bulk("slave".into()) {
+            return Ok(());
+        }
+    }
+}
+
 #[test]
 fn the_client_follows_the_master_and_reads_from_replicas_by_choice() {
     let mut event_loop = EventLoop::on(Backend::Auto).expect("a loop");
@@ -98,8 +108,8 @@ fn the_client_follows_the_master_and_reads_from_replicas_by_choice() {
         guarded.known().await?;
         let client = guarded.builder().start();
         client.set("a", 1).await?;
-        let role: Vec<tidegate_redis::OwnedValue> = client.cmd("ROLE").fetch().await?;
-        assert_eq!(role[0], tidegate_redis::OwnedValue::Bulk("master".into()));
+        let role: Vec<OwnedValue> = client.cmd("ROLE").fetch().await?;
+        assert_eq!(role[0], OwnedValue::Bulk("master".into()));
         let watching = client.dedicated();
         watching.cmd("WATCH").arg("a").await?;
         assert!(watching.transaction([crate::scripted::words("SET a 2")]).await?.is_some());
@@ -124,13 +134,7 @@ fn the_client_follows_the_master_and_reads_from_replicas_by_choice() {
             task::sleep(Duration::from_millis(50)).await;
         }
         let old = guarded.servers[0].builder().password(*b"secret").start();
-        loop {
-            unless_lost(client.incr("a").await)?;
-            let role: Vec<tidegate_redis::OwnedValue> = old.cmd("ROLE").idempotent().fetch().await?;
-            if role[0] == tidegate_redis::OwnedValue::Bulk("slave".into()) {
-                break;
-            }
-        }
+        write_until_it_is_a_replica(&client, &old).await?;
         begun.set("the new master");
         // It closes the connections of its clients then.
         while unless_lost(client.set("b", 5).await)?.is_none() {}

@@ -27,12 +27,10 @@ fn the_other_queues_lie_beside_the_modules_of_the_buffer_and_export_its_names() 
     let ours = Tree::read(OURS, "");
     for queue in QUEUES {
         let theirs = Tree::read(EXPERIMENT, queue);
-        for name in ours.children("").symmetric_difference(&theirs.children("")) {
-            panic!("the module `{name}` is in one of {OURS} and {EXPERIMENT}. {REMEDY}");
-        }
-        for name in ours.exports().symmetric_difference(&theirs.exports()) {
-            panic!("`{name}` is exported by one of {OURS} and {EXPERIMENT}. {REMEDY}");
-        }
+        let modules = different(&ours.children(""), &theirs.children(""));
+        assert_eq!(modules, [""; 0], "these modules are in one of {OURS} and {EXPERIMENT}. {REMEDY}");
+        let exports = different(&ours.exports(), &theirs.exports());
+        assert_eq!(exports, [""; 0], "these names are exported by one of {OURS} and {EXPERIMENT}. {REMEDY}");
     }
 }
 
@@ -42,9 +40,11 @@ fn the_other_queues_have_the_methods_of_ours() {
     assert!(ours.contains("Outbound::gather") && ours.contains("ParkedQueue::unpark"), "{ours:?}");
     for queue in QUEUES {
         let theirs = Tree::read(EXPERIMENT, queue).methods("outbound");
-        for name in ours.symmetric_difference(&theirs) {
-            panic!("`{name}` is in one of crates/buffer/src/outbound.rs and the {queue} queue. {REMEDY}");
-        }
+        let methods = different(&ours, &theirs);
+        assert_eq!(
+            methods, [""; 0],
+            "these are in one of crates/buffer/src/outbound.rs and the {queue} queue. {REMEDY}"
+        );
     }
 }
 
@@ -81,6 +81,11 @@ fn a_path_that_names_no_item_is_found() {
         ("b", "pub struct B; fn f() { crate::a::A::new(); crate::lost::f(); crate::A::new(); }"),
     ]);
     assert_eq!(modules.unresolved(), ["a: crate::b::Gone", "b: crate::lost::f"]);
+}
+
+/// The names that one of two sets has.
+fn different(ours: &BTreeSet<String>, theirs: &BTreeSet<String>) -> Vec<String> {
+    ours.symmetric_difference(theirs).cloned().collect()
 }
 
 /// The files of a crate by the paths of their modules, with the text of each.
