@@ -37,7 +37,7 @@ pub(crate) fn contract_seeds(count: u64, first: Option<u64>) -> Result<(), Failu
     println!("repeat with: cargo xtask seeds {count} --first {first}");
     let (count, first) = (count.to_string(), first.to_string());
     let variables = [("TIDEGATE_SEEDS", count.as_str()), ("TIDEGATE_SEED_FIRST", first.as_str())];
-    chance::package_tests("tidegate-engine", &["--nocapture", "--ignored", "seeds::"], &variables)
+    chance::package_tests("tidegate-engine", &["--nocapture", "seeds::"], &variables)
 }
 
 /// Many simulated connections under all faults.

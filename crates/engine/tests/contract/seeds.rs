@@ -22,10 +22,9 @@ pub(crate) fn play(play: Play, seed: u64, fault_counts: &Rc<Cell<FaultCounts>>) 
 }
 
 /// `TIDEGATE_SEEDS` is the number of seeds, and `TIDEGATE_SEED_FIRST` the first of them: `cargo xtask ci` plays forty each
-/// time, and `cargo xtask long` five thousand. `cargo test` leaves it out: the tests of the scenarios play the same first seeds.
+/// time, and `cargo xtask long` five thousand. `cargo test` plays a few.
 /// `TIDEGATE_SCENARIO` is a part of the names of the scenarios that are played; without it all are.
 #[test]
-#[ignore = "the test of each scenario plays some seeds; `cargo xtask seeds` plays others"]
 fn every_scenario_keeps_the_contract_under_every_seed() {
     let number =
         |name| std::env::var(name).ok().map(|value| value.parse().unwrap_or_else(|_| panic!("{name}={value}")));
