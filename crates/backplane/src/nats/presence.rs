@@ -15,8 +15,8 @@ use tidegate_engine::{NodeId, task};
 use tidegate_nats::{ClientError, OutgoingMessage as NatsMessage, PublishOptions, ReplyFuture, StoredMessage};
 
 use super::names::token_of;
-use super::refusals::{publish_verdict, verdict_of};
-use super::streams::{MemoryStream, PUBLISH_TIMEOUT, STORE_AGAIN_AFTER, StreamKind, Streams};
+use super::refusals::{MemoryStream, StreamKind, publish_verdict, verdict_of};
+use super::streams::{PUBLISH_TIMEOUT, STORE_AGAIN_AFTER, Streams};
 use crate::broker::{Lease, PresenceUpdate};
 use crate::refusals::Verdict;
 use crate::{envelope, presence_list};

@@ -1,58 +1,31 @@
-//! Streams that refuse messages: which answers of JetStream say so, and their probes.
+//! Streams that refuse messages: which answers of JetStream say so. `streams.rs` probes them.
 //!
 //! A full disk or memory, a limit of the account, a sealed stream and one that cannot be created concern all messages of a stream. A
 //! server without JetStream has ephemeral rooms alone: it refuses histories, and neither members nor kicks.
 
-use std::rc::Weak;
 use std::sync::Arc;
-use std::time::Duration;
 
-use bytes::Bytes;
-use tidegate_nats::{ApiError, ClientError, JetStreamError, Message, OutgoingMessage as NatsMessage, PublishAck};
+use tidegate_nats::{ApiError, ClientError, JetStreamError, Message, PublishAck};
 
-use super::streams::{MemoryStream, PUBLISH_TIMEOUT, StreamKind, Streams};
-use crate::refusals::{Prober, Verdict};
+use crate::refusals::Verdict;
 
-impl Prober for Weak<Streams> {
-    type Part = StreamKind;
-    /// How long the messages of a stream last that is created; none for histories, and for a stream that is there.
-    type Target = Option<Duration>;
-
-    async fn probe(&self, kind: StreamKind, lasts: Option<Duration>) -> Verdict {
-        match self.upgrade() {
-            Some(streams) => streams.probe(kind, lasts).await.unwrap_or_else(|verdict| verdict),
-            None => Verdict::Unknown,
-        }
-    }
+/// A stream of a prefix.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum StreamKind {
+    /// Histories of so many messages.
+    Histories(usize),
+    InMemory(MemoryStream),
 }
 
-impl Streams {
-    /// Creates the stream unless it is there, and stores a message that no room has.
-    async fn probe(&self, kind: StreamKind, lasts: Option<Duration>) -> Result<Verdict, Verdict> {
-        if let (StreamKind::InMemory(stream), Some(lasts)) = (kind, lasts) {
-            self.ensure_stream(stream, lasts).await?;
-        }
-        let subject = match kind {
-            StreamKind::Histories(messages_max) => {
-                let (_, epoch) = self.find_stream(messages_max).await?;
-                self.names.store_probe(messages_max, epoch)
-            }
-            StreamKind::InMemory(MemoryStream::Leases) => self.names.lease_probe(),
-            StreamKind::InMemory(MemoryStream::Kicks) => self.names.kick_probe(),
-        };
-        let reply = self.client.request_with(NatsMessage::new(subject, Bytes::new()), PUBLISH_TIMEOUT).await;
-        if let Err(ClientError::NoResponders) = reply {
-            self.forget_stream(kind);
-            // A stream that nothing needs, and that is not there, refuses nothing.
-            if lasts.is_none() && matches!(kind, StreamKind::InMemory(_)) {
-                return Ok(Verdict::Taken);
-            }
-        }
-        Ok(verdict_of(reply))
-    }
+/// A stream in memory with the last message of each subject.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum MemoryStream {
+    /// The members of nodes.
+    Leases,
+    /// The last kicks of rooms.
+    Kicks,
 }
-
-/// What the reply to a message shows.
+/// The verdict of a reply to a message.
 pub(super) fn verdict_of(reply: Result<Message, ClientError>) -> Verdict {
     match reply {
         Ok(reply) => verdict_of_payload(&reply.payload),
@@ -68,7 +41,7 @@ fn verdict_of_payload(payload: &[u8]) -> Verdict {
     PublishAck::from_reply(payload).map_or_else(|error| publish_verdict(&error), |_| Verdict::Taken)
 }
 
-/// What a message shows that a stream has not stored.
+/// The verdict of a message that a stream has not stored.
 pub(super) fn publish_verdict(error: &JetStreamError) -> Verdict {
     match error {
         JetStreamError::Api(error) if refuses_each(error) => refusal(error),
@@ -85,7 +58,7 @@ fn refuses_each(error: &ApiError) -> bool {
     }
 }
 
-/// What a stream shows that is not there, and that the server does not create.
+/// The verdict of a stream that the server does not create.
 pub(super) fn creation_verdict(kind: StreamKind, error: &JetStreamError) -> Verdict {
     let needs_jetstream = matches!(kind, StreamKind::Histories(_));
     match error {

@@ -19,11 +19,11 @@ use tidegate_nats::{
 
 use super::names::{Names, epoch_in, token_of};
 use super::presence::PresenceRecords;
-use super::refusals::{creation_verdict, verdict_of};
+use super::refusals::{MemoryStream, StreamKind, creation_verdict, verdict_of};
 use crate::broker::{History, HistoryBounds, HistoryEntry, OutgoingMessage};
 use crate::broker_clock::BrokerClock;
 use crate::broker_events::RequestEvents;
-use crate::refusals::{Refusals, Verdict};
+use crate::refusals::{Prober, Refusals, Verdict};
 
 /// The streams of a prefix.
 pub(super) struct Streams {
@@ -38,23 +38,6 @@ pub(super) struct Streams {
     /// The clock of the server that has the stream of kicks.
     pub(super) clock: RefCell<BrokerClock>,
     pub(super) refusals: Rc<Refusals<Weak<Self>>>,
-}
-
-/// A stream of a prefix.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum StreamKind {
-    /// Histories of so many messages.
-    Histories(usize),
-    InMemory(MemoryStream),
-}
-
-/// A stream in memory with the last message of each subject.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum MemoryStream {
-    /// The members of nodes.
-    Leases,
-    /// The last kicks of rooms.
-    Kicks,
 }
 
 /// The epoch of a stream.
@@ -222,7 +205,7 @@ impl Streams {
         found.map_err(|verdict| self.refusals.note(StreamKind::Histories(messages_max), &None, verdict)).ok()
     }
 
-    /// The state and the epoch of the stream of histories, which is created unless it is there; or what its absence shows.
+    /// The state and the epoch of the stream of histories, which is created unless it is there; or the verdict of its absence.
     pub(super) async fn find_stream(&self, messages_max: usize) -> Result<(StreamInfo, u64), Verdict> {
         let name = self.names.history_stream(messages_max);
         let info = match self.api.info(&name).await {
@@ -279,7 +262,7 @@ impl Streams {
         ensured.map_err(|verdict| self.refusals.note(StreamKind::InMemory(stream), &Some(lasts), verdict)).is_ok()
     }
 
-    /// Makes sure that there is a stream in memory; or returns what its absence shows.
+    /// Makes sure that there is a stream in memory; or returns the verdict of its absence.
     pub(super) async fn ensure_stream(&self, stream: MemoryStream, lasts: Duration) -> Result<(), Verdict> {
         if self.in_memory.borrow().contains(&stream) {
             return Ok(());
@@ -296,6 +279,45 @@ impl Streams {
         created.map_err(|error| creation_verdict(StreamKind::InMemory(stream), &error))?;
         self.in_memory.borrow_mut().insert(stream);
         Ok(())
+    }
+}
+
+impl Prober for Weak<Streams> {
+    type Part = StreamKind;
+    /// How long the messages of a stream last that is created; none for histories, and for a stream that is there.
+    type Target = Option<Duration>;
+
+    async fn probe(&self, kind: StreamKind, lasts: Option<Duration>) -> Verdict {
+        match self.upgrade() {
+            Some(streams) => streams.probe(kind, lasts).await.unwrap_or_else(|verdict| verdict),
+            None => Verdict::Unknown,
+        }
+    }
+}
+
+impl Streams {
+    /// Creates the stream unless it is there, and stores a message that no room has.
+    async fn probe(&self, kind: StreamKind, lasts: Option<Duration>) -> Result<Verdict, Verdict> {
+        if let (StreamKind::InMemory(stream), Some(lasts)) = (kind, lasts) {
+            self.ensure_stream(stream, lasts).await?;
+        }
+        let subject = match kind {
+            StreamKind::Histories(messages_max) => {
+                let (_, epoch) = self.find_stream(messages_max).await?;
+                self.names.store_probe(messages_max, epoch)
+            }
+            StreamKind::InMemory(MemoryStream::Leases) => self.names.lease_probe(),
+            StreamKind::InMemory(MemoryStream::Kicks) => self.names.kick_probe(),
+        };
+        let reply = self.client.request_with(NatsMessage::new(subject, Bytes::new()), PUBLISH_TIMEOUT).await;
+        if let Err(ClientError::NoResponders) = reply {
+            self.forget_stream(kind);
+            // A stream that nothing needs, and that is not there, refuses nothing.
+            if lasts.is_none() && matches!(kind, StreamKind::InMemory(_)) {
+                return Ok(Verdict::Taken);
+            }
+        }
+        Ok(verdict_of(reply))
     }
 }
 

@@ -193,7 +193,7 @@ impl Node {
         self.requests.described = self.requests.described.saturating_sub(1);
         let mut rooms = rooms.into_iter();
         while self.request_presence(&mut rooms, now) {}
-        // Their lists are too long for one request: they wait, so that what is under way is bounded.
+        // The lists are too long for one request. The other rooms wait: few bytes are under way.
         for (name, _) in rooms.rev() {
             self.requests.changed.push_front(name);
         }

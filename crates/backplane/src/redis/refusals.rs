@@ -23,7 +23,7 @@ impl Prober for ServerProber {
     }
 }
 
-/// What a message shows that was written, or was not for this error.
+/// The verdict of a message that was written, or was not for this error.
 pub(super) fn verdict_of(error: Option<&ClientError>) -> Verdict {
     match error {
         None => Verdict::Taken,
