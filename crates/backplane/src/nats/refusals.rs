@@ -25,6 +25,7 @@ pub(super) enum MemoryStream {
     /// The last kicks of rooms.
     Kicks,
 }
+
 /// The verdict of a reply to a message.
 pub(super) fn verdict_of(reply: Result<Message, ClientError>) -> Verdict {
     match reply {
