@@ -54,7 +54,7 @@ pub struct BackplaneCounts {
     pub lag_micros: u64,
     /// Whether the broker is connected.
     pub is_up: bool,
-    /// Whether the broker refuses messages: a replica (`READONLY`), or one without memory, for example.
+    /// Whether the broker refuses messages: a replica (`READONLY`), one without memory, or a stream without storage.
     pub is_refusing: bool,
 }
 

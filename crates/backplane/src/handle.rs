@@ -55,8 +55,9 @@ pub struct BackplaneBuilder {
     limits: NodeLimits,
     id: Option<NodeId>,
     prefix: Box<str>,
-    /// The bound of the broker.
+    /// The bounds of the broker.
     room_name_bytes_max: usize,
+    names_bytes_max: usize,
     start: Box<StartBroker>,
 }
 
@@ -85,9 +86,11 @@ impl Backplane {
     /// A backplane on the Redis server of this client's configuration: for sentinels, clusters, Unix sockets and other timeouts.
     /// In a cluster, a presence request is one call of a script for each slot that its rooms have.
     pub fn redis_client(client: ClientBuilder) -> BackplaneBuilder {
-        BackplaneBuilder::new(Box::new(move |node, prefix, inbox, names_max| {
+        let names_bytes_max = client.reply_bytes_max() / 8;
+        let builder = BackplaneBuilder::new(Box::new(move |node, prefix, inbox, names_max| {
             drop(task::spawn(drive(node, RedisBroker::start(client, prefix), inbox, names_max)));
-        }))
+        }));
+        BackplaneBuilder { names_bytes_max, ..builder }
     }
 
     /// A backplane on the NATS servers at `nats://[USER:PASSWORD@]HOST[:PORT]`, several of a cluster with commas between them.
@@ -113,11 +116,11 @@ impl Backplane {
 
     /// As [`nats`](Self::nats), with this client's configuration: for credentials and other timeouts.
     pub fn nats_client(client: NatsClientBuilder) -> BackplaneBuilder {
-        let mut builder = BackplaneBuilder::new(Box::new(move |node, prefix, inbox, names_max| {
+        let builder = BackplaneBuilder::new(Box::new(move |node, prefix, inbox, names_max| {
             drop(task::spawn(drive(node, NatsBroker::start(client, prefix), inbox, names_max)));
         }));
-        builder.room_name_bytes_max = NATS_ROOM_NAME_BYTES_MAX;
-        builder
+        let (room_name_bytes_max, names_bytes_max) = (NATS_ROOM_NAME_BYTES_MAX, NATS_NAMES_BYTES_MAX);
+        BackplaneBuilder { room_name_bytes_max, names_bytes_max, ..builder }
     }
 
     /// A backplane on the broker of an address, [`redis://`](Self::redis) or [`nats://`](Self::nats).
@@ -222,7 +225,9 @@ fn bounds(limits: &RoomLimits) -> Option<HistoryBounds> {
 
 impl BackplaneBuilder {
     fn new(start: Box<StartBroker>) -> Self {
-        Self { limits: NodeLimits::default(), id: None, prefix: PREFIX.into(), room_name_bytes_max: usize::MAX, start }
+        let (room_name_bytes_max, names_bytes_max) = (usize::MAX, usize::MAX);
+        let (limits, prefix) = (NodeLimits::default(), PREFIX.into());
+        Self { limits, id: None, prefix, room_name_bytes_max, names_bytes_max, start }
     }
 
     /// Sets the limits.
@@ -281,8 +286,9 @@ impl BackplaneBuilder {
     }
 
     fn prepare(self) -> (Backplane, impl FnOnce() + Send + 'static) {
-        let Self { mut limits, id, prefix, room_name_bytes_max, start } = self;
+        let Self { mut limits, id, prefix, room_name_bytes_max, names_bytes_max, start } = self;
         limits.room_name_bytes_max = limits.room_name_bytes_max.min(room_name_bytes_max);
+        limits.names_bytes_max = limits.names_bytes_max.min(names_bytes_max);
         let id = id.unwrap_or_else(random_id);
         let inbox = Arc::<Inbox>::default();
         let (node, names_max) = (Node::new(id, limits.clone()), limits.names_max);
@@ -370,5 +376,7 @@ const PREFIX: &str = "tidegate:";
 const PORT: u16 = 6379;
 /// Each byte may take three of the 4,096 that a server allows for an operation's line.
 const NATS_ROOM_NAME_BYTES_MAX: usize = 1000;
+/// Half of the messages that a server takes unless it is configured otherwise (`max_payload`).
+const NATS_NAMES_BYTES_MAX: usize = 512 << 10;
 /// A server takes up to 8 MiB (`max_payload`, of which it advises no more), and adds its headers to a stored message.
 const NATS_MESSAGE_BYTES_MAX: usize = 9 << 20;

@@ -30,8 +30,9 @@
 //! | `envelope.rs` | the format of a message between nodes |
 //! | `presence_list.rs` | the format of a node's members of a room |
 //! | `memory.rs` | `MemoryBroker`, for several nodes in one process |
-//! | `redis/` | the broker on Redis: its scripts (`scripts.rs`), histories in pages (`pages.rs`), servers that refuse messages (`refusals.rs`) |
-//! | `nats/` | the broker on NATS: its streams (`streams.rs`), those of members and kicks (`presence.rs`), rooms as subjects (`names.rs`), refused subscriptions (`refused.rs`) |
+//! | `refusals.rs` | `Refusals`: servers and streams that refuse messages, and their probes |
+//! | `redis/` | the broker on Redis: its scripts (`scripts.rs`), histories in pages (`pages.rs`), members in pages (`presence.rs`), errors that are refusals (`refusals.rs`) |
+//! | `nats/` | the broker on NATS: its streams (`streams.rs`), those of members and kicks (`presence.rs`), rooms as subjects (`names.rs`), refused subscriptions (`refused.rs`), streams that refuse messages (`refusals.rs`) |
 //! | `driver.rs` | the task that connects node, broker and rooms |
 //! | `handle.rs` | `Backplane`, the handle that applications have |
 //! | `counts.rs` | numbers for metrics |
@@ -56,6 +57,7 @@ mod nats;
 pub mod node;
 mod presence_list;
 mod redis;
+mod refusals;
 
 pub use broker::{
     Broker, BrokerEvent, BrokerRequest, History, HistoryBounds, HistoryEntry, Lease, OutgoingMessage, PresenceUpdate,

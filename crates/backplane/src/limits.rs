@@ -22,7 +22,8 @@ pub struct NodeLimits {
     pub nodes_max: usize,
     /// Names of members that a node sends to others, for each room. 100.
     pub names_max: usize,
-    /// Bytes of these names. 16 KiB.
+    /// Bytes of these names. 16 KiB. At most an eighth of a reply on Redis, 8 MiB, and 512 KiB on NATS, where a server with a smaller
+    /// `max_payload` gets longer lists without names.
     pub names_bytes_max: usize,
     /// How long a room stays subscribed after its last member has left. 1 s.
     pub linger: Duration,

@@ -50,7 +50,8 @@ impl PresenceList {
     }
 }
 
-const HEAD_BYTES: usize = 16;
+/// The number and the count: a list without names.
+pub(crate) const HEAD_BYTES: usize = 16;
 /// More members on one node are no true count.
 const COUNT_MAX: usize = 1 << 40;
 

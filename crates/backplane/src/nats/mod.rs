@@ -7,6 +7,7 @@
 //! | `PREFIX.lease.ROOM.NODE` | the members of a node; a stream stores the last one for the time of a lease |
 //! | `PREFIX.kick.ROOM` | the last kick of a room; a stream stores it for a while |
 //! | `PREFIX.kick.==NODE` | an empty message of a node, whose time compares the clocks; the same stream |
+//! | `PREFIX.store.N.EPOCH.==probe`, `PREFIX.lease.==probe.==probe`, `PREFIX.kick.==probe` | an empty message to a stream that has refused one |
 //!
 //! A room without history and without members in other nodes needs no JetStream.
 //!
@@ -15,10 +16,11 @@
 //! number that the subjects of a stream have since it was created. So no message with the position of an earlier stream is stored:
 //! no stream has its subject any more.
 //!
-//! Read next: `streams.rs`, messages and histories; `presence.rs`, members and kicks; `names.rs`, rooms as subjects.
+//! Read next: `streams.rs`, messages and histories; `presence.rs`, members and kicks; `names.rs`, rooms as subjects; `refusals.rs`.
 
 mod names;
 mod presence;
+mod refusals;
 mod refused;
 mod streams;
 
@@ -63,8 +65,8 @@ impl NatsBroker {
     pub(crate) fn start(builder: ClientBuilder, prefix: &str) -> Self {
         let client = builder.start();
         let names = Rc::new(Names::new(prefix));
-        let streams = Rc::new(Streams::new(client.clone(), names.clone()));
         let (subscriber, events) = (client.subscriber(), BrokerEvents::default());
+        let streams = Streams::new(client.clone(), names.clone(), events.requests().clone());
         let refused = RefusedRooms::new(client.clone(), subscriber.subscriptions(), events.requests().clone());
         Self {
             subscriptions: RoomSubscriptions { subscriber, rooms: HashMap::new(), refused, downs: Rc::default() },

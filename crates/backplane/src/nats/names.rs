@@ -49,6 +49,21 @@ impl Names {
         format!("{}.kick.=={node}", self.prefix)
     }
 
+    /// The subject of probes of the stream of histories. No room has this token.
+    pub(super) fn store_probe(&self, messages_max: usize, epoch: u64) -> String {
+        self.store(messages_max, epoch, PROBE)
+    }
+
+    /// The subject of probes of the stream of members.
+    pub(super) fn lease_probe(&self) -> String {
+        format!("{}.lease.{PROBE}.{PROBE}", self.prefix)
+    }
+
+    /// The subject of probes of the stream of kicks.
+    pub(super) fn kick_probe(&self) -> String {
+        self.kick(PROBE)
+    }
+
     pub(super) fn kick_stream(&self) -> String {
         format!("{}-kicks", self.prefix)
     }
@@ -80,6 +95,9 @@ pub(super) fn token_of(name: &str) -> String {
     }
     token
 }
+
+/// The token of probes.
+const PROBE: &str = "==probe";
 
 #[cfg(test)]
 mod tests {

@@ -15,8 +15,11 @@ use tidegate_engine::{NodeId, task};
 use tidegate_nats::{ClientError, OutgoingMessage as NatsMessage, PublishOptions, ReplyFuture, StoredMessage};
 
 use super::names::token_of;
-use super::streams::{PUBLISH_TIMEOUT, STORE_AGAIN_AFTER, Streams, is_acknowledged};
+use super::refusals::{MemoryStream, StreamKind, publish_verdict, verdict_of};
+use super::streams::{PUBLISH_TIMEOUT, STORE_AGAIN_AFTER, Streams};
 use crate::broker::{Lease, PresenceUpdate};
+use crate::refusals::Verdict;
+use crate::{envelope, presence_list};
 
 /// A kick that the server has, of a room in a request.
 pub(super) struct RememberedKick {
@@ -52,9 +55,10 @@ impl Streams {
             let token = token_of(&update.room);
             if let Some(message) = update.message {
                 // At most once, as each message without position: the lists that are read later say the same.
+                let message = self.fitting(message, envelope::HEAD_BYTES + presence_list::HEAD_BYTES);
                 let _ = self.client.publish(self.names.room(&token), message);
             }
-            lists.push((token.clone(), update.list.unwrap_or_default()));
+            lists.push((token.clone(), self.fitting(update.list.unwrap_or_default(), presence_list::HEAD_BYTES)));
             tokens.push(token);
         }
         let is_recorded = self.record(node, lease, lists).await;
@@ -82,6 +86,12 @@ impl Streams {
         (leases, kicks)
     }
 
+    /// A list as it is, or without the names behind its head if the server takes no message of its length.
+    fn fitting(&self, list: Bytes, head: usize) -> Bytes {
+        let is_too_long = self.client.server_info().is_some_and(|info| list.len() as u64 > info.max_payload);
+        if is_too_long { list.slice(..head.min(list.len())) } else { list }
+    }
+
     /// Stores the members of this node in rooms. Returns whether the server has all of them.
     async fn record(&self, node: NodeId, lease: Duration, lists: Vec<(String, Bytes)>) -> bool {
         let number = self.records.borrow_mut().begin(&lists);
@@ -100,9 +110,9 @@ impl Streams {
         mut lists: Vec<(String, Bytes)>,
     ) -> Option<()> {
         let give_up_at = task::now() + PUBLISH_TIMEOUT;
+        let kind = StreamKind::InMemory(MemoryStream::Leases);
         loop {
-            let stream = (self.names.lease_stream(), self.names.leases("*"));
-            self.has_stream(&self.has_leases, stream, lease).await.then_some(())?;
+            self.has_stream(MemoryStream::Leases, lease).await.then_some(())?;
             lists.retain(|(token, _)| self.records.borrow().is_latest(token, number));
             let send = |(token, list): &(String, Bytes)| {
                 let record = NatsMessage::new(self.names.lease(token, node), list.clone());
@@ -113,14 +123,19 @@ impl Streams {
             for (list, reply) in lists.into_iter().zip(replies) {
                 match reply.await {
                     Err(ClientError::NoResponders) => unanswered.push(list),
-                    reply => is_acknowledged(&reply.ok()?.payload).then_some(())?,
+                    reply => {
+                        let verdict = verdict_of(reply);
+                        let is_taken = verdict == Verdict::Taken;
+                        self.refusals.note(kind, &Some(lease), verdict);
+                        is_taken.then_some(())?;
+                    }
                 }
             }
             if unanswered.is_empty() {
                 return Some(());
             }
             lists = unanswered;
-            self.has_leases.replace(false);
+            self.forget_stream(kind);
             if task::now() >= give_up_at {
                 return None;
             }
@@ -134,6 +149,8 @@ impl Streams {
         let sent_at = task::now();
         let stored = self.api.publish(self.names.kick_clock(node), Bytes::new(), PublishOptions::new()).await;
         let received_at = task::now();
+        let verdict = stored.as_ref().map_or_else(publish_verdict, |_| Verdict::Taken);
+        self.refusals.note(StreamKind::InMemory(MemoryStream::Kicks), &None, verdict);
         let Ok(ack) = stored else { return false };
         let Ok(message) = self.api.message(&self.names.kick_stream(), ack.sequence).await else { return false };
         let Some(time) = time_of(&message) else { return false };

@@ -1,12 +1,13 @@
 //! `Streams`: messages that a node publishes, and histories that it reads. `presence.rs` has the other streams.
 //!
 //! Histories with the same number of messages share a stream, which keeps so many of each subject. A stream that is not there
-//! is created; one that is there keeps its configuration, as far as the server does.
+//! is created; one that is there keeps its configuration, as far as the server does. Each stream may refuse messages by itself:
+//! `refusals.rs`.
 
 use std::cell::RefCell;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::hash::{BuildHasher as _, RandomState};
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -18,8 +19,11 @@ use tidegate_nats::{
 
 use super::names::{Names, epoch_in, token_of};
 use super::presence::PresenceRecords;
+use super::refusals::{MemoryStream, StreamKind, creation_verdict, verdict_of};
 use crate::broker::{History, HistoryBounds, HistoryEntry, OutgoingMessage};
 use crate::broker_clock::BrokerClock;
+use crate::broker_events::RequestEvents;
+use crate::refusals::{Prober, Refusals, Verdict};
 
 /// The streams of a prefix.
 pub(super) struct Streams {
@@ -28,11 +32,12 @@ pub(super) struct Streams {
     pub(super) names: Rc<Names>,
     /// The epochs of the streams that are known to be there, by the number of messages.
     epochs: RefCell<HashMap<usize, StreamEpoch>>,
-    pub(super) has_leases: RefCell<bool>,
+    /// The streams in memory that are known to be there.
+    in_memory: RefCell<BTreeSet<MemoryStream>>,
     pub(super) records: RefCell<PresenceRecords>,
-    has_kicks: RefCell<bool>,
     /// The clock of the server that has the stream of kicks.
     pub(super) clock: RefCell<BrokerClock>,
+    pub(super) refusals: Rc<Refusals<Weak<Self>>>,
 }
 
 /// The epoch of a stream.
@@ -44,25 +49,32 @@ struct StreamEpoch {
 }
 
 impl Streams {
-    pub(super) fn new(client: Client, names: Rc<Names>) -> Self {
+    pub(super) fn new(client: Client, names: Rc<Names>, events: Rc<RequestEvents>) -> Rc<Self> {
         let api = client.jetstream();
-        Self {
+        Rc::new_cyclic(|streams: &Weak<Self>| Self {
             client,
             api,
             names,
             epochs: RefCell::default(),
-            has_leases: RefCell::default(),
+            in_memory: RefCell::default(),
             records: RefCell::default(),
-            has_kicks: RefCell::default(),
             clock: RefCell::default(),
-        }
+            refusals: Refusals::new(streams.clone(), events),
+        })
     }
 
     /// A new connection may be one to a server without these streams.
     pub(super) fn forget(&self) {
         self.epochs.borrow_mut().clear();
-        self.has_leases.replace(false);
-        self.has_kicks.replace(false);
+        self.in_memory.borrow_mut().clear();
+    }
+
+    /// Nothing answers a message to this stream: it is not there, or not yet.
+    pub(super) fn forget_stream(&self, kind: StreamKind) {
+        match kind {
+            StreamKind::Histories(messages_max) => drop(self.epochs.borrow_mut().remove(&messages_max)),
+            StreamKind::InMemory(stream) => drop(self.in_memory.borrow_mut().remove(&stream)),
+        }
     }
 
     /// Publishes messages in order. `None` if one of them may not be published.
@@ -102,6 +114,7 @@ impl Streams {
     /// was deleted answers none of the messages that follow: they go to a new one.
     async fn store(&self, token: &str, history: Option<HistoryBounds>, messages: &mut VecDeque<Bytes>) -> Option<bool> {
         let messages_max = history.map_or(0, |history| history.messages_max);
+        let kind = StreamKind::Histories(messages_max);
         let give_up_at = task::now() + PUBLISH_TIMEOUT;
         let mut are_stored = true;
         while !messages.is_empty() {
@@ -119,8 +132,10 @@ impl Streams {
                     unanswered += 1;
                     continue;
                 }
+                let verdict = verdict_of(reply);
                 // One before it that nothing has answered would come too late.
-                are_stored &= unanswered == 0 && reply.is_ok_and(|reply| is_acknowledged(&reply.payload));
+                are_stored &= unanswered == 0 && verdict == Verdict::Taken;
+                self.refusals.note(kind, &None, verdict);
                 unanswered = 0;
             }
             messages.drain(..count - unanswered);
@@ -130,7 +145,7 @@ impl Streams {
                 }
                 continue;
             }
-            self.epochs.borrow_mut().remove(&messages_max);
+            self.forget_stream(kind);
             if task::now() >= give_up_at {
                 return Some(false);
             }
@@ -146,28 +161,33 @@ impl Streams {
         }
     }
 
-    /// Stores the last kick of a room. Returns `false` if there is a stream that has not stored it.
+    /// Stores the last kick of a room. Returns `false` if JetStream has not stored it; `true` without JetStream.
     async fn remember_kick(&self, token: &str, kick: &Bytes, lasts: Duration) -> bool {
         let give_up_at = task::now() + PUBLISH_TIMEOUT;
-        while self.has_stream(&self.has_kicks, (self.names.kick_stream(), self.names.kick("*")), lasts).await {
+        let kind = StreamKind::InMemory(MemoryStream::Kicks);
+        while self.has_stream(MemoryStream::Kicks, lasts).await {
             let kick = NatsMessage::new(self.names.kick(token), kick.clone());
             match self.client.request_with(kick, PUBLISH_TIMEOUT).await {
                 // As in `store`.
                 Err(ClientError::NoResponders) if task::now() < give_up_at => {
-                    self.has_kicks.replace(false);
+                    self.forget_stream(kind);
                     task::sleep(STORE_AGAIN_AFTER).await;
                 }
-                reply => return reply.is_ok_and(|reply| is_acknowledged(&reply.payload)),
+                reply => {
+                    let verdict = verdict_of(reply);
+                    let is_stored = verdict == Verdict::Taken;
+                    self.refusals.note(kind, &Some(lasts), verdict);
+                    return is_stored;
+                }
             }
         }
-        true
+        !self.refusals.has(kind)
     }
 
     /// The history of a room from a position on.
     pub(super) async fn history(&self, room: &str, bounds: HistoryBounds, from: Option<Position>) -> Option<History> {
         let token = token_of(room);
-        let info = self.stream(bounds.messages_max).await?;
-        let epoch = epoch_of(&info)?;
+        let (info, epoch) = self.stream(bounds.messages_max).await?;
         let first = from.filter(|from| from.epoch == epoch).map_or(0, |from| from.offset);
         let stream = self.names.history_stream(bounds.messages_max);
         let mut messages =
@@ -179,22 +199,29 @@ impl Streams {
         Some(entries.into_history(epoch, info.state.last_seq))
     }
 
-    /// The state of the stream of histories, which is created unless it is there.
-    async fn stream(&self, messages_max: usize) -> Option<StreamInfo> {
+    /// The state and the epoch of the stream of histories.
+    async fn stream(&self, messages_max: usize) -> Option<(StreamInfo, u64)> {
+        let found = self.find_stream(messages_max).await;
+        found.map_err(|verdict| self.refusals.note(StreamKind::Histories(messages_max), &None, verdict)).ok()
+    }
+
+    /// The state and the epoch of the stream of histories, which is created unless it is there; or the verdict of its absence.
+    pub(super) async fn find_stream(&self, messages_max: usize) -> Result<(StreamInfo, u64), Verdict> {
         let name = self.names.history_stream(messages_max);
         let info = match self.api.info(&name).await {
-            Err(error) if error.err_code() == Some(ApiError::STREAM_NOT_FOUND) => {
-                self.create(messages_max).await.ok()?
-            }
-            info => info.ok()?,
+            Err(error) if error.err_code() == Some(ApiError::STREAM_NOT_FOUND) => self.create(messages_max).await,
+            info => info,
         };
-        let epoch = epoch_of(&info)?;
+        let info = info.map_err(|error| creation_verdict(StreamKind::Histories(messages_max), &error))?;
+        let foreign =
+            || Verdict::Refused(format!("the subjects of the stream {name} are those of another program").into());
+        let epoch = epoch_of(&info).ok_or_else(foreign)?;
         let mut epochs = self.epochs.borrow_mut();
         let known = epochs.entry(messages_max).or_insert(StreamEpoch { epoch, has_answered: false });
         if known.epoch != epoch {
             *known = StreamEpoch { epoch, has_answered: false };
         }
-        Some(info)
+        Ok((info, epoch))
     }
 
     async fn create(&self, messages_max: usize) -> Result<StreamInfo, JetStreamError> {
@@ -225,27 +252,72 @@ impl Streams {
         let known = self.epochs.borrow().get(&messages_max).copied();
         match known {
             Some(known) => Some(known),
-            None => Some(StreamEpoch { epoch: epoch_of(&self.stream(messages_max).await?)?, has_answered: false }),
+            None => Some(StreamEpoch { epoch: self.stream(messages_max).await?.1, has_answered: false }),
         }
     }
 
-    /// Makes sure that there is a stream in memory with the last message of each subject.
-    pub(super) async fn has_stream(
-        &self,
-        is_known: &RefCell<bool>,
-        (name, subjects): (String, String),
-        lasts: Duration,
-    ) -> bool {
-        if *is_known.borrow() {
-            return true;
+    /// Makes sure that there is a stream in memory. Returns `false` if there is none.
+    pub(super) async fn has_stream(&self, stream: MemoryStream, lasts: Duration) -> bool {
+        let ensured = self.ensure_stream(stream, lasts).await;
+        ensured.map_err(|verdict| self.refusals.note(StreamKind::InMemory(stream), &Some(lasts), verdict)).is_ok()
+    }
+
+    /// Makes sure that there is a stream in memory; or returns the verdict of its absence.
+    pub(super) async fn ensure_stream(&self, stream: MemoryStream, lasts: Duration) -> Result<(), Verdict> {
+        if self.in_memory.borrow().contains(&stream) {
+            return Ok(());
         }
+        let (name, subjects) = match stream {
+            MemoryStream::Leases => (self.names.lease_stream(), self.names.leases("*")),
+            MemoryStream::Kicks => (self.names.kick_stream(), self.names.kick("*")),
+        };
         let config = StreamConfig {
             max_msgs_per_subject: 1,
             ..StreamConfig::new(name, [subjects]).in_memory().with_max_age(lasts)
         };
-        let is_there = self.create_or_read(&config).await.is_ok();
-        is_known.replace(is_there);
-        is_there
+        let created = self.create_or_read(&config).await;
+        created.map_err(|error| creation_verdict(StreamKind::InMemory(stream), &error))?;
+        self.in_memory.borrow_mut().insert(stream);
+        Ok(())
+    }
+}
+
+impl Prober for Weak<Streams> {
+    type Part = StreamKind;
+    /// How long the messages of a stream last that is created; none for histories, and for a stream that is there.
+    type Target = Option<Duration>;
+
+    async fn probe(&self, kind: StreamKind, lasts: Option<Duration>) -> Verdict {
+        match self.upgrade() {
+            Some(streams) => streams.probe(kind, lasts).await.unwrap_or_else(|verdict| verdict),
+            None => Verdict::Unknown,
+        }
+    }
+}
+
+impl Streams {
+    /// Creates the stream unless it is there, and stores a message that no room has.
+    async fn probe(&self, kind: StreamKind, lasts: Option<Duration>) -> Result<Verdict, Verdict> {
+        if let (StreamKind::InMemory(stream), Some(lasts)) = (kind, lasts) {
+            self.ensure_stream(stream, lasts).await?;
+        }
+        let subject = match kind {
+            StreamKind::Histories(messages_max) => {
+                let (_, epoch) = self.find_stream(messages_max).await?;
+                self.names.store_probe(messages_max, epoch)
+            }
+            StreamKind::InMemory(MemoryStream::Leases) => self.names.lease_probe(),
+            StreamKind::InMemory(MemoryStream::Kicks) => self.names.kick_probe(),
+        };
+        let reply = self.client.request_with(NatsMessage::new(subject, Bytes::new()), PUBLISH_TIMEOUT).await;
+        if let Err(ClientError::NoResponders) = reply {
+            self.forget_stream(kind);
+            // A stream that nothing needs, and that is not there, refuses nothing.
+            if lasts.is_none() && matches!(kind, StreamKind::InMemory(_)) {
+                return Ok(Verdict::Taken);
+            }
+        }
+        Ok(verdict_of(reply))
     }
 }
 
@@ -302,11 +374,6 @@ pub(super) fn place_of(headers: &Headers) -> Option<(Position, u64)> {
 /// A stream that was deleted and created again has another one.
 fn epoch_of(info: &StreamInfo) -> Option<u64> {
     epoch_in(info.config.subjects.first()?)
-}
-
-/// Whether the payload is the acknowledgement of a stream, and no error.
-pub(super) fn is_acknowledged(payload: &Bytes) -> bool {
-    payload.starts_with(b"{\"stream\"")
 }
 
 /// How long a stream may take to store a message.

@@ -4,8 +4,8 @@
 //! the leases at a third of their time, with requests of 100 rooms, whose replies have the lists of all nodes: so a node learns
 //! the changes that it has missed, and forgets nodes that have died.
 //!
-//! Few requests are under way at a time: the memory of a renewal does not grow with the rooms, and the broker has other
-//! commands between them. Changes go before a renewal, which has half of each request at least: neither stops the other one.
+//! Few requests are under way at a time, each with few rooms and bytes: the memory of a renewal does not grow with the rooms, and the
+//! broker has other commands between them. Changes go before a renewal, which has half of each request at least: neither stops the other one.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -191,23 +191,33 @@ impl Node {
     /// The members of this node in rooms that are to be [described](Output::Describe).
     pub fn presence(&mut self, rooms: Vec<(RoomName, NodePresence)>, now: Instant) {
         self.requests.described = self.requests.described.saturating_sub(1);
-        let mut rooms = rooms.into_iter().peekable();
-        while rooms.peek().is_some() {
-            let batch: Vec<_> = rooms.by_ref().take(ROOMS_PER_REQUEST).collect();
-            self.request_presence(batch, now);
+        let mut rooms = rooms.into_iter();
+        while self.request_presence(&mut rooms, now) {}
+        // The lists are too long for one request. The other rooms wait: few bytes are under way.
+        for (name, _) in rooms.rev() {
+            self.requests.changed.push_front(name);
         }
         self.describe_next();
     }
 
-    fn request_presence(&mut self, batch: Vec<(RoomName, NodePresence)>, now: Instant) {
-        let (mut reads, mut names, mut updates) = (false, Vec::new(), Vec::new());
-        for (name, members) in batch {
+    /// Requests the next rooms. Returns `false` if there are none, or if others have to wait.
+    fn request_presence(
+        &mut self,
+        rooms: &mut impl ExactSizeIterator<Item = (RoomName, NodePresence)>,
+        now: Instant,
+    ) -> bool {
+        let (mut reads, mut names, mut updates, mut bytes) = (false, Vec::new(), Vec::new(), 0);
+        while names.len() < ROOMS_PER_REQUEST
+            && bytes < REQUEST_BYTES_MAX
+            && let Some((name, members)) = rooms.next()
+        {
             let number = self.next_number();
             let Some(room) = self.rooms.get_mut(&name) else { continue };
             let is_changed = std::mem::take(&mut room.presence.is_dirty);
             reads |= std::mem::take(&mut room.presence.wants_read);
             let has_members = members.count > 0;
             let list = PresenceList { number, members }.to_bytes(self.limits.names_bytes_max);
+            bytes += list.len();
             let content = Content::Presence(list.clone());
             let message = is_changed.then(|| Envelope { origin: self.id, number, content }.to_bytes());
             updates.push(PresenceUpdate { room: name.clone(), list: has_members.then_some(list), message });
@@ -215,7 +225,7 @@ impl Node {
             names.push(name);
         }
         if updates.is_empty() {
-            return;
+            return false;
         }
         let ticket = self.last_ticket + 1;
         self.last_ticket = ticket;
@@ -230,6 +240,7 @@ impl Node {
             rooms: updates,
             reads,
         }));
+        bytes < REQUEST_BYTES_MAX
     }
 
     /// The reply to a request. A node that it does not name has no members, unless it was heard since.
@@ -244,13 +255,14 @@ impl Node {
         self.describe_next();
         let Some(leases) = leases else { return };
         for (name, leases) in names.into_iter().zip(leases) {
-            let listed: Vec<_> = leases.iter().map(|lease| lease.node).collect();
+            let mut listed: Vec<_> = leases.iter().map(|lease| lease.node).collect();
+            listed.sort_unstable();
             for Lease { node, left, list } in leases {
                 self.know(&name, node, list, now, now + left);
             }
             let Some(room) = self.rooms.get_mut(&name) else { continue };
             room.presence.nodes.retain(|(node, known)| {
-                let is_known = listed.contains(node) || known.heard_at >= sent_at;
+                let is_known = listed.binary_search(node).is_ok() || known.heard_at >= sent_at;
                 if !is_known && known.has_members {
                     self.outputs.push_back(Output::NodePresence(name.clone(), *node, None));
                 }
@@ -307,6 +319,8 @@ impl Node {
 
 /// Rooms of one request.
 const ROOMS_PER_REQUEST: usize = 100;
+/// The lists of a request end with the one that reaches so many bytes.
+const REQUEST_BYTES_MAX: usize = 4 << 20;
 /// Requests under way at a time.
 const REQUESTS_MAX: usize = 2;
 /// Up to so many nodes of a room, memory grows by one at a time.

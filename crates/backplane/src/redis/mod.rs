@@ -4,31 +4,33 @@
 //! so a reply may come before messages that were published earlier; the feed of a room puts them in order.
 
 mod pages;
+mod presence;
 mod refusals;
 pub(crate) mod scripts;
 
 use std::cell::RefCell;
 use std::collections::hash_map::RandomState;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::hash::BuildHasher;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use tidegate_engine::{NodeId, Position, task};
+use tidegate_engine::{Position, task};
 use tidegate_redis::{
     Client, ClientBuilder, ClientError, OwnedValue, ReplyFuture, Subscriber, SubscriberEvent, slot_of,
 };
 
 use self::pages::{PageBounds, ReadHistory, text_of};
-use self::refusals::Refusals;
-use self::scripts::{PRESENCE, PUBLISH};
+use self::presence::{Clocks, PresenceBatch, PresenceRequest};
+use self::refusals::{ServerProber, verdict_of};
+use self::scripts::PUBLISH;
 use crate::broker::{
-    Broker, BrokerEvent, BrokerRequest, History, HistoryBounds, Lease, OutgoingMessage, PresenceUpdate, RoomName,
+    Broker, BrokerEvent, BrokerRequest, History, HistoryBounds, OutgoingMessage, PresenceUpdate, RoomName,
 };
-use crate::broker_clock::BrokerClock;
 use crate::broker_events::{BrokerEvents, SubscriberStep};
+use crate::refusals::Refusals;
 
 /// A node's connections to Redis.
 pub(crate) struct RedisBroker {
@@ -40,7 +42,7 @@ pub(crate) struct RedisBroker {
     /// Rooms whose keys were made to last a short while ago.
     lasting: Rc<RefCell<LastingRooms>>,
     events: BrokerEvents,
-    refusals: Rc<Refusals>,
+    refusals: Rc<Refusals<ServerProber>>,
     pages: PageBounds,
     /// The clocks of the servers: in a cluster one for each slot, elsewhere that of slot 0.
     clocks: Rc<RefCell<Clocks>>,
@@ -55,7 +57,7 @@ impl RedisBroker {
         let pages = PageBounds::of(builder.reply_bytes_max());
         let (client, events) = (builder.start(), BrokerEvents::default());
         Self {
-            refusals: Refusals::new(client.clone(), events.requests().clone()),
+            refusals: Refusals::new(ServerProber(client.clone()), events.requests().clone()),
             pages,
             client,
             subscriber,
@@ -98,7 +100,7 @@ impl RedisBroker {
                 let result = is_remembered.and(is_published);
                 // A replica takes PUBLISH: success shows nothing of other rooms.
                 if let Err(error) = &result {
-                    refusals.note(slot, &channel, Some(error));
+                    refusals.note(slot, &channel, verdict_of(Some(error)));
                 }
                 [BrokerEvent::Published { ticket, is_confirmed: result.is_ok() }]
             });
@@ -125,7 +127,7 @@ impl RedisBroker {
             if reply.is_ok() {
                 lasting.borrow_mut().add(&room);
             }
-            refusals.note(slot, &channel, reply.as_ref().err());
+            refusals.note(slot, &channel, verdict_of(reply.as_ref().err()));
             let is_confirmed = confirmed(remembered).await.is_ok() && reply.is_ok();
             let foreign = foreign_keys(&room, reply.ok().as_ref());
             foreign.chain([BrokerEvent::Published { ticket, is_confirmed }])
@@ -156,16 +158,16 @@ impl RedisBroker {
         });
     }
 
-    fn presence(&self, ticket: u64, node: NodeId, lease: Duration, rooms: Vec<PresenceUpdate>, reads: bool) {
+    fn presence(&self, rooms: Vec<PresenceUpdate>, request: PresenceRequest) {
         let count = rooms.len();
         let batches = self.presence_batches(rooms);
         let run = |(slot, batch): (u16, PresenceBatch)| {
             let (client, clocks, refusals) = (self.client.clone(), self.clocks.clone(), self.refusals.clone());
-            task::spawn(async move { batch.run(&client, &clocks, &refusals, slot, (ticket, node, lease, reads)).await })
+            task::spawn(async move { batch.run(&client, &clocks, &refusals, slot, request).await })
         };
         let runs: Vec<_> = batches.into_iter().map(run).collect();
         self.events.spawn(async move {
-            let (mut events, mut leases) = (Vec::new(), reads.then(|| vec![Vec::new(); count]));
+            let (mut events, mut leases) = (Vec::new(), request.reads.then(|| vec![Vec::new(); count]));
             for run in runs {
                 let Ok((more, read)) = run.await else {
                     leases = None;
@@ -178,7 +180,7 @@ impl RedisBroker {
                     _ => leases = None,
                 }
             }
-            events.push(BrokerEvent::Presence { ticket, leases });
+            events.push(BrokerEvent::Presence { ticket: request.ticket, leases });
             events
         });
     }
@@ -189,7 +191,7 @@ impl RedisBroker {
         for (place, update) in rooms.into_iter().enumerate() {
             let channel = self.channel(&update.room);
             let slot = self.slot(&channel);
-            batches.entry(slot).or_insert_with(PresenceBatch::default).0.push((place, channel, update));
+            batches.entry(slot).or_insert_with(PresenceBatch::default).push(place, channel, update);
         }
         batches
     }
@@ -218,52 +220,6 @@ impl LastingRooms {
     }
 }
 
-/// The clocks of servers by slots: up to 16,384.
-type Clocks = HashMap<u16, BrokerClock>;
-
-/// Rooms of a presence request whose keys belong to one server, with their places in the request and their channels.
-#[derive(Default)]
-struct PresenceBatch(Vec<(usize, String, PresenceUpdate)>);
-
-/// The leases of each room that were read, with the room's place in the request.
-type ReadLeases = Vec<(usize, Vec<Lease>)>;
-
-impl PresenceBatch {
-    /// Calls the script. Returns events of foreign keys and of kicks, and the leases if they are wanted and there was no error.
-    async fn run(
-        self,
-        client: &Client,
-        clocks: &RefCell<Clocks>,
-        refusals: &Rc<Refusals>,
-        slot: u16,
-        (ticket, node, lease, reads): (u64, NodeId, Duration, bool),
-    ) -> (Vec<BrokerEvent>, Option<ReadLeases>) {
-        let first = self.0.first().map(|(_, channel, _)| channel.clone()).unwrap_or_default();
-        let keys: Vec<_> = self.0.iter().map(|(_, channel, _)| format!("{channel}:p")).collect();
-        let flag = |is_set| Bytes::from_static(if is_set { b"1" } else { b"0" });
-        let mut arguments = vec![node.to_string().into(), lease.as_millis().to_string().into(), flag(reads)];
-        let (mut places, mut names) = (Vec::new(), Vec::new());
-        for (place, channel, update) in self.0 {
-            arguments.push(channel.into());
-            arguments.extend([flag(update.list.is_some()), update.list.unwrap_or_default()]);
-            arguments.extend([flag(update.message.is_some()), update.message.unwrap_or_default()]);
-            places.push(place);
-            names.push(update.room);
-        }
-        let sent_at = task::now();
-        // A list must not replace a later one.
-        let reply = PRESENCE.run_in_order(client, keys, arguments).await;
-        let times = (sent_at, task::now());
-        // A record that is taken shows nothing of messages: they need memory.
-        if let Err(error) = &reply {
-            refusals.note(slot, &first, Some(error));
-        }
-        let mut clocks = clocks.borrow_mut();
-        let (events, leases) = presence_events(ticket, &names, reply, reads, (clocks.entry(slot).or_default(), times));
-        (events, leases.map(|leases| places.into_iter().zip(leases).collect()))
-    }
-}
-
 impl Broker for RedisBroker {
     fn request(&mut self, request: BrokerRequest) {
         match request {
@@ -274,7 +230,7 @@ impl Broker for RedisBroker {
             }
             BrokerRequest::ReadHistory { ticket, room, history, from } => self.read(ticket, room, history, from),
             BrokerRequest::Presence { ticket, node, lease, rooms, reads } => {
-                self.presence(ticket, node, lease, rooms, reads);
+                self.presence(rooms, PresenceRequest { ticket, node, lease, reads, page: self.pages });
             }
         }
     }
@@ -362,54 +318,6 @@ fn foreign_keys(room: &RoomName, count: Option<&OwnedValue>) -> impl Iterator<It
     let count = if let Some(OwnedValue::Integer(count)) = count { *count } else { 0 };
     let room = room.clone();
     (0..count).map(move |_| BrokerEvent::ForeignKey(room.clone()))
-}
-
-/// The events of foreign keys and kicks in a reply to [`PRESENCE`], and the leases of each room.
-fn presence_events(
-    ticket: u64,
-    names: &[RoomName],
-    reply: Result<OwnedValue, ClientError>,
-    reads: bool,
-    (clock, (sent_at, received_at)): (&mut BrokerClock, (Instant, Instant)),
-) -> (Vec<BrokerEvent>, Option<Vec<Vec<Lease>>>) {
-    let Ok(OwnedValue::Aggregate(_, mut rooms)) = reply else { return (Vec::new(), None) };
-    // Which room of the request has the key is not of interest.
-    let mut events: Vec<_> =
-        names.first().map_or_else(Vec::new, |room| foreign_keys(room, rooms.pop().as_ref()).collect());
-    let time = rooms.pop().and_then(|time| Some(Duration::from_millis(text_of(&time)?.parse().ok()?)));
-    if let Some(time) = time {
-        clock.sample(time, sent_at, received_at);
-    }
-    let kick = |(room, reply): (&RoomName, &OwnedValue)| {
-        let OwnedValue::Aggregate(_, parts) = reply else { return None };
-        let [_, age, OwnedValue::Bulk(bytes)] = parts.chunks(3).find(|parts| is_kick(parts))? else { return None };
-        let milliseconds: i64 = text_of(age)?.parse().ok()?;
-        let age = Duration::from_millis(milliseconds.unsigned_abs());
-        let kicked_at = if milliseconds < 0 { time?.saturating_add(age) } else { time?.saturating_sub(age) };
-        let age = clock.age(kicked_at, received_at)?;
-        Some(BrokerEvent::Kick { ticket, room: room.clone(), age, read_at: received_at, bytes: bytes.clone() })
-    };
-    events.extend(names.iter().zip(&rooms).filter_map(kick));
-    (events, leases_of(rooms).filter(|_| reads))
-}
-
-fn is_kick(parts: &[OwnedValue]) -> bool {
-    matches!(parts, [OwnedValue::Bulk(word), ..] if word == "kick")
-}
-
-fn leases_of(rooms: Vec<OwnedValue>) -> Option<Vec<Vec<Lease>>> {
-    let lease = |parts: &[OwnedValue]| {
-        let [node, left, OwnedValue::Bulk(list)] = parts else { return None };
-        let node = u128::from_str_radix(&text_of(node)?, 16).ok()?;
-        let left = Duration::from_millis(text_of(left)?.parse().ok()?);
-        Some(Lease { node: NodeId(node.to_be_bytes()), left, list: list.clone() })
-    };
-    let room = |room: OwnedValue| match room {
-        // Fields that no node has written are left out.
-        OwnedValue::Aggregate(_, parts) => Some(parts.chunks(3).filter_map(lease).collect()),
-        _ => None,
-    };
-    rooms.into_iter().map(room).collect()
 }
 
 /// The line of a position: 16 digits, a hyphen, 20 digits at most, and a line feed.

@@ -16,15 +16,18 @@ use crate::broker::{History, HistoryBounds, HistoryEntry};
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PageBounds {
     /// The page ends with the entry that reaches it.
-    page_max: usize,
-    /// A longer entry cannot be read.
+    pub(super) page_max: usize,
+    /// A longer entry of a history cannot be read.
     entry_max: usize,
+    /// A longer list of members comes without its names, and a longer kick not at all. A page may end with one of each.
+    pub(super) list_max: usize,
 }
 
 impl PageBounds {
     /// Those of a client with this bound of replies.
     pub(super) fn of(reply_bytes_max: usize) -> Self {
-        Self { page_max: (reply_bytes_max / 8).min(PAGE_BYTES_MAX), entry_max: reply_bytes_max / 2 }
+        let page_max = (reply_bytes_max / 8).min(PAGE_BYTES_MAX);
+        Self { page_max, entry_max: reply_bytes_max / 2, list_max: reply_bytes_max / 4 }
     }
 }
 

@@ -1,84 +1,34 @@
-//! `Refusals`: servers that are connected and refuse messages, and the probes that find out when they take them again.
-//!
-//! A node that is not ready gets no clients, so it would publish nothing that shows that the server takes messages again. So it
-//! probes a server that has refused something: a message in a room of its own, on the same server, to which nothing subscribes.
-
-use std::cell::RefCell;
-use std::collections::BTreeMap;
-use std::rc::{Rc, Weak};
-use std::sync::Arc;
-use std::time::Duration;
+//! Servers of Redis that are connected and refuse messages: which errors say so, and their probes.
 
 use bytes::Bytes;
-use tidegate_engine::task;
 use tidegate_redis::{Client, ClientError, ErrorKind, Failure};
 
 use super::scripts::PUBLISH;
-use crate::broker::BrokerEvent;
-use crate::broker_events::RequestEvents;
+use crate::refusals::{Prober, Verdict};
 
-/// The servers that refuse messages, each by a slot that it has.
-pub(super) struct Refusals {
-    client: Client,
-    events: Rc<RequestEvents>,
-    /// The channel of a room of the slot, and the reason.
-    refused: RefCell<BTreeMap<u16, (String, Arc<str>)>>,
-}
+/// Publishes to servers, each of which stands for a slot that it has.
+pub(super) struct ServerProber(pub(super) Client);
 
-impl Refusals {
-    pub(super) fn new(client: Client, events: Rc<RequestEvents>) -> Rc<Self> {
-        Rc::new(Self { client, events, refused: RefCell::default() })
-    }
+impl Prober for ServerProber {
+    type Part = u16;
+    /// The channel of a room of the slot.
+    type Target = String;
 
-    /// A message, or the members of a room, were written, or not for this error.
-    pub(super) fn note(self: &Rc<Self>, slot: u16, channel: &str, error: Option<&ClientError>) {
-        let reason = match error {
-            None => None,
-            Some(error) if is_refusal(error) => Some(error.to_string()),
-            Some(_) => return,
-        };
-        let mut refused = self.refused.borrow_mut();
-        let was_empty = refused.is_empty();
-        match reason {
-            Some(reason) if refused.len() < SLOTS_MAX || refused.contains_key(&slot) => {
-                refused.insert(slot, (channel.to_owned(), reason.into()));
-            }
-            Some(_) => {}
-            None => drop(refused.remove(&slot)),
-        }
-        let first = refused.values().next().map(|(_, reason)| reason.clone());
-        drop(refused);
-        if was_empty != first.is_none() {
-            if first.is_some() {
-                drop(task::spawn(probe(Rc::downgrade(self))));
-            }
-            self.events.extend([BrokerEvent::RefusesMessages(first)]);
-        }
-    }
-
-    /// Publishes a message to each server that refuses some.
-    async fn probe_all(self: Rc<Self>) {
-        let slots: Vec<_> = self.refused.borrow().iter().map(|(slot, (channel, _))| (*slot, channel.clone())).collect();
-        for (slot, channel) in slots {
-            let probe = format!("{channel}:probe");
-            let keys = [format!("{probe}:m"), format!("{probe}:h")];
-            let arguments = [&probe, "0000000000000001", "1", "1", PROBE_SECONDS, "0", "1", ""];
-            let arguments = arguments.map(|argument| Bytes::copy_from_slice(argument.as_bytes()));
-            let result = PUBLISH.run(&self.client, keys, arguments).await;
-            self.note(slot, &channel, result.as_ref().err());
-        }
+    async fn probe(&self, _: u16, channel: String) -> Verdict {
+        let probe = format!("{channel}:probe");
+        let keys = [format!("{probe}:m"), format!("{probe}:h")];
+        let arguments = [&probe, "0000000000000001", "1", "1", PROBE_SECONDS, "0", "1", ""];
+        let arguments = arguments.map(|argument| Bytes::copy_from_slice(argument.as_bytes()));
+        verdict_of(PUBLISH.run(&self.0, keys, arguments).await.as_ref().err())
     }
 }
 
-/// Probes until no server refuses messages, or the node has ended.
-async fn probe(refusals: Weak<Refusals>) {
-    loop {
-        task::sleep(PROBE_AFTER).await;
-        let Some(refusals) = refusals.upgrade() else { return };
-        refusals.clone().probe_all().await;
-        if refusals.refused.borrow().is_empty() {
-            return;
-        }
+/// The verdict of a message that was written, or was not for this error.
+pub(super) fn verdict_of(error: Option<&ClientError>) -> Verdict {
+    match error {
+        None => Verdict::Taken,
+        Some(error) if is_refusal(error) => Verdict::Refused(error.to_string().into()),
+        Some(_) => Verdict::Unknown,
     }
 }
 
@@ -119,10 +69,6 @@ fn kind_of(text: &[u8]) -> ErrorKind {
 
 /// The word in the texts of Redis 6 and 7 about a channel, beside its code.
 const CHANNEL: &[u8] = b"channel";
-/// Servers that are probed.
-const SLOTS_MAX: usize = 64;
-/// The pause before each probe.
-const PROBE_AFTER: Duration = Duration::from_secs(1);
 /// The room of probes lasts so many seconds.
 const PROBE_SECONDS: &str = "60";
 

@@ -26,10 +26,12 @@ pub(super) static PUBLISH: LazyLock<Script> = LazyLock::new(|| Script::new(PUBLI
 /// or, of a foreign key, `foreign`. A longer entry ends the history before it.
 pub(super) static READ: LazyLock<Script> = LazyLock::new(|| Script::new(READ_SOURCE));
 
-/// Keys: the hash of each room. Arguments: node, lease in milliseconds, `1` if lists are wanted; then, for each room, channel,
-/// `1` with a list, the list, `1` with a message, the message. The reply has, for each room, node, milliseconds and list in turn,
-/// and `kick`, the milliseconds since the last kick, and its bytes; last, the server's time in milliseconds, and the number of
-/// foreign keys. The milliseconds of a kick are those of the server's clock: fewer than none if it was set back.
+/// Keys: the hash of each room. Arguments: node, lease in milliseconds, `0` without lists, `1` with lists, `2` for a further page,
+/// which records nothing; the bytes after which a page ends, those of the longest list, and the node after which the first room goes
+/// on; then, unless this is a further page, for each room, channel, `1` with a list, the list, `1` with a message, the message. The
+/// reply has, for each room of the page, node, milliseconds and list in turn, and `kick`, the milliseconds since the last kick, and
+/// its bytes; last, the node after which the last room goes on, the server's time in milliseconds, and the number of foreign keys. A
+/// room is whole if the node is empty. The milliseconds of a kick are those of the server's clock: fewer than none if it was set back.
 pub(super) static PRESENCE: LazyLock<Script> = LazyLock::new(|| Script::new(PRESENCE_SOURCE));
 
 /// The source of [`PUBLISH`]. Each command costs: RPUSH has the length of the history, and keys that were made to last a short
@@ -115,62 +117,100 @@ end
 return {epoch, string.format('%.0f', offset), string.format('%.0f', first + skipped), entries}
 ";
 
-/// The source of [`PRESENCE`]. A lease that is longer than leases are comes from a clock that was set back.
+/// The source of [`PRESENCE`]. A lease that is longer than leases are comes from a clock that was set back. Nodes come in the order of
+/// their numbers, which are those of [`NodeId`](tidegate_engine::NodeId): so a further page knows where it goes on.
 pub(super) const PRESENCE_SOURCE: &str = r"
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local lease = tonumber(ARGV[2])
-local replies = {}
+local records, reads = ARGV[3] ~= '2', ARGV[3] ~= '0'
+local page_max, list_max, after = tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6]
+local replies, size, stopped = {}, 0, ''
 local foreign = 0
 for room, key in ipairs(KEYS) do
-  local at = 4 + (room - 1) * 5
   local length = redis.pcall('HLEN', key)
   local is_foreign = type(length) == 'table'
   if is_foreign then
     if not string.find(length['err'], 'WRONGTYPE', 1, true) then return length end
-    foreign = foreign + 1
+    length = 0
   end
-  if ARGV[at + 1] == '1' then
-    if is_foreign then redis.call('UNLINK', key) end
-    is_foreign = false
-    redis.call('HSET', key, ARGV[1], string.format('%.0f', now + lease) .. ':' .. ARGV[at + 2])
-    redis.call('PEXPIRE', key, lease)
-  elseif not is_foreign then
-    redis.call('HDEL', key, ARGV[1])
+  if records then
+    local at = 7 + (room - 1) * 5
+    if is_foreign then foreign = foreign + 1 end
+    if ARGV[at + 1] == '1' then
+      if is_foreign then redis.call('UNLINK', key) end
+      is_foreign = false
+      redis.call('HSET', key, ARGV[1], string.format('%.0f', now + lease) .. ':' .. ARGV[at + 2])
+      redis.call('PEXPIRE', key, lease)
+    elseif not is_foreign then
+      redis.call('HDEL', key, ARGV[1])
+    end
+    if ARGV[at + 3] == '1' then redis.call('PUBLISH', ARGV[at], ARGV[at + 4]) end
   end
-  if ARGV[at + 3] == '1' then redis.call('PUBLISH', ARGV[at], ARGV[at + 4]) end
-  if ARGV[3] == '1' then
-    local reply = {}
-    local fields = is_foreign and {} or redis.call('HGETALL', key)
-    for field = 1, #fields, 2 do
-      local value = fields[field + 1]
-      local colon = string.find(value, ':', 1, true)
-      local left = (colon and tonumber(string.sub(value, 1, colon - 1)) or 0) - now
-      if left > 0 and left <= lease then
-        reply[#reply + 1] = fields[field]
-        reply[#reply + 1] = string.format('%.0f', left)
-        reply[#reply + 1] = string.sub(value, colon + 1)
-      else
-        redis.call('HDEL', key, fields[field])
+  if reads and size < page_max and stopped == '' then
+    local reply, names, values = {}, {}, {}
+    if length > 15 then
+      names = redis.call('HKEYS', key)
+    elseif not is_foreign then
+      local fields = redis.call('HGETALL', key)
+      for field = 1, #fields, 2 do
+        names[#names + 1] = fields[field]
+        values[fields[field]] = fields[field + 1]
       end
     end
-    local kick_key = string.sub(key, 1, -2) .. 'k'
-    local kick = redis.pcall('GET', kick_key)
-    if type(kick) == 'table' then
-      if not string.find(kick['err'], 'WRONGTYPE', 1, true) then return kick end
-      foreign = foreign + 1
+    table.sort(names)
+    for place, name in ipairs(names) do
+      local is_node = #name == 32 and not string.find(name, '[^0-9a-f]')
+      if not is_node then
+        redis.call('HDEL', key, name)
+      elseif name > after then
+        if size >= page_max then
+          stopped = reply[#reply - 2]
+          break
+        end
+        if not values[name] then
+          values = {}
+          local last = math.min(place + 15, #names)
+          local some = redis.call('HMGET', key, unpack(names, place, last))
+          for number = place, last do values[names[number]] = some[number - place + 1] or '' end
+        end
+        local value = values[name]
+        local colon = string.find(value, ':', 1, true)
+        local left = (colon and tonumber(string.sub(value, 1, colon - 1)) or 0) - now
+        if left > 0 and left <= lease then
+          if #value > list_max then value = string.sub(value, 1, colon + 16) end
+          reply[#reply + 1] = name
+          reply[#reply + 1] = string.format('%.0f', left)
+          reply[#reply + 1] = string.sub(value, colon + 1)
+          size = size + #value + 128
+        else
+          redis.call('HDEL', key, name)
+        end
+      end
     end
-    local colon = type(kick) == 'string' and string.find(kick, ':', 1, true)
-    local lasts = colon and tonumber(string.sub(kick, 1, colon - 1))
-    local age = lasts and lasts - redis.call('PTTL', kick_key)
-    if age then
-      reply[#reply + 1] = 'kick'
-      reply[#reply + 1] = string.format('%.0f', age)
-      reply[#reply + 1] = string.sub(kick, colon + 1)
+    after = ''
+    if stopped == '' then
+      local kick_key = string.sub(key, 1, -2) .. 'k'
+      local kick = redis.pcall('GET', kick_key)
+      if type(kick) == 'table' then
+        if not string.find(kick['err'], 'WRONGTYPE', 1, true) then return kick end
+        foreign = foreign + 1
+      end
+      local colon = type(kick) == 'string' and #kick <= list_max and string.find(kick, ':', 1, true)
+      local lasts = colon and tonumber(string.sub(kick, 1, colon - 1))
+      local age = lasts and lasts - redis.call('PTTL', kick_key)
+      if age then
+        reply[#reply + 1] = 'kick'
+        reply[#reply + 1] = string.format('%.0f', age)
+        reply[#reply + 1] = string.sub(kick, colon + 1)
+        size = size + #kick + 64
+      end
     end
+    size = size + 16
     replies[room] = reply
   end
 end
+replies[#replies + 1] = stopped
 replies[#replies + 1] = string.format('%.0f', now)
 replies[#replies + 1] = foreign
 return replies

@@ -29,7 +29,8 @@ async fn compare(seed: u64, addresses: &[String; 2]) {
     let clients = builders.each_ref().map(|builder| builder.clone().start());
     let channel = |room| format!("{seed}{{.{room}}}");
     let mut random = Random::new(seed);
-    let mut commands = Vec::new();
+    // More nodes than the script reads at a time.
+    let mut commands: Vec<_> = (0..20).map(|node| record(node, &channel(0))).collect();
     for number in 0..CALLS {
         commands.push(random_command(&mut random, number, &channel));
         commands.extend((0..2).flat_map(|room| state_of(&channel(room))));
@@ -61,6 +62,15 @@ async fn compare(seed: u64, addresses: &[String; 2]) {
     assert_eq!(received[0], received[1], "{}", replay(seed));
 }
 
+/// Records the members of a node.
+fn record(node: usize, channel: &str) -> Vec<String> {
+    let (source, key) = (script_source("PRESENCE"), format!("{channel}:p"));
+    let node = format!("{node:032x}");
+    let words =
+        ["EVAL", source, "1", &key, &node, "1000000", "0", "1", "1", "", channel, "1", "list of members", "0", ""];
+    words.map(ToOwned::to_owned).into()
+}
+
 /// A call of a script, or a write of another program.
 fn random_command(random: &mut Random, number: usize, channel: &dyn Fn(usize) -> String) -> Vec<String> {
     let room = channel(random.below(2));
@@ -88,9 +98,15 @@ fn random_command(random: &mut Random, number: usize, channel: &dyn Fn(usize) ->
         7..=9 => {
             command = eval("PRESENCE", 2);
             command.extend((0..2).map(|room| format!("{}:p", channel(room))));
-            command.extend([format!("{:032x}", random.below(3)), "1000000".into(), flag(!random.once_in(3))]);
-            for room in 0..2 {
-                command.extend([channel(room), flag(random.once_in(2)), format!("list {number}")]);
+            let mode = random.below(3);
+            // More nodes than are read at a time, pages of some of them, and lists and kicks that are too long.
+            command.extend([format!("{:032x}", random.below(40)), "1000000".into(), mode.to_string()]);
+            let bounds = [*random.pick(&[1, 400, 100_000]), *random.pick(&[20, 4000])];
+            command.extend(bounds.map(|max| max.to_string()));
+            let after = (mode == 2).then(|| format!("{:032x}", random.below(40)));
+            command.push(after.filter(|_| random.once_in(2)).unwrap_or_default());
+            for room in (0..2).filter(|_| mode < 2) {
+                command.extend([channel(room), flag(random.once_in(2)), format!("list of members {number}")]);
                 command.extend([flag(random.once_in(2)), format!("members {number}")]);
             }
         }

@@ -131,11 +131,11 @@ fn a_room_that_is_entered_and_left_again_and_again_has_one_timer() {
     assert_eq!(format!("{node:?}").matches("Close(").count(), 0);
 }
 
-fn node(url: &str) -> Backplane {
+pub(crate) fn node(url: &str) -> Backplane {
     Backplane::at(url).expect("an address").spawn().expect("a thread")
 }
 
-fn has_fault(node: &Backplane, text: &str) -> bool {
+pub(crate) fn has_fault(node: &Backplane, text: &str) -> bool {
     node.fault().is_some_and(|fault| fault.to_string().contains(text))
 }
 
@@ -230,7 +230,7 @@ fn a_history_that_is_longer_than_a_reply_is_read_in_pages_and_a_message_that_is_
 }
 
 /// A server of NATS with a configuration, and its file.
-fn configured_nats(name: &str, config: &str) -> Option<(BrokerProcess, std::path::PathBuf)> {
+pub(crate) fn configured_nats(name: &str, config: &str) -> Option<(BrokerProcess, std::path::PathBuf)> {
     let file = std::env::temp_dir().join(format!("tidegate-{name}-{}.conf", std::process::id()));
     std::fs::write(&file, config).expect("a file");
     let process = BrokerProcess::start(Kind::Nats, &["-c", file.to_str().expect("a path")])?;

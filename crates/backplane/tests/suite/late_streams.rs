@@ -41,7 +41,7 @@ fn messages_that_a_reported_stream_does_not_take_yet_are_sent_again_in_order() {
             } else if subject == "$JS.API.STREAM.INFO.tidegate-history-10" {
                 Answer::stream("tidegate-history-10", "tidegate.store.10.7.*")
             } else {
-                Answer::error()
+                Answer::NoResponders
             }
         };
         let (url, serving) = start(answer, Vec::new());
@@ -130,7 +130,7 @@ fn members_that_are_recorded_again_replace_no_later_record() {
 }
 
 /// Calls an operation of a stream. Returns the line of the reply.
-fn call(process: &BrokerProcess, operation: &str, stream: &str) -> String {
+pub(crate) fn call(process: &BrokerProcess, operation: &str, stream: &str) -> String {
     let mut connection = TcpStream::connect(("127.0.0.1", process.port)).expect("a connection");
     let subject = format!("$JS.API.STREAM.{operation}.{stream}");
     let wire = format!("CONNECT {{\"verbose\":false}}\r\nSUB reply 1\r\nPUB {subject} reply 0\r\n\r\n");

@@ -1,6 +1,6 @@
 //! `Member`: a room of one node that keeps all that it is given, and the checker over the logs of several.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
@@ -39,6 +39,10 @@ pub(crate) struct Log {
     changed: Condvar,
     /// Members of this node.
     pub(crate) count: AtomicUsize,
+    /// Names of these.
+    pub(crate) names: Mutex<Vec<Bytes>>,
+    /// The names that other nodes have sent last.
+    pub(crate) elsewhere: Mutex<HashMap<NodeId, Vec<Bytes>>>,
     /// While a test has it, this node's loop delivers nothing, and so does nothing else.
     pub(crate) gate: Mutex<()>,
 }
@@ -101,11 +105,14 @@ impl BackplaneRoom for Log {
         self.add(Seen::Connected(is_connected));
     }
 
-    fn presence(&self, _: usize) -> NodePresence {
-        NodePresence { count: self.count.load(Ordering::Relaxed), names: Vec::new() }
+    fn presence(&self, names_max: usize) -> NodePresence {
+        let names = self.names.lock().expect("no panic").iter().take(names_max).cloned().collect();
+        NodePresence { count: self.count.load(Ordering::Relaxed), names }
     }
 
     fn node_presence(&self, node: NodeId, presence: Option<NodePresence>) {
+        let names = presence.as_ref().map(|presence| presence.names.clone()).unwrap_or_default();
+        self.elsewhere.lock().expect("no panic").insert(node, names);
         self.add(Seen::Elsewhere(node, presence.map(|presence| presence.count)));
     }
 
@@ -137,7 +144,12 @@ impl Member {
     }
 
     pub(crate) fn enter_at_once(backplane: &Backplane, name: &str, history_max: usize) -> Self {
-        let log = Arc::new(Log { count: AtomicUsize::new(1), ..Log::default() });
+        Self::enter_with_names(backplane, name, history_max, Vec::new())
+    }
+
+    /// Enters a room with one member on this node, and names of more.
+    pub(crate) fn enter_with_names(backplane: &Backplane, name: &str, history_max: usize, names: Vec<Bytes>) -> Self {
+        let log = Arc::new(Log { count: AtomicUsize::new(1), names: Mutex::new(names), ..Log::default() });
         let (name, limits): (Arc<str>, _) = (name.into(), limits(history_max));
         backplane.attach(&name, &limits, log.clone());
         backplane.presence_changed(&name);

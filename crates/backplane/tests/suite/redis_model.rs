@@ -488,64 +488,123 @@ impl Store {
     }
 
     fn presence(&mut self, keys: &[&[u8]], arguments: &[&[u8]], channels: &Channels) -> ModelReply {
-        let [node, lease, reads, rooms @ ..] = arguments else { return Ok(wrong_call()) };
-        let (lease, reads, mut foreign) = (number(lease).unwrap_or(0), *reads == b"1", 0);
-        let count = if reads { keys.len() } else { 0 } as u64 + 2;
-        let mut reply = vec![OutgoingReply::Aggregate(AggregateKind::Array, count)];
-        for (key, room) in keys.iter().zip(rooms.chunks_exact(5)) {
-            let [channel, has_list, list, has_message, message] = room else { continue };
-            let is_foreign = self.fields(key).is_err();
-            foreign += i64::from(is_foreign);
-            if *has_list == b"1" {
-                if is_foreign {
-                    self.remove(key);
-                }
-                let until = (self.now + lease).to_string();
-                self.write_field(key, node, [until.as_bytes(), b":", list].concat())?;
-                self.expire(key, lease);
-            } else if !is_foreign {
-                self.remove_field(key, node);
+        let [node, lease, mode, page_max, list_max, after, rooms @ ..] = arguments else { return Ok(wrong_call()) };
+        let bounds = [lease, page_max, list_max].map(|bound| number(bound).unwrap_or(0));
+        let mut page = PresencePage { bounds, after: after.to_vec(), ..PresencePage::default() };
+        let mut foreign = 0;
+        for (place, key) in keys.iter().enumerate() {
+            if *mode != b"2" {
+                let Some(room) = rooms.chunks_exact(5).nth(place) else { return Ok(wrong_call()) };
+                foreign += i64::from(self.record(key, node, bounds[0], room, channels)?);
             }
-            if *has_message == b"1" {
-                self.multicast(channels, channel, message, None);
-            }
-            if reads {
-                let mut parts = self.leases(key, lease);
-                match self.kick(key) {
-                    Ok(kick) => parts.extend(kick),
-                    Err(WrongType) => foreign += 1,
-                }
-                reply.push(OutgoingReply::Aggregate(AggregateKind::Array, parts.len() as u64));
-                reply.extend(parts.into_iter().map(bulk));
+            if *mode != b"0" && !page.is_full() {
+                foreign += i64::from(self.read_room(key, &mut page));
             }
         }
-        reply.extend([bulk(self.now.to_string()), OutgoingReply::Integer(foreign)]);
+        let mut reply = vec![OutgoingReply::Aggregate(AggregateKind::Array, page.rooms.len() as u64 + 3)];
+        for parts in page.rooms {
+            reply.push(OutgoingReply::Aggregate(AggregateKind::Array, parts.len() as u64));
+            reply.extend(parts.into_iter().map(bulk));
+        }
+        reply.extend([bulk(page.stopped), bulk(self.now.to_string()), OutgoingReply::Integer(foreign)]);
         Ok(OutgoingReply::All(reply))
     }
 
-    /// Node, milliseconds and list of each lease. The others are removed.
-    fn leases(&mut self, key: &[u8], lease: i64) -> Vec<Vec<u8>> {
-        let (mut parts, now) = (Vec::new(), self.now);
-        for (node, value) in self.fields(key).unwrap_or_default() {
+    /// Records the members of a node in a room. Returns whether its key was foreign.
+    fn record(
+        &mut self,
+        key: &[u8],
+        node: &[u8],
+        lease: i64,
+        room: &[&[u8]],
+        channels: &Channels,
+    ) -> Result<bool, WrongType> {
+        let [channel, has_list, list, has_message, message] = room else { return Ok(false) };
+        let is_foreign = self.fields(key).is_err();
+        if *has_list == b"1" {
+            if is_foreign {
+                self.remove(key);
+            }
+            let until = (self.now + lease).to_string();
+            self.write_field(key, node, [until.as_bytes(), b":", list].concat())?;
+            self.expire(key, lease);
+        } else if !is_foreign {
+            self.remove_field(key, node);
+        }
+        if *has_message == b"1" {
+            self.multicast(channels, channel, message, None);
+        }
+        Ok(is_foreign)
+    }
+
+    /// Adds a room to a page: node, milliseconds and list of each lease, and the kick. Other fields are removed. Returns whether the
+    /// key of the kick was foreign.
+    fn read_room(&mut self, key: &[u8], page: &mut PresencePage) -> bool {
+        let ([lease, page_max, list_max], mut parts) = (page.bounds, Vec::<Vec<u8>>::new());
+        let mut fields = self.fields(key).unwrap_or_default();
+        fields.sort();
+        for (node, value) in fields {
+            if node.len() != 32 || !node.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')) {
+                self.remove_field(key, &node);
+                continue;
+            }
+            if node <= page.after {
+                continue;
+            }
+            if page.size >= page_max {
+                page.stopped = parts[parts.len() - 3].clone();
+                break;
+            }
             let (until, list) = split_at_colon(&value).unwrap_or((b"0", &value));
-            let left = number(until).unwrap_or(0) - now;
+            let left = number(until).unwrap_or(0) - self.now;
             if left > 0 && left <= lease {
+                let list = if value.len() as i64 > list_max { &list[..list.len().min(16)] } else { list };
+                page.size += (until.len() + 1 + list.len()) as i64 + 128;
                 parts.extend([node, left.to_string().into_bytes(), list.to_vec()]);
             } else {
                 self.remove_field(key, &node);
             }
         }
-        parts
+        page.after.clear();
+        let kick = if page.stopped.is_empty() { self.kick(key, list_max) } else { Ok(Vec::new()) };
+        let is_foreign = kick.is_err();
+        if let Some([word, age, bytes]) = kick.ok().and_then(|kick| <[Vec<u8>; 3]>::try_from(kick).ok()) {
+            // The lifetime is a part of the value.
+            page.size += bytes.len() as i64 + 72;
+            parts.extend([word, age, bytes]);
+        }
+        page.size += 16;
+        page.rooms.push(parts);
+        is_foreign
     }
 
-    fn kick(&mut self, key: &[u8]) -> Result<Vec<Vec<u8>>, WrongType> {
+    fn kick(&mut self, key: &[u8], bytes_max: i64) -> Result<Vec<Vec<u8>>, WrongType> {
         let name = [&key[..key.len().saturating_sub(1)], b"k"].concat();
-        let Some(kick) = self.get(&name)? else { return Ok(Vec::new()) };
+        let Some(kick) = self.get(&name)?.filter(|kick| kick.len() as i64 <= bytes_max) else { return Ok(Vec::new()) };
         let Some((Some(lasts), bytes)) = split_at_colon(&kick).map(|(lasts, bytes)| (number(lasts), bytes)) else {
             return Ok(Vec::new());
         };
         let age = lasts - self.time_left(&name);
         Ok(vec![b"kick".to_vec(), age.to_string().into_bytes(), bytes.to_vec()])
+    }
+}
+
+/// The reply to a presence request.
+#[derive(Default)]
+struct PresencePage {
+    /// The lease, the bytes after which the page ends, and those of the longest list.
+    bounds: [i64; 3],
+    size: i64,
+    /// The node after which the first room goes on.
+    after: Vec<u8>,
+    /// The node after which the last room goes on.
+    stopped: Vec<u8>,
+    rooms: Vec<Vec<Vec<u8>>>,
+}
+
+impl PresencePage {
+    fn is_full(&self) -> bool {
+        self.size >= self.bounds[1] || !self.stopped.is_empty()
     }
 }
 

@@ -19,7 +19,12 @@ pub(crate) enum Answer {
 
 impl Answer {
     pub(crate) fn error() -> Self {
-        Self::Json("{\"error\":{\"code\":400,\"err_code\":1,\"description\":\"no such stream\"}}".to_owned())
+        Self::error_of(400, 1)
+    }
+
+    /// An error of JetStream with these numbers.
+    pub(crate) fn error_of(code: u16, err_code: u32) -> Self {
+        Self::Json(format!("{{\"error\":{{\"code\":{code},\"err_code\":{err_code},\"description\":\"refused\"}}}}"))
     }
 
     /// The acknowledgement of a stream.

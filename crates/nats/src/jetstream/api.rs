@@ -159,6 +159,14 @@ impl ApiError {
     pub const NO_MESSAGE_FOUND: u32 = 10_037;
     /// The last sequence is another one than the publisher expects.
     pub const WRONG_LAST_SEQUENCE: u32 = 10_071;
+    /// The account has used up its messages or bytes.
+    pub const ACCOUNT_RESOURCES_EXCEEDED: u32 = 10_002;
+    /// The server has no memory or disk left for streams.
+    pub const INSUFFICIENT_RESOURCES: u32 = 10_023;
+    /// The stream has not stored a message; the text says why: it has as many messages or bytes as it may, for example.
+    pub const STREAM_STORE_FAILED: u32 = 10_077;
+    /// The stream is sealed: it takes no message any more.
+    pub const STREAM_SEALED: u32 = 10_109;
     /// JetStream is off for the account.
     pub const NOT_ENABLED_FOR_ACCOUNT: u32 = 10_039;
     /// JetStream is off.

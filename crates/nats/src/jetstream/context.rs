@@ -111,6 +111,26 @@ pub struct PublishAck {
     pub duplicate: bool,
 }
 
+impl PublishAck {
+    /// Reads the reply to a request that was sent to the subject of a stream.
+    ///
+    /// ```
+    /// use tidegate::nats::{ApiError, PublishAck};
+    ///
+    /// assert_eq!(PublishAck::from_reply(br#"{"stream":"TIDES","seq":412}"#)?.sequence, 412);
+    /// let full = br#"{"error":{"code":503,"err_code":10023,"description":"insufficient resources"},"stream":"TIDES","seq":0}"#;
+    /// let error = PublishAck::from_reply(full).expect_err("nothing is stored");
+    /// assert_eq!(error.err_code(), Some(ApiError::INSUFFICIENT_RESOURCES));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`JetStreamError::Api`] if the stream has not stored the message, [`JetStreamError::Reply`] if the reply is none of a stream.
+    pub fn from_reply(reply: &[u8]) -> Result<Self, JetStreamError> {
+        read(reply)
+    }
+}
+
 /// A message of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredMessage {
@@ -203,7 +223,7 @@ impl JetStream {
         let headers = options.into_headers().map_err(crate::ClientError::Invalid)?;
         let message = OutgoingMessage { headers, ..OutgoingMessage::new(subject, payload) };
         let reply = self.client.request_with(message, self.client.handle.timeout).await?;
-        read(&reply.payload)
+        PublishAck::from_reply(&reply.payload)
     }
 
     /// The message with this sequence. The stream has to allow direct reads.
