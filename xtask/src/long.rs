@@ -82,6 +82,10 @@ fn exhaustive() -> Vec<NamedStep> {
             release_tests("tidegate-tls", "crowd::", ("TIDEGATE_HANDSHAKES", "100000"))
         })
         .of(CRATES),
+        step("a GiB in frames of 32 bytes to a slow reader", || {
+            release_tests("tidegate-quic", "small_frames_in_order", ("TIDEGATE_STREAM_BYTES", "1073741824"))
+        })
+        .of(CRATES),
         step("a hundred restarts", || release_tests("tidegate-cli", "restarts_of", ("TIDEGATE_RESTARTS", "100")))
             .of(CRATES),
     ]

@@ -135,10 +135,10 @@ impl ClientStream {
                 };
                 self.since = Some(reply.now());
                 if head.status().is_interim() {
-                    self.interim += 1;
-                    if self.interim > self.limits.interim_max {
+                    if self.interim >= self.limits.interim_max {
                         return Err(Error::Limit(Exceeded::Interim));
                     }
+                    self.interim += 1;
                     return Ok(Step::Message(Incoming::Interim(head)));
                 }
                 if self.outbound == Outbound::Tunnel {

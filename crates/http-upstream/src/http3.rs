@@ -34,7 +34,7 @@ use super::session::{OpenFailure, UpstreamSession};
 pub struct Http3Config {
     /// The limits of an HTTP/3 connection.
     pub limits: http3::Limits,
-    /// The limits of the QUIC connection below it.
+    /// The limits of the QUIC connection below it. A server of HTTP/3 opens three unidirectional streams (RFC 9114 §6.2).
     pub transport: quic::TransportLimits,
     /// Accepts HTTP datagrams (RFC 9297) within these limits, for tunnels of capsules such as UDP over HTTP (RFC 9298): both
     /// sides send them as DATAGRAM frames of QUIC. `None` unless set: they are capsules on the streams then.
@@ -126,6 +126,9 @@ impl Http3Connector {
             return Err(quic::ConfigError::Limit("ping_timeout"));
         }
         let pings = config.ping_interval.map(|interval| [interval, config.ping_timeout]);
+        if config.transport.unidirectional_max < http3::UNI_STREAMS_MIN {
+            return Err(quic::ConfigError::Limit("unidirectional_max"));
+        }
         let mut transport = config.transport;
         let mut http3 = http3::Config::new(config.limits);
         if let Some(limits) = config.datagrams {

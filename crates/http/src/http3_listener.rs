@@ -25,10 +25,19 @@ impl Http3Listener {
     /// HTTP/3 with the certificates, tickets and client certificates of `tls`, which has not to name the protocol.
     ///
     /// # Errors
-    /// [`quic::ConfigError`] if QUIC cannot use `tls`, which has to allow version 1.3, or a limit.
+    /// [`quic::ConfigError`] if QUIC cannot use `tls`, which has to allow version 1.3, or a limit: a client of HTTP/3 opens
+    /// three unidirectional streams (RFC 9114 §6.2).
     pub fn new(tls: &tls::ServerConfig, limits: quic::TransportLimits) -> Result<Self, quic::ConfigError> {
+        if limits.unidirectional_max < http3::UNI_STREAMS_MIN {
+            return Err(quic::ConfigError::Limit("unidirectional_max"));
+        }
         let quic = quic::ServerConfig::new(&tls.clone().with_alpn(["h3"]), limits)?;
         Ok(Self { quic: quic.codes(quic::Codes::HTTP3), alternatives: Arc::default() })
+    }
+
+    /// The same for a listener of its own, which has its own value of `Alt-Svc`.
+    pub(crate) fn for_another_listener(&self) -> Self {
+        Self { quic: self.quic.clone(), alternatives: Arc::default() }
     }
 
     /// Each connection has a file in this folder.
@@ -38,7 +47,8 @@ impl Http3Listener {
         Self { quic: self.quic.qlog(folder), ..self }
     }
 
-    /// The value of `Alt-Svc` (RFC 7838) for responses over TCP; empty before the server has opened the listener.
+    /// The value of `Alt-Svc` (RFC 7838) for responses over TCP; empty before the server has opened the listener. Two listeners
+    /// need an `Http3Listener` each, since the value has the port of the first one.
     #[must_use]
     pub fn alternatives(&self) -> &str {
         self.alternatives.get().map_or("", String::as_str)

@@ -36,7 +36,7 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `server.rs` | `serve`, `Server`, `Config`: from an address and functions to a running server |
+//! | `server.rs` | `serve`, `Server`, `Config`: from an address and functions to a running server; their methods about HTTP/3 (`server/over_quic.rs`) |
 //! | `limits.rs` | `Limits`, from the socket to the function |
 //! | `line_log.rs` | `LineLog`: lines that a thread of its own writes |
 //! | `app.rs` | the state that the connections of a loop share; `Reload` |

@@ -1,45 +1,39 @@
-//! `Server` and `Config`: from an address and functions to a running server.
+//! `Server` and `Config`: from an address and functions to a running server. Their methods about HTTP/3 are in
+//! `server/over_quic.rs`.
+
+#[cfg(feature = "http3")]
+mod over_quic;
 
 use std::fmt;
 use std::future::Future;
 use std::path::PathBuf;
 use std::sync::{Arc, LazyLock};
 
-#[cfg(feature = "http3")]
-use tidegate_codec::StreamEndpoint;
 #[cfg(feature = "tls")]
 use tidegate_codec::{Filters, Over};
 use tidegate_engine::{
     self as engine, Admission, Backend, Listener, LoadBalancing, ServedListener, ServerHandle, StartError,
 };
-#[cfg(feature = "http3")]
-use tidegate_engine::{EndpointSession, SessionStreams, Shaping};
 use tidegate_http1 as http1;
 use tidegate_http2 as http2;
-#[cfg(feature = "http3")]
-use tidegate_http3 as http3;
 use tidegate_metrics::{HttpMetrics, HttpRecorder};
 #[cfg(feature = "tls")]
 use tidegate_proxy_protocol::ProxyHeaderFilter;
 use tidegate_proxy_protocol::{Policy, ReceivesHeader};
-#[cfg(feature = "http3")]
-use tidegate_quic as quic;
 use tidegate_sys::{Address, ListenOptions};
 #[cfg(feature = "tls")]
 use tidegate_tls::{Certificates, ConfigError, Provider, ServerConfig};
 
+#[cfg(feature = "http3")]
+use self::over_quic::Http3Settings;
 use crate::app::{App, Reload};
 use crate::app_of_loop::{AppOfLoop, LoopApp};
 use crate::codec::HttpCodec;
 use crate::endpoint::RequestFunction;
-#[cfg(feature = "http3")]
-use crate::http3_listener::Http3Listener;
 use crate::limits::Limits;
 use crate::make_router::MakeRouter;
 use crate::router::Router;
 use crate::serving::HttpHandler;
-#[cfg(feature = "http3")]
-use crate::serving::http3::services;
 use crate::table::Table;
 
 /// Serves HTTP at an address with one function, on a loop for each core.
@@ -146,36 +140,6 @@ impl Server {
     pub fn tls(mut self, tls: ServerConfig) -> Self {
         self.config = self.config.tls(tls);
         self
-    }
-
-    /// Serves HTTP/3 as well, at the same addresses over UDP, as [`Config::http3`].
-    ///
-    /// # Errors
-    /// As [`Config::http3`].
-    #[cfg(feature = "http3")]
-    pub fn http3(mut self) -> Result<Self, quic::ConfigError> {
-        self.config = self.config.http3()?;
-        Ok(self)
-    }
-
-    /// Serves HTTP/3 with sessions of WebTransport, as [`Config::webtransport`].
-    ///
-    /// # Errors
-    /// As [`Config::http3`].
-    #[cfg(feature = "webtransport")]
-    pub fn webtransport(mut self, limits: http3::webtransport::WebTransportLimits) -> Result<Self, quic::ConfigError> {
-        self.config = self.config.webtransport(limits)?;
-        Ok(self)
-    }
-
-    /// Accepts HTTP datagrams over HTTP/3, as [`Config::http_datagrams`].
-    ///
-    /// # Errors
-    /// As [`Config::http3`].
-    #[cfg(feature = "connect-udp")]
-    pub fn http_datagrams(mut self, limits: http3::HttpDatagramLimits) -> Result<Self, quic::ConfigError> {
-        self.config = self.config.http_datagrams(limits)?;
-        Ok(self)
     }
 
     /// Encrypts connections with the certificate in two PEM files: a chain, the certificate of the server first, and its
@@ -358,11 +322,7 @@ pub struct Config {
     #[cfg(feature = "tls")]
     tls: Option<ServerConfig>,
     #[cfg(feature = "http3")]
-    http3: Option<Http3Listener>,
-    #[cfg(feature = "http3")]
-    webtransport: Option<http3::webtransport::WebTransportLimits>,
-    #[cfg(feature = "http3")]
-    http_datagrams: Option<http3::HttpDatagramLimits>,
+    http3: Http3Settings,
     proxy: Option<Arc<Policy>>,
     server_name: Option<String>,
     strict_targets: bool,
@@ -391,97 +351,6 @@ impl Config {
     #[cfg(feature = "tls")]
     pub fn tls(mut self, tls: ServerConfig) -> Self {
         self.tls = Some(tls.alpn_or(["h2", "http/1.1"]));
-        self
-    }
-
-    /// Serves HTTP/3 as well, at the same IP addresses over UDP, with the certificates, tickets and client certificates of
-    /// [`tls`](Self::tls), which has to be set before, as have [`limits`](Self::limits). Responses over HTTP/1.1 and HTTP/2
-    /// name it in `Alt-Svc` (RFC 7838), so that browsers change over. Functions are the same for all versions.
-    ///
-    /// The limits of QUIC follow from `limits`: streams, connections, the idle timeout.
-    /// [`http3_with`](Self::http3_with) sets them all. PROXY headers are of TCP alone.
-    ///
-    /// ```
-    /// use tidegate::http::{Config, Router};
-    /// use tidegate::{Listener, Server};
-    /// # fn certificates() -> Option<tidegate::tls::ServerConfig> { None }
-    ///
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let Some(tls) = certificates() else { return Ok(()) };
-    /// let config = Config::new().tls(tls).http3()?;
-    /// let https = config.serve(Listener::bind("127.0.0.1:0")?, || Router::new().get("/", || "hello"));
-    /// let server = Server::new().listener(https).run()?;
-    /// # server.drain(std::time::Duration::ZERO);
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// [`quic::ConfigError`] if there is no TLS, or not one that QUIC can use: version 1.3; or if `limits` have
-    /// [`shaping`](Limits::shaping), which holds over TCP alone.
-    #[cfg(feature = "http3")]
-    pub fn http3(self) -> Result<Self, quic::ConfigError> {
-        let transport = self.transport();
-        self.http3_with(transport)
-    }
-
-    /// The same with limits of QUIC.
-    ///
-    /// # Errors
-    /// As [`http3`](Self::http3), and a limit that QUIC cannot have.
-    #[cfg(feature = "http3")]
-    pub fn http3_with(mut self, limits: quic::TransportLimits) -> Result<Self, quic::ConfigError> {
-        let tls = self.tls.as_ref().ok_or(quic::ConfigError::Tls)?;
-        if self.limits.shaping != Shaping::default() {
-            return Err(quic::ConfigError::Shaping);
-        }
-        self.http3 = Some(Http3Listener::new(tls, limits)?);
-        Ok(self)
-    }
-
-    /// Serves HTTP/3 as [`http3`](Self::http3) does, and permits sessions of WebTransport within these limits: functions with
-    /// a [`WebTransportUpgrade`](crate::WebTransportUpgrade) accept them. QUIC gets room for their datagrams and streams.
-    ///
-    /// # Errors
-    /// As [`http3`](Self::http3).
-    #[cfg(feature = "webtransport")]
-    pub fn webtransport(mut self, limits: http3::webtransport::WebTransportLimits) -> Result<Self, quic::ConfigError> {
-        self.webtransport = Some(limits);
-        let transport = self.transport();
-        self.http3_with(transport)
-    }
-
-    /// The limits of QUIC, with those that WebTransport and HTTP datagrams need.
-    #[cfg(feature = "http3")]
-    fn transport(&self) -> quic::TransportLimits {
-        let transport = self.limits.quic();
-        let of_sessions = self.webtransport.as_ref();
-        let unidirectional = of_sessions.map_or(0, |limits| limits.unidirectional_max);
-        let datagrams = of_sessions.map(|limits| limits.datagram_bytes_max);
-        quic::TransportLimits {
-            unidirectional_max: transport.unidirectional_max.saturating_add(unidirectional),
-            datagram_receive_bytes: datagrams.max(self.http_datagrams.map(|limits| limits.request_bytes_max)),
-            ..transport
-        }
-    }
-
-    /// Accepts HTTP datagrams (RFC 9297) over HTTP/3 within these limits, for tunnels of
-    /// [capsules](crate::CapsuleUpgrade) and of [UDP](crate::UdpProxy): it serves HTTP/3 as [`http3`](Self::http3) does. Without it their
-    /// datagrams are capsules on the stream, over HTTP/3 too.
-    ///
-    /// # Errors
-    /// As [`http3`](Self::http3).
-    #[cfg(feature = "connect-udp")]
-    pub fn http_datagrams(mut self, limits: http3::HttpDatagramLimits) -> Result<Self, quic::ConfigError> {
-        self.http_datagrams = Some(limits);
-        let transport = self.transport();
-        self.http3_with(transport)
-    }
-
-    /// Each HTTP/3 connection has a file in this folder. [`http3`](Self::http3) has to be called before.
-    #[cfg(feature = "qlog")]
-    pub fn qlog(mut self, folder: quic::QlogFolder) -> Self {
-        self.http3 = self.http3.map(|listener| listener.qlog(folder));
         self
     }
 
@@ -611,25 +480,6 @@ impl Config {
         move || (http1::Server::new(config.clone()), HttpHandler::new(app()))
     }
 
-    /// The services of HTTP/3 connections of one router, with the configuration of their
-    /// [`http3::Endpoint`]: for a loop of one's own, or a test in a simulated network. With early data, QUIC needs
-    /// [`http3::Settings::of_server`] of that configuration as its
-    /// [`application_settings`](tidegate_quic::ServerConfig::application_settings).
-    #[cfg(feature = "http3")]
-    pub fn http3_services<S: 'static, E: StreamEndpoint + 'static>(
-        self,
-        router: Router<S>,
-    ) -> (Arc<http3::Config>, impl FnMut(EndpointSession<E>) -> SessionStreams + 'static) {
-        let (config, http2) = (self.http3_config(), self.http2());
-        let app = App::new(self.limits, router.into_table()).half_close(self.half_close);
-        let app = match &self.metrics {
-            Some(metrics) => app.counting(HttpRecorder::new(metrics)),
-            None => app,
-        };
-        let (app, of_streams) = (LoopApp::new(app, http2), config.clone());
-        (config, move |session: EndpointSession<E>| services(app.app(), &of_streams, &session))
-    }
-
     fn http1(&self) -> Arc<http1::Config> {
         let config = http1::Config::new(self.limits.http1()).continue_by_hand(true);
         let mut config = config.strict_targets(self.strict_targets);
@@ -658,31 +508,10 @@ impl Config {
         Arc::new(config)
     }
 
-    /// The configuration of HTTP/3 connections.
-    #[cfg(feature = "http3")]
-    fn http3_config(&self) -> Arc<http3::Config> {
-        let config = http3::Config::new(self.limits.http3()).continue_by_hand(true);
-        let config = config.extended_connect(!self.denies_extended_connect);
-        let mut config = config.strict_targets(self.strict_targets);
-        if let Some(name) = &self.server_name {
-            config = config.server_name(name);
-        }
-        if let Some(metrics) = &self.metrics {
-            config = config.count_refusals(metrics.refusals());
-        }
-        if let Some(limits) = &self.webtransport {
-            config = config.webtransport(limits.clone());
-        }
-        if let Some(limits) = self.http_datagrams {
-            config = config.datagram_limits(limits);
-        }
-        Arc::new(config)
-    }
-
     /// The value of `Alt-Svc` in responses over TCP. It is known once the listener is open.
     fn alternatives(&self) -> impl Fn() -> String + Clone + Send + Sync + 'static {
         #[cfg(feature = "http3")]
-        let http3 = self.http3.clone();
+        let http3 = self.http3.listener.clone();
         move || {
             #[cfg(feature = "http3")]
             if let Some(http3) = &http3 {
@@ -693,8 +522,10 @@ impl Config {
     }
 
     #[cfg(feature = "http3")]
-    fn served(self, listener: Listener, table: MakeTable) -> ServedListener {
-        let Some(http3) = self.http3.clone() else { return self.served_tcp(listener, table).0 };
+    fn served(mut self, listener: Listener, table: MakeTable) -> ServedListener {
+        // A clone of the configuration may serve another listener, which has another port.
+        self.http3.listener = self.http3.listener.map(|http3| http3.for_another_listener());
+        let Some(http3) = self.http3.listener.clone() else { return self.served_tcp(listener, table).0 };
         let (limits, config) = (self.limits.clone(), self.http3_config());
         let (listener, app) = self.served_tcp(listener, table);
         http3.serve(listener, (&limits, config), app)

@@ -246,7 +246,7 @@ const DRAIN_SESSION: u64 = 0x78ae;
 const REASON_BYTES_MAX: usize = 1024;
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::time::{Instant, SystemTime};
 
     use tidegate_codec::{Outbound, Pool, Time};
@@ -288,6 +288,11 @@ mod tests {
         let mut out = Output::new(&mut queue, &pool, &time);
         let mut codec = CapsuleCodec::new(2_000);
         capsules.iter().for_each(|capsule| codec.encode(capsule.clone(), &mut out).expect("a capsule"));
+        take_bytes(&mut queue)
+    }
+
+    /// Takes all bytes out of a queue.
+    pub(crate) fn take_bytes(queue: &mut Outbound) -> Vec<u8> {
         queue.flush();
         let mut wire = Vec::new();
         while let Some(front) = queue.front() {

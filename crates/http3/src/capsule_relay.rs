@@ -121,6 +121,7 @@ mod tests {
     use tidegate_codec::{Outbound, Pool, Time};
 
     use super::*;
+    use crate::capsule::tests::take_bytes;
 
     /// Decodes bytes that come in pieces of this length. Returns the datagrams, and the other bytes with a mark behind each
     /// capsule.
@@ -194,13 +195,6 @@ mod tests {
         for piece in [RelayPiece::Datagram(Bytes::from_static(b"ebb")), bytes] {
             codec.encode(piece, &mut out).expect("a piece");
         }
-        queue.flush();
-        let mut wire = Vec::new();
-        while let Some(front) = queue.front() {
-            wire.extend_from_slice(front);
-            let length = front.len() as u64;
-            queue.advance(length);
-        }
-        assert_eq!(wire, b"\0\x03ebb\x21\x00");
+        assert_eq!(take_bytes(&mut queue), b"\0\x03ebb\x21\x00");
     }
 }

@@ -652,7 +652,9 @@ impl<E: StreamEndpoint> StreamEndpoint for Endpoint<E> {
             let code = ErrorCode(code);
             return self.lose(stream.session, code, Box::new(code), now);
         }
-        self.quic.close(stream, cause, resets);
+        // A response that is complete is of use, whatever the reason is for which nothing more is read (RFC 9114 §4.1).
+        let is_answered = self.role == ConnectionRole::Server && !resets;
+        self.quic.close(stream, if is_answered { Some(ResetCause::Unneeded) } else { cause }, resets);
         self.end_webtransport(stream);
         if self.config.accepts_datagrams() {
             self.end_datagrams(stream);

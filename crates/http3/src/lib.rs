@@ -69,7 +69,7 @@ pub use capsule_relay::{CapsuleRelay, RelayPiece};
 pub use connection::{Admission, Connection, Event};
 pub use endpoint::Endpoint;
 pub use error::{Error, ErrorCode, Exceeded, StreamError, Violation};
-pub use limits::{Config, HttpDatagramLimits, Limits};
+pub use limits::{Config, HttpDatagramLimits, Limits, UNI_STREAMS_MIN};
 pub use request_stream::RequestStream;
 pub use settings::Settings;
 pub use streams::{ClientStream, ServerStream, client_stream, server_stream};

@@ -131,7 +131,7 @@ impl Limits {
         assert!(self.head_bytes_max <= HEAD_BYTES_CEILING, "head_bytes_max is at most 48 KiB");
         assert!(self.field_section_bytes_max <= SECTION_BYTES_CEILING, "field_section_bytes_max is at most 1 MiB");
         assert!(self.control_frame_bytes_max <= SECTION_BYTES_CEILING, "control_frame_bytes_max is at most 1 MiB");
-        assert!(self.uni_streams_max >= CRITICAL_STREAMS, "a peer has three streams of its own");
+        assert!(self.uni_streams_max >= UNI_STREAMS_MIN, "a peer has three streams of its own");
         assert!(self.qpack_table_bytes_max <= SECTION_BYTES_CEILING, "qpack_table_bytes_max is at most 1 MiB");
         assert!(self.qpack_encoder_bytes_max <= SECTION_BYTES_CEILING, "qpack_encoder_bytes_max is at most 1 MiB");
     }
@@ -326,5 +326,6 @@ impl Default for Config {
 
 const SECTION_BYTES_CEILING: u32 = 1024 * 1024;
 
-/// The control stream and the two QPACK streams.
-const CRITICAL_STREAMS: u32 = 3;
+/// The unidirectional streams that QUIC has to permit a peer at least (RFC 9114 §6.2): its control stream and its two QPACK
+/// streams.
+pub const UNI_STREAMS_MIN: u32 = 3;

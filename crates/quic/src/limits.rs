@@ -36,7 +36,7 @@ pub struct TransportLimits {
     /// stream that the peer may open, whether it is open or not, so an idle one costs less. A peer that wants more at once
     /// waits for a round trip.
     pub bidirectional_initial: u32,
-    /// Unidirectional streams that the peer may have open; 8 by default.
+    /// Unidirectional streams that the peer may have open; 8 by default. HTTP/3 needs three.
     pub unidirectional_max: u32,
     /// Bytes of datagrams that were received and not read (RFC 9221), 32 more for each. None by default, and then
     /// neither side sends any. Above that the oldest is dropped. It bounds the memory for datagrams that the application does

@@ -164,13 +164,10 @@ impl ListenPlan {
         if let Some(tls) = tls {
             config = config.tls(tls.config.clone());
             if tls.http3 {
-                let mut quic = quic::TransportLimits { early_data: tls.early_data, ..quic_limits };
+                config = config.http3_with(quic::TransportLimits { early_data: tls.early_data, ..quic_limits })?;
                 if self.accepts_datagrams {
-                    let limits = HttpDatagramLimits::default();
-                    config = config.http_datagrams(limits)?;
-                    quic.datagram_receive_bytes = Some(limits.request_bytes_max);
+                    config = config.http_datagrams(HttpDatagramLimits::default())?;
                 }
-                config = config.http3_with(quic)?;
                 #[cfg(feature = "qlog")]
                 if let Some(folder) = &tls.qlog {
                     config = config.qlog(quic::QlogFolder::new(folder));

@@ -239,7 +239,7 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
         {
             return Err(Disposition::Close { reason, reset: true });
         }
-        if self.link.is_closing() && self.link.intersects(Link::PEER_ENDED) {
+        if self.link.is_closing() && (self.link.intersects(Link::PEER_ENDED) || self.needs_no_end_of_peer(core)) {
             return Err(self.close_now());
         }
         if self.link.is_closing() {
@@ -258,6 +258,15 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
             self.link.deadline = core.wheel.tick_after(core.time.now(), LINGER_MAX);
         }
         Ok(())
+    }
+
+    /// Whether a close that asks the peer to stop harms nothing: each direction of a stream of an endpoint, such as QUIC, ends
+    /// by itself, and a finished codec has no use for further bytes. If the stream lingered, the peer would go on sending, and
+    /// could open no other stream in its place.
+    #[inline(never)]
+    fn needs_no_end_of_peer(&self, core: &Core) -> bool {
+        let endpoint = self.link.stream().and_then(|stream| core.sessions.endpoint(stream.session));
+        endpoint.is_some() && self.codec.status().is_finished
     }
 
     /// Whether everything up to the watched write position is with the kernel. The position is translated to an

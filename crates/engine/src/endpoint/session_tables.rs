@@ -332,19 +332,29 @@ impl SessionTables {
     }
 
     pub(super) fn next_read(&mut self) -> Option<u32> {
-        let index = self.reads.pop_front()?;
-        if let Some(stream) = self.streams.get_mut(index as usize) {
-            stream.flags &= !Stream::IN_READS;
+        loop {
+            let index = self.reads.pop_front()?;
+            if self.take_turn(index, Stream::IN_READS) {
+                return Some(index);
+            }
         }
-        Some(index)
     }
 
     pub(super) fn next_write(&mut self) -> Option<u32> {
-        let index = self.writes.iter_mut().find_map(VecDeque::pop_front)?;
-        if let Some(stream) = self.streams.get_mut(index as usize) {
-            stream.flags &= !Stream::IN_WRITES;
+        loop {
+            let index = self.writes.iter_mut().find_map(VecDeque::pop_front)?;
+            if self.take_turn(index, Stream::IN_WRITES) {
+                return Some(index);
+            }
         }
-        Some(index)
+    }
+
+    /// Whether a stream has this turn: one whose stream is over may have passed its place to another stream, which has a turn of
+    /// its own or none.
+    fn take_turn(&mut self, index: u32, turn: u16) -> bool {
+        let Some(stream) = self.streams.get_mut(index as usize).filter(|stream| stream.has(turn)) else { return false };
+        stream.flags &= !turn;
+        true
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -443,6 +453,32 @@ mod tests {
         let indexes: Vec<u32> = indexes.collect();
         assert!(indexes.into_iter().all(|index| tables.remove_stream(index).is_some()));
         assert!(tables.spare_places.is_none());
+    }
+
+    #[test]
+    fn the_turn_of_a_stream_that_is_over_is_none_of_the_stream_in_its_place() {
+        let mut tables = SessionTables::default();
+        let sessions = [SessionNumber(1), SessionNumber(2)];
+        for (link, session) in (0..).zip(sessions) {
+            let link = (link, Instant::now());
+            tables.add_session(session, link, SessionStreams::default(), Ipv4Addr::LOCALHOST.into());
+        }
+        let token = Token { slot: 1, generation: 1 };
+        let add = |tables: &mut SessionTables, session| {
+            tables.add_stream(StreamNumber { session, stream: 0 }, token, Stream::READABLE | Stream::WRITABLE)
+        };
+        let other = add(&mut tables, sessions[1]).expect("a stream");
+        let first = add(&mut tables, sessions[0]).expect("a stream");
+        tables.read_later(first);
+        tables.write_later(first);
+        drop(tables.remove_session(sessions[0]));
+        tables.add_session(sessions[0], (2, Instant::now()), SessionStreams::default(), Ipv4Addr::LOCALHOST.into());
+        let second = add(&mut tables, sessions[0]).expect("a stream");
+        assert!(first == second && first != other, "the place serves another stream");
+        tables.read_later(second);
+        tables.write_later(second);
+        assert_eq!([tables.next_read(), tables.next_read()], [Some(second), None]);
+        assert_eq!([tables.next_write(), tables.next_write()], [Some(second), None]);
     }
 
     #[test]

@@ -491,6 +491,16 @@ fn pings_have_an_interval() {
     let _ = Stage::epoll().client_with(Http3Config::default(), limits);
 }
 
+#[test]
+fn limits_of_quic_permit_the_streams_that_each_server_opens() {
+    let mut stage = Stage::epoll();
+    let mut config = Http3Config::default();
+    config.transport.unidirectional_max = 2;
+    let client = stage.client_with(config, ClientLimits::default());
+    let refused = stage.task(async move { client.get("https://127.0.0.1:1/").send().await.map(drop) });
+    assert!(matches!(refused, Err(ClientError::NoHttp3)), "{refused:?}");
+}
+
 /// A server over TCP, and over UDP if it `has_http3`, whose responses have this `Alt-Svc` in place of the usual one.
 fn serve(has_http3: bool, alt_svc: Option<String>) -> (ServerHandle, Client, String) {
     let (server_tls, client_tls) = configs();

@@ -423,6 +423,30 @@ fn a_flood_of_priorities_ends_the_connection() {
     }
 }
 
+/// The body of a request that is answered before its end is not waited for: the client is to send other requests instead.
+#[test]
+fn an_upload_that_has_its_response_makes_room_for_the_next_request_at_once() {
+    Stage::simulated(|stage| {
+        let mut limits = Limits::default();
+        limits.body_bytes_max = 1_000;
+        let transport = quic::TransportLimits { bidirectional_max: 1, ..quic::TransportLimits::default() };
+        let address = stage.serve_with(transport, Config::new().limits(limits), router(&Rc::default()));
+        let peer = stage.connect(address);
+        let elapsed = stage.task(async move {
+            let begun = task::now();
+            for (path, status) in [("/nothing", "404"), ("/whole", "413")] {
+                let mut upload = peer.open(&request("POST", path, &[])).await;
+                upload.send(frame(DATA, &[7; 2_000]).into()).expect("room");
+                assert_eq!(receive(&mut upload).await.status, status);
+                assert_eq!(peer.get("/").await.status, "200");
+                drop(upload);
+            }
+            task::now().saturating_duration_since(begun)
+        });
+        assert!(elapsed < Duration::from_secs(1), "{elapsed:?}");
+    });
+}
+
 #[test]
 fn limits_of_requests_have_their_status() {
     let config = || {

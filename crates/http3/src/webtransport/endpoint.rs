@@ -345,10 +345,14 @@ impl<E: StreamEndpoint> Endpoint<E> {
 
     /// The application is done with a stream. Returns whether it was one of a session.
     pub(crate) fn close_of_session(&mut self, stream: StreamNumber, cause: Option<ResetCause>, resets: bool) -> bool {
-        if self.webtransport(stream.session).is_none_or(|webtransport| !webtransport.remove_stream(stream.stream)) {
-            return false;
+        let owner =
+            self.webtransport(stream.session).and_then(|webtransport| webtransport.remove_stream(stream.stream));
+        match owner {
+            None => return false,
+            // The end of its session has closed it, and QUIC counts the streams that are open.
+            Some(StreamOwner::Gone) => {}
+            Some(StreamOwner::Session(_)) => self.quic.close(stream, Some(map_cause(cause)), resets),
         }
-        self.quic.close(stream, Some(map_cause(cause)), resets);
         true
     }
 }

@@ -187,10 +187,10 @@ impl WebTransport {
         self.streams.get(&stream).copied()
     }
 
-    /// The stream is closed: nothing of it is left. Returns whether it was one of a session.
-    pub(super) fn remove_stream(&mut self, stream: u64) -> bool {
+    /// The application is done with a stream: nothing of it is left. Returns its session, if it was one of a session.
+    pub(super) fn remove_stream(&mut self, stream: u64) -> Option<StreamOwner> {
         self.unread.remove(&stream);
-        self.streams.remove(&stream).is_some()
+        self.streams.remove(&stream)
     }
 
     /// The next stream of the peer that the application accepts.
@@ -314,7 +314,7 @@ mod tests {
         unaccepted.sort_unstable();
         assert_eq!((unaccepted, accepted), (vec![2, 20], vec![1, 12]));
         assert_eq!(sessions.owner(12), Some(StreamOwner::Gone));
-        assert!(sessions.remove_stream(12) && sessions.owner(12).is_none() && !sessions.has_session(0));
+        assert!(sessions.remove_stream(12).is_some() && sessions.owner(12).is_none() && !sessions.has_session(0));
         assert_eq!(sessions.accept(4, Direction::Bidirectional), Some(16));
         assert_eq!(sessions.add_datagram(0, b"late", 1_000), 1);
     }

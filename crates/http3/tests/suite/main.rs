@@ -38,3 +38,4 @@ mod round_trips;
 mod support;
 mod tables;
 mod vectors;
+mod webtransport;

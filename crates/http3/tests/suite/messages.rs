@@ -1,10 +1,12 @@
 //! Requests and responses on one stream.
 
 use tidegate::codec::framing::Raw;
-use tidegate::codec::{Over, Step};
+use tidegate::codec::mux::ResetCause;
+use tidegate::codec::{Over, Step, StreamEndpoint};
 use tidegate::http1::{Fields, Interim, Method, Outgoing, Response, Status, StreamedResponse, client};
 use tidegate::http3::{ErrorCode, Limits, StreamError, Violation};
 
+use crate::memory_quic::{Side, at};
 use crate::support::{
     self, DATA, Failure, HEADERS, RESERVED, client, frame, frames, headers, request, requests, responses, server,
 };
@@ -330,4 +332,23 @@ fn a_response_that_is_too_short_is_reset() {
     assert!(stream.encode(Outgoing::End).is_err());
     stream.flush().expect("it is written");
     assert_eq!(stream.codec().filter().reset_code(), Some(ErrorCode::INTERNAL_ERROR));
+}
+
+/// A client that finds an error in STOP_SENDING might discard the response.
+#[test]
+fn a_complete_response_stops_the_rest_of_its_request_without_an_error() {
+    for (cause, resets, sent) in [
+        (Some(ResetCause::Unneeded), false, Some(ResetCause::Unneeded)),
+        (Some(ResetCause::Failed), false, Some(ResetCause::Unneeded)),
+        (Some(ResetCause::Violation), false, Some(ResetCause::Unneeded)),
+        (None, false, Some(ResetCause::Unneeded)),
+        (Some(ResetCause::Failed), true, Some(ResetCause::Failed)),
+        (Some(ResetCause::Code(0x10e)), true, Some(ResetCause::Code(0x10e))),
+    ] {
+        let mut side = Side::new(false, Limits::default());
+        side.arrive(0, &request("POST", &[]), None);
+        side.http3.finish(at(0));
+        side.http3.close(at(0), cause, resets);
+        assert_eq!(side.quic().closed, [(0, sent)], "{cause:?}, {resets}");
+    }
 }

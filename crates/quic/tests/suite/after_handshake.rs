@@ -127,15 +127,17 @@ fn gaps_in_a_stream_have_bounded_memory() {
 
 #[test]
 fn small_frames_in_order_pass_a_slow_reader() {
-    const BYTES: u64 = 16 * 1024 * 1024;
+    // `cargo xtask long` sends 1 GiB.
+    let bytes = std::env::var("TIDEGATE_STREAM_BYTES");
+    let bytes = bytes.map_or(16 * 1024 * 1024, |bytes| bytes.parse().expect("a number of bytes"));
     let mut client = connect();
     let (mut offset, mut read) = (0, 0);
     let mut space = vec![0; 16 * 1024];
     let region = Region::new();
     let mut peak = 0;
-    while read < BYTES {
+    while read < bytes {
         // The reader takes a quarter of the window when it is used up.
-        while offset < BYTES && offset + 32 * 30 <= read + 256 * 1024 {
+        while offset < bytes && offset + 32 * 30 <= read + 256 * 1024 {
             let frames: Vec<u8> = (0..30).flat_map(|frame| stream(0, offset + 32 * frame, &[7; 32])).collect();
             client.send(&frames);
             offset += 32 * 30;

@@ -252,7 +252,7 @@ impl Stage {
         limits: quic::TransportLimits,
         services: impl Fn() -> SessionStreams + 'static,
     ) -> Peer {
-        let config = quic::ClientConfig::new(&self.tls.1, limits).expect("limits");
+        let config = quic::ClientConfig::new(&self.tls.1, limits).expect("limits").codes(Codes::HTTP3);
         let (socket, options) = (self.socket(1), DatagramOptions::default());
         let (endpoint, services) = (config.endpoint(), move |_| services());
         let opened_endpoint = self.with(1, |event_loop| {
