@@ -189,7 +189,7 @@ fn limits(process: &ProcessOptions, own: &ListenLimits) -> http::Limits {
     let mut limits = process.limits_of_http();
     let or = |set: Option<u32>, default: Duration| ListenLimits::seconds(set).unwrap_or(default);
     limits.connections_max = own.connections.map_or(limits.connections_max, |count| count as usize);
-    limits.body_bytes_max = own.body_bytes.map_or(limits.body_bytes_max, u64::from);
+    limits.body_bytes_max = own.body_bytes.unwrap_or(limits.body_bytes_max);
     limits.head_bytes_max = own.head_bytes.unwrap_or(limits.head_bytes_max);
     limits.headers_max = own.headers.unwrap_or(limits.headers_max);
     limits.streams_max = own.streams.unwrap_or(limits.streams_max);

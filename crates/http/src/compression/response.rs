@@ -536,9 +536,9 @@ fn forbids_transform<'a>(fields: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> 
 
 /// Whether the list that all lines of a field make together has an element.
 fn has_element<'a>(fields: impl Iterator<Item = (&'a [u8], &'a [u8])>, field: &[u8], element: &[u8]) -> bool {
-    fields.filter(|(name, _)| name.eq_ignore_ascii_case(field)).any(|(_, list)| {
-        list.split(|&byte| byte == b',').any(|one| one.trim_ascii().eq_ignore_ascii_case(element))
-    })
+    fields
+        .filter(|(name, _)| name.eq_ignore_ascii_case(field))
+        .any(|(_, list)| list.split(|&byte| byte == b',').any(|one| one.trim_ascii().eq_ignore_ascii_case(element)))
 }
 
 /// A compressed representation has other bytes than the one that a strong `ETag` is for (RFC 9110 §8.8.3.3).
