@@ -356,6 +356,11 @@ impl Listen {
         Self { upstream: None, sni: Vec::new(), first_bytes: Vec::new(), ..self.without_places() }
     }
 
+    /// Whether both have an address in common.
+    pub(crate) fn has_address_of(&self, other: &Self) -> bool {
+        self.addresses.iter().any(|one| other.addresses.iter().any(|other| one.value == other.value))
+    }
+
     /// The upstreams that it names.
     pub(crate) fn upstreams(&self) -> impl Iterator<Item = &Located<String>> {
         let of_rules = self.first_bytes.iter().map(|rule| &rule.upstream);

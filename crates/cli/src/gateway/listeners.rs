@@ -50,6 +50,19 @@ impl ListenPlan {
         self.listens.iter().map(|listen| Tls::of(listen, process.handshake_timeout())).collect()
     }
 
+    /// Gives the https listeners of a later plan the keys of session tickets that those of this one have made, so that clients
+    /// resume their sessions: each gets those of the listener that had one of its addresses.
+    pub(super) fn hand_tickets_over(&self, before_tls: &[Option<Tls>], later: &Self, later_tls: &[Option<Tls>]) {
+        for (listen, tls) in later.listens.iter().zip(later_tls) {
+            let mut before =
+                self.listens.iter().zip(before_tls).filter_map(|(before, tls)| Some((before, tls.as_ref()?)));
+            if let (Some(tls), Some((_, before))) = (tls, before.find(|(before, _)| before.has_address_of(listen))) {
+                // Those of files stay.
+                tls.config.adopt_ticket_state(&before.config.ticket_state());
+            }
+        }
+    }
+
     /// Starts the server: on the `passed` sockets of a service manager that are bound to its addresses, or in place of
     /// another one.
     pub(super) fn start(
