@@ -93,7 +93,8 @@ pub trait Middleware: 'static {
         Ok(())
     }
 
-    /// Sees the response before it is sent: also the 503 in place of one that is late, and the 500 of a function that panics.
+    /// Sees the response before it is sent: also the 503 in place of one that is late, and the 500 of a function that
+    /// panics.
     fn after(&self, _request: &RequestInfo, _response: &mut Response) {}
 
     /// Learns of a request that the codec has refused: it was malformed, too large or too late, and no function and no
@@ -356,7 +357,8 @@ thread_local! {
     static IN_PLACE: Cell<Option<Response>> = const { Cell::new(None) };
 }
 
-/// Drops a function that has not responded, by `drop_function`. Middleware within it sees this response in place of the function's.
+/// Drops a function that has not responded, by `drop_function`. Middleware within it sees this response in place of the
+/// function's.
 #[cold]
 pub(crate) fn respond_in_place(response: Response, drop_function: impl FnOnce()) -> Response {
     IN_PLACE.set(Some(response));
