@@ -27,7 +27,8 @@ use crate::question;
 /// | 304, 5xx, not at all | gets a 503 |
 /// | later than [`timeout`](Self::timeout) | gets a 504 |
 ///
-/// Fields of the client with a name that `copy` has, or that a server may read as such a name, are removed in any case.
+/// Fields of the client with a name that `copy` has, or that a server may read as such a name, are removed in any case. A
+/// request with several `Authorization` fields gets a 400, and the service is not asked.
 ///
 /// | limit | default | stops |
 /// |---|--:|---|
@@ -158,6 +159,9 @@ impl ForwardAuth {
     pub fn require(&self) -> impl AsyncFn(Request, Next) -> Response + 'static {
         let (forward, client) = (self.clone(), self.client());
         async move |mut request: Request, next: Next| {
+            if has_several_authorizations(&request) {
+                return StatusCode::BAD_REQUEST.into_response();
+            }
             let granted = match forward.ask(&client, &request).await {
                 Ok(Ok(granted)) => granted,
                 Ok(Err(refusal)) => return refusal,
@@ -220,6 +224,11 @@ impl ForwardAuth {
         let copied = answer.headers().filter(|(name, _)| is_copied(name));
         copied.map(|(name, value)| (name.to_owned(), value.to_vec())).collect()
     }
+}
+
+/// Whether a request has several `Authorization` fields, of which the service and a server behind this one may read others.
+fn has_several_authorizations(request: &Request) -> bool {
+    request.header_bytes().filter(|(name, _)| name.eq_ignore_ascii_case(b"authorization")).nth(1).is_some()
 }
 
 /// Names and values.

@@ -92,9 +92,9 @@ pub(super) const TIMEOUT: Key<Route> = Key::<Route>::new(
 
 pub(super) const BODY_BYTES: Key<Route> = Key::<Route>::new(
     "body-bytes",
-    Kind::Integer { min: 0, max: u32::MAX as i64 },
+    Kind::Integer { min: 0, max: i64::MAX },
     "Bytes of a request's body; a longer one gets a 413. The limit of the listener counts as well.",
-    |to, value, reader| to.guards.body_bytes = Some(reader.count(value)),
+    |to, value, reader| to.guards.body_bytes = reader.number(value),
 )
 .known_as(&["client-max-body-size", "max-body", "max-body-size", "body-limit", "request-body"]);
 

@@ -19,6 +19,9 @@ pub(crate) trait Keys: Default + 'static {
     /// Called before the keys are taken.
     fn at(&mut self, _: Place) {}
 
+    /// Called for a key whose value is of a wrong kind, and for one that another name was probably meant to be: it is not taken.
+    fn leave_out(&mut self, _key: &str) {}
+
     /// Called after the keys were taken: rules between keys of one table.
     fn check(&mut self, _: &mut Mistakes) {}
 }

@@ -191,27 +191,28 @@ impl FirstBytes {
 
 const SECONDS: Kind = Kind::Seconds { min: 1, max: 10 * 365 * 86_400 };
 const COUNT: Kind = Kind::Integer { min: 1, max: u32::MAX as i64 };
+const BYTES: Kind = Kind::Integer { min: 1, max: i64::MAX };
 const QPACK_TABLE: Kind = Kind::Integer { min: 0, max: QPACK_TABLE_BYTES_MAX as i64 };
 
 numbers! {
     /// The limits of one listener; those of the command, unless set.
     ListenLimits, "limits of a listener", "Limits of one listener; unless set, those of the command's flags.":
-    connections "connections" COUNT, "", "Connections at once.";
-    body_bytes "body-bytes" COUNT, "", "Bytes of a request's body.";
-    head_bytes "head-bytes" COUNT, "", "Bytes of a request's head.";
-    headers "headers" COUNT, "", "Fields of a request's head.";
-    streams "streams" COUNT, "", "Streams of an HTTP/2 connection at once.";
-    head_timeout "head-timeout" SECONDS, "", "Until a request's head is complete.";
-    body_timeout "body-timeout" SECONDS, "", "How far a body may fall behind its least rate.";
-    idle_timeout "idle-timeout" SECONDS, "", "How long a connection may be idle between requests; an hour for `tcp` and `tls-passthrough`, a minute for a flow of `udp`, unless set.";
-    write_timeout "write-timeout" SECONDS, "", "Without progress in sending to a client.";
-    handshake_timeout "handshake-timeout" SECONDS, "", "Until the TLS handshake, or the ClientHello that is passed on, and a PROXY header are complete.";
-    flows "flows" COUNT, "", "Of `udp`: flows at once; for one more the one that was idle longest ends. 4,096, or an eighth of the descriptors, unless set.";
-    hello_bytes "hello-bytes" Kind::Integer { min: 1, max: 1 << 24 }, "16384", "Of `tls-passthrough`: bytes of a ClientHello with the headers of its records.";
-    qpack_max_table_capacity "qpack-max-table-capacity" QPACK_TABLE, "0", "Of `http3`: bytes of the dynamic QPACK table that a client may fill (SETTINGS_QPACK_MAX_TABLE_CAPACITY, RFC 9204). Each connection whose client fills it costs as much memory, up to four times as much in the worst case.";
-    qpack_blocked_streams "qpack-blocked-streams" Kind::Integer { min: 0, max: u16::MAX as i64 }, "0", "Of `http3`: requests of a connection that may wait for entries of that table (SETTINGS_QPACK_BLOCKED_STREAMS).";
-    qpack_encoder_table_capacity "qpack-encoder-table-capacity" QPACK_TABLE, "0", "Of `http3`: bytes of the dynamic QPACK table that the server fills for responses, of those that the client permits. Each such connection costs as much memory, and lengths show fields that repeat.";
-    datagram_bytes "datagram-bytes" Kind::Integer { min: 1, max: u16::MAX as i64 }, "9216", "Of `udp`: bytes of a datagram; a longer one is dropped.";
+    connections, "connections" COUNT, "", "Connections at once.";
+    body_bytes as u64, "body-bytes" BYTES, "", "Bytes of a request's body.";
+    head_bytes, "head-bytes" COUNT, "", "Bytes of a request's head.";
+    headers, "headers" COUNT, "", "Fields of a request's head.";
+    streams, "streams" COUNT, "", "Streams of an HTTP/2 connection at once.";
+    head_timeout, "head-timeout" SECONDS, "", "Until a request's head is complete.";
+    body_timeout, "body-timeout" SECONDS, "", "How far a body may fall behind its least rate.";
+    idle_timeout, "idle-timeout" SECONDS, "", "How long a connection may be idle between requests; an hour for `tcp` and `tls-passthrough`, a minute for a flow of `udp`, unless set.";
+    write_timeout, "write-timeout" SECONDS, "", "Without progress in sending to a client.";
+    handshake_timeout, "handshake-timeout" SECONDS, "", "Until the TLS handshake, or the ClientHello that is passed on, and a PROXY header are complete.";
+    flows, "flows" COUNT, "", "Of `udp`: flows at once; for one more the one that was idle longest ends. 4,096, or an eighth of the descriptors, unless set.";
+    hello_bytes, "hello-bytes" Kind::Integer { min: 1, max: 1 << 24 }, "16384", "Of `tls-passthrough`: bytes of a ClientHello with the headers of its records.";
+    qpack_max_table_capacity, "qpack-max-table-capacity" QPACK_TABLE, "0", "Of `http3`: bytes of the dynamic QPACK table that a client may fill (SETTINGS_QPACK_MAX_TABLE_CAPACITY, RFC 9204). Each connection whose client fills it costs as much memory, up to four times as much in the worst case.";
+    qpack_blocked_streams, "qpack-blocked-streams" Kind::Integer { min: 0, max: u16::MAX as i64 }, "0", "Of `http3`: requests of a connection that may wait for entries of that table (SETTINGS_QPACK_BLOCKED_STREAMS).";
+    qpack_encoder_table_capacity, "qpack-encoder-table-capacity" QPACK_TABLE, "0", "Of `http3`: bytes of the dynamic QPACK table that the server fills for responses, of those that the client permits. Each such connection costs as much memory, and lengths show fields that repeat.";
+    datagram_bytes, "datagram-bytes" Kind::Integer { min: 1, max: u16::MAX as i64 }, "9216", "Of `udp`: bytes of a datagram; a longer one is dropped.";
 }
 
 impl Keys for Listen {
@@ -353,6 +354,11 @@ impl Listen {
     /// The same without the upstreams, which may change while the listener stays.
     pub(crate) fn without_upstreams(&self) -> Self {
         Self { upstream: None, sni: Vec::new(), first_bytes: Vec::new(), ..self.without_places() }
+    }
+
+    /// Whether both have an address in common.
+    pub(crate) fn has_address_of(&self, other: &Self) -> bool {
+        self.addresses.iter().any(|one| other.addresses.iter().any(|other| one.value == other.value))
     }
 
     /// The upstreams that it names.

@@ -18,7 +18,15 @@ pub(crate) fn refuse_host(name: &str) -> Option<String> {
     let is_label = |label: &str| {
         !label.is_empty() && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
     };
-    (!name_without_dot.split('.').all(is_label)).then(|| format!("`{name}` is not the name of a host"))
+    if name_without_dot.split('.').all(is_label) {
+        return None;
+    }
+    // A URL, or a host with a port.
+    let rest = name.split_once("://").map_or(name, |(_, rest)| rest);
+    let meant = rest.split(['/', ':']).next().unwrap_or_default();
+    let advice =
+        if meant != name && refuse_host(meant).is_none() { format!("; write `{meant}`") } else { String::new() };
+    Some(format!("`{name}` is not the name of a host{advice}"))
 }
 
 /// Whether requests and responses can have a field of this name. A pattern has none, although `*` may stand in a name.

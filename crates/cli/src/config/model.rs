@@ -27,6 +27,8 @@ pub(crate) struct Route {
     pub(crate) path: Located<PathRule>,
     pub(crate) conditions: Conditions,
     pub(crate) action: Option<Action>,
+    /// A mistake of its action was noted.
+    pub(crate) is_action_left_out: bool,
     pub(crate) guards: GuardRules,
     pub(crate) proxying: ProxyRules,
     pub(crate) files: FileRules,
@@ -136,6 +138,7 @@ impl Default for Route {
             proxying: ProxyRules::default(),
             files: FileRules::default(),
             error_pages: Vec::new(),
+            is_action_left_out: false,
             intercepts_errors: false,
             cors: None,
             basic_auth: None,
@@ -188,7 +191,7 @@ pub(crate) struct GuardRules {
     /// From the whole request to the head of the response.
     pub(crate) timeout: Option<Duration>,
     /// Bytes of a request's body.
-    pub(crate) body_bytes: Option<u32>,
+    pub(crate) body_bytes: Option<u64>,
     pub(crate) cache: Option<CacheRule>,
     pub(crate) compress: bool,
     pub(crate) sticky: Option<StickyRule>,

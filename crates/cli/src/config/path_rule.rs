@@ -25,6 +25,10 @@ impl PathRule {
         if text.contains(['?', '#', ' ']) || text.contains("//") || text.chars().any(char::is_control) {
             return Err(format!("`{}` is not a path: it has no query, space or empty segment", text.escape_debug()));
         }
+        let is_dot_segment = |segment: &str| matches!(&*segment.to_ascii_lowercase().replace("%2e", "."), "." | "..");
+        if text.split('/').any(is_dot_segment) {
+            return Err(format!("`{text}` never matches: clients remove the segments `.` and `..`"));
+        }
         if ["%7b", "%7d"].iter().any(|brace| text.to_ascii_lowercase().contains(brace)) {
             return Err(format!("`{}` has an encoded brace, which no route matches", text.escape_debug()));
         }
@@ -125,7 +129,7 @@ mod tests {
         }
         for text in [
             "api", "", "/a?b", "/a b", "/a//b", "/a*", "/*/a", "/{a", "/a}", "/{}", "/{a}/{a}", "/{*a}/b", "/{a}b",
-            "/{a}/*", "/x{*a}",
+            "/{a}/*", "/x{*a}", "/a/../b", "/a/.", "/%2E./*",
         ] {
             assert!(PathRule::parse(text).is_err(), "{text}");
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tidegate::{ConnectionRate, IpNet};
 
-use super::keys::{Keys, Kind, Need, nearest};
+use super::keys::{KeyInfo, Keys, Kind, Need, nearest};
 use super::mistakes::{Located, Mistakes, Place};
 use super::source::read_secret;
 use super::value::{Data, Name, Value};
@@ -47,14 +47,21 @@ impl Reader<'_> {
                 Some(key) => {
                     if self.is_of_kind(key.info.name, key.info.kind, value) {
                         (key.take)(table, value, self);
+                    } else {
+                        table.leave_out(key.info.name);
                     }
                 }
-                None => self.unknown_key::<T>(name),
+                None => {
+                    if let Some(meant) = self.unknown_key::<T>(name) {
+                        table.leave_out(meant);
+                    }
+                }
             }
         }
     }
 
-    fn unknown_key<T: Keys>(&mut self, name: &Name) {
+    /// Notes the mistake. Returns the key that was probably meant.
+    fn unknown_key<T: Keys>(&mut self, name: &Name) -> Option<&'static str> {
         let is_known_as = |key: &&super::keys::Key<T>| key.info.other_names.contains(&&*name.text);
         let meant = T::KEYS.iter().find(is_known_as).map(|key| key.info.name);
         let meant = meant.or_else(|| nearest(&name.text, T::KEYS.iter().map(|key| key.info.name)));
@@ -75,6 +82,7 @@ impl Reader<'_> {
             }
         };
         self.mistake(name.place, text);
+        meant.filter(|_| within.is_none())
     }
 
     /// A list of tables, or one.
@@ -133,6 +141,10 @@ impl Reader<'_> {
             };
             let advice = match (kind, &value.data) {
                 (Kind::List(Kind::Table(_)), Data::Table(_)) => format!(": write `[[{name}]]`"),
+                (Kind::Table(info), _) => match key_for(&info().keys, value) {
+                    Some(key) => format!(": write `{name} = {{ {key} = ... }}`"),
+                    None => String::new(),
+                },
                 _ => String::new(),
             };
             self.mistake(value.place, format!("`{name}` is {}, not {given}{advice}", kind.name()));
@@ -211,6 +223,11 @@ impl Reader<'_> {
         u32::try_from(self.integer(value)).unwrap_or(u32::MAX)
     }
 
+    /// A number that its kind bounds, of any width.
+    pub(crate) fn number<N: TryFrom<i64>>(&mut self, value: &Value) -> Option<N> {
+        N::try_from(self.integer(value)).ok()
+    }
+
     pub(crate) fn seconds(&mut self, value: &Value) -> Duration {
         Duration::from_secs(self.integer(value).unsigned_abs())
     }
@@ -260,6 +277,14 @@ impl Reader<'_> {
         let text = self.text(value);
         values.iter().find(|(name, _)| *name == text).map_or(default, |(_, value)| *value)
     }
+}
+
+/// The key of a table that a value was probably meant for: one that must be there, or the only one that takes a number.
+fn key_for(keys: &[KeyInfo], value: &Value) -> Option<&'static str> {
+    let mut alike = keys.iter().filter(|key| is_alike(key.kind, value));
+    let needed = alike.clone().find(|key| key.need == Need::Required);
+    let first = alike.next().filter(|_| alike.next().is_none() && matches!(value.data, Data::Integer(_)));
+    needed.or(first).map(|key| key.name)
 }
 
 /// Whether a value has the outer shape of a kind.

@@ -134,11 +134,24 @@ impl Keys for Route {
         self.place = place;
     }
 
+    fn leave_out(&mut self, key: &str) {
+        self.is_action_left_out |= ["upstream", "folder", "redirect", "respond", "connect-udp"].contains(&key);
+    }
+
     fn check(&mut self, mistakes: &mut Mistakes) {
         let Some(action) = &self.action else {
-            return mistakes
-                .add(self.place, "the route has no `upstream`, `folder`, `redirect`, `respond` or `connect-udp`");
+            if !self.is_action_left_out {
+                let text = "the route has no `upstream`, `folder`, `redirect`, `respond` or `connect-udp`";
+                mistakes.add(self.place, text);
+            }
+            return;
         };
+        if let Action::Respond(response) = action
+            && matches!(response.status.as_u16(), 204 | 205 | 304)
+            && !response.body.is_empty()
+        {
+            mistakes.add(self.place, format!("a response with {} has no body", response.status.as_u16()));
+        }
         if self.has_udp_proxy() {
             if self.path.value == PathRule::ALL && self.path.place == Place::FLAG {
                 self.path.value = PathRule::of_udp_targets();

@@ -162,20 +162,22 @@ impl Keys for WeightedServer {
     }
 }
 
-/// A table of numbers that may all be left out: its type, its keys.
+/// A table of numbers that may all be left out: its type, its keys. A number is one of 32 bits, unless its key says otherwise.
 macro_rules! numbers {
-    ($(#[$doc:meta])* $type:ident, $title:literal, $text:literal: $($field:ident $name:literal $kind:expr, $default:literal, $key_text:literal;)*) => {
+    (@type) => { u32 };
+    (@type $number:ty) => { $number };
+    ($(#[$doc:meta])* $type:ident, $title:literal, $text:literal: $($field:ident $(as $number:ty)?, $name:literal $kind:expr, $default:literal, $key_text:literal;)*) => {
         $(#[$doc])*
         #[derive(Debug, Clone, Default, PartialEq)]
         pub(crate) struct $type {
-            $(pub(crate) $field: Option<u32>,)*
+            $(pub(crate) $field: Option<numbers!(@type $($number)?)>,)*
         }
 
         impl Keys for $type {
             const TITLE: &'static str = $title;
             const TEXT: &'static str = $text;
             const KEYS: &'static [Key<Self>] = &[$(
-                Key::<Self>::new($name, $kind, $key_text, |to, value, reader| to.$field = Some(reader.count(value))).default($default),
+                Key::<Self>::new($name, $kind, $key_text, |to, value, reader| to.$field = reader.number(value)).default($default),
             )*];
         }
     };
@@ -190,39 +192,39 @@ const PERCENT: Kind = Kind::Integer { min: 0, max: 100 };
 numbers! {
     /// When a server that fails gets no requests for a while.
     EjectionRules, "ejection", "When a server that fails gets no requests for a while.":
-    failures "failures" COUNT, "5", "Failures in a row that eject a server.";
-    time "time" SECONDS, "10", "For how long it is ejected at first.";
-    time_max "time-max" SECONDS, "300", "For how long at most, after several times.";
-    percent_max "percent-max" PERCENT, "50", "How many of the servers may be ejected at once; of `tcp://` servers 100, unless set.";
-    slow_start "slow-start" SECONDS, "10", "For how long a server that comes back gets fewer requests.";
+    failures, "failures" COUNT, "5", "Failures in a row that eject a server.";
+    time, "time" SECONDS, "10", "For how long it is ejected at first.";
+    time_max, "time-max" SECONDS, "300", "For how long at most, after several times.";
+    percent_max, "percent-max" PERCENT, "50", "How many of the servers may be ejected at once; of `tcp://` servers 100, unless set.";
+    slow_start, "slow-start" SECONDS, "10", "For how long a server that comes back gets fewer requests.";
 }
 
 numbers! {
     /// When a request is sent again that may have been processed.
     RetryRules, "retries", "When a request is sent again that may have been processed.":
-    per_request "per-request" COUNT, "2", "Further attempts of one request.";
-    percent "percent" PERCENT, "20", "Further attempts, compared with the requests.";
-    reserve "reserve" COUNT, "10", "Further attempts that are always possible.";
+    per_request, "per-request" COUNT, "2", "Further attempts of one request.";
+    percent, "percent" PERCENT, "20", "Further attempts, compared with the requests.";
+    reserve, "reserve" COUNT, "10", "Further attempts that are always possible.";
 }
 
 numbers! {
     /// Limits of the servers, and their times.
     UpstreamLimitRules, "limits of an upstream", "Bounds of the requests that servers get, and of the time that they may take.":
-    requests "requests" COUNT, "1024", "Requests in progress of one server.";
-    requests_per_address "requests-per-address" COUNT, "512", "Requests in progress of one server and one client address.";
-    queued_requests "queued-requests" COUNT, "1024", "Requests that wait for room.";
-    queue_timeout "queue-timeout" SECONDS, "5", "How long they wait.";
-    idle_connections "idle-connections" COUNT, "64", "Idle connections to one server, on each loop.";
-    pipelined_requests "pipelined-requests" Kind::Integer { min: 1, max: 255 }, "16", "Requests of a pipeline; 1 never pipelines.";
-    cancellations "cancellations" COUNT, "200", "Requests that one client may cancel.";
-    cancellations_per_second "cancellations-per-second" COUNT, "33", "How many of them come back each second.";
-    resets "resets" COUNT, "100", "Streams of an HTTP/2 connection that may be reset.";
-    resets_per_second "resets-per-second" COUNT, "20", "How many of them come back each second.";
-    idle_timeout "idle-timeout" SECONDS, "55", "How long a connection may be idle.";
-    connect_timeout "connect-timeout" SECONDS, "5", "Until a connection is established, its TLS handshake included.";
-    response_timeout "response-timeout" SECONDS, "30", "Until the head of a response.";
-    body_timeout "body-timeout" SECONDS, "60", "Between two pieces of a body.";
-    tunnel_idle_timeout "tunnel-idle-timeout" SECONDS, "3600", "Without a byte in a tunnel or WebSocket.";
+    requests, "requests" COUNT, "1024", "Requests in progress of one server.";
+    requests_per_address, "requests-per-address" COUNT, "512", "Requests in progress of one server and one client address.";
+    queued_requests, "queued-requests" COUNT, "1024", "Requests that wait for room.";
+    queue_timeout, "queue-timeout" SECONDS, "5", "How long they wait.";
+    idle_connections, "idle-connections" COUNT, "64", "Idle connections to one server, on each loop.";
+    pipelined_requests, "pipelined-requests" Kind::Integer { min: 1, max: 255 }, "16", "Requests of a pipeline; 1 never pipelines.";
+    cancellations, "cancellations" COUNT, "200", "Requests that one client may cancel.";
+    cancellations_per_second, "cancellations-per-second" COUNT, "33", "How many of them come back each second.";
+    resets, "resets" COUNT, "100", "Streams of an HTTP/2 connection that may be reset.";
+    resets_per_second, "resets-per-second" COUNT, "20", "How many of them come back each second.";
+    idle_timeout, "idle-timeout" SECONDS, "55", "How long a connection may be idle.";
+    connect_timeout, "connect-timeout" SECONDS, "5", "Until a connection is established, its TLS handshake included.";
+    response_timeout, "response-timeout" SECONDS, "30", "Until the head of a response.";
+    body_timeout, "body-timeout" SECONDS, "60", "Between two pieces of a body.";
+    tunnel_idle_timeout, "tunnel-idle-timeout" SECONDS, "3600", "Without a byte in a tunnel or WebSocket.";
 }
 
 /// Requests that check the servers.

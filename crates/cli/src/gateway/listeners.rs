@@ -50,6 +50,19 @@ impl ListenPlan {
         self.listens.iter().map(|listen| Tls::of(listen, process.handshake_timeout())).collect()
     }
 
+    /// Gives the https listeners of a later plan the keys of session tickets that those of this one have made, so that clients
+    /// resume their sessions: each gets those of the listener that had one of its addresses.
+    pub(super) fn hand_tickets_over(&self, before_tls: &[Option<Tls>], later: &Self, later_tls: &[Option<Tls>]) {
+        for (listen, tls) in later.listens.iter().zip(later_tls) {
+            let mut before =
+                self.listens.iter().zip(before_tls).filter_map(|(before, tls)| Some((before, tls.as_ref()?)));
+            if let (Some(tls), Some((_, before))) = (tls, before.find(|(before, _)| before.has_address_of(listen))) {
+                // Those of files stay.
+                tls.config.adopt_ticket_state(&before.config.ticket_state());
+            }
+        }
+    }
+
     /// Starts the server: on the `passed` sockets of a service manager that are bound to its addresses, or in place of
     /// another one.
     pub(super) fn start(
@@ -186,7 +199,7 @@ fn limits(process: &ProcessOptions, own: &ListenLimits) -> http::Limits {
     let mut limits = process.limits_of_http();
     let or = |set: Option<u32>, default: Duration| ListenLimits::seconds(set).unwrap_or(default);
     limits.connections_max = own.connections.map_or(limits.connections_max, |count| count as usize);
-    limits.body_bytes_max = own.body_bytes.map_or(limits.body_bytes_max, u64::from);
+    limits.body_bytes_max = own.body_bytes.unwrap_or(limits.body_bytes_max);
     limits.head_bytes_max = own.head_bytes.unwrap_or(limits.head_bytes_max);
     limits.headers_max = own.headers.unwrap_or(limits.headers_max);
     limits.streams_max = own.streams.unwrap_or(limits.streams_max);

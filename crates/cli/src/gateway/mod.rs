@@ -266,6 +266,7 @@ impl Gateway {
         let (process, metrics) = (&self.process, self.metrics.as_ref());
         let parts = ServerParts { process, metrics, table: &table, forwarding: &forwarding };
         let schemes = plan.schemes();
+        running.plan.hand_tickets_over(&running.tls, &plan, &tls);
         self.servers.replace(|old| plan.start(&parts, &tls, &self.passed, Some(old)))?;
         *self.table.lock().unwrap_or_else(PoisonError::into_inner) = table.clone();
         *self.forwarders.lock().unwrap_or_else(PoisonError::into_inner) = forwarding.named(&config);

@@ -471,7 +471,7 @@ impl OpenRoute {
             limited = limited.timeout(timeout);
         }
         if let Some(bytes) = body_bytes {
-            limited = limited.body_bytes_max(bytes.into());
+            limited = limited.body_bytes_max(bytes);
         }
         register(router, path, conditions, limited)
     }
@@ -499,7 +499,7 @@ impl OpenRoute {
             proxy = proxy.mirror(mirror.clone());
         }
         if let Some(bytes) = self.route.guards.body_bytes {
-            proxy = proxy.request_body_bytes_max(bytes.into());
+            proxy = proxy.request_body_bytes_max(bytes);
         }
         if let Some(timeout) = rules.response_timeout {
             proxy = proxy.response_timeout(timeout);

@@ -369,12 +369,34 @@ fn a_mistake_that_is_made_often_comes_with_what_to_write() {
             "3:12",
             "unix+h2c:PATH; write `http://127.0.0.1:9001`",
         ),
+        ("[[route]]\nredirect = \"/a\"\n", "2:12", "not \"/a\": write `redirect = { to = ... }`"),
+        ("[[route]]\nrespond = 404\n", "2:11", "not 404: write `respond = { status = ... }`"),
+        ("[[route]]\nrespnd = { body = \"a\" }\n", "2:1", "did you mean `respond`"),
+        ("[[route]]\nhosts = \"https://sea.example:8443/\"\nrespond = {}\n", "2:9", "; write `sea.example`"),
+        ("[[route]]\npath = \"/a/%2E./b\"\nrespond = {}\n", "2:8", "never matches: clients remove"),
+        ("[[route]]\nrespond = { status = 204, body = \"a\" }\n", "1:1", "a response with 204 has no body"),
     ] {
         let (code, _, errors) = files.check(text);
         assert_eq!(code, Some(1), "{text}: {errors:?}");
+        // One mistake is not reported twice.
+        assert!(!errors.iter().any(|line| line.contains("the route has no")), "{text}: {errors:#?}");
         let place = format!("gateway.toml:{place}: ");
         let is_there = errors.iter().any(|line| line.starts_with(&place) && line.contains(expected));
         assert!(is_there, "{text}{place}{expected}: {errors:#?}");
+    }
+}
+
+#[test]
+fn the_body_of_a_request_may_be_longer_than_4_gib() {
+    let files = Files::new();
+    let text = "[[listen]]\naddress = \"127.0.0.1:0\"\nlimits = { body-bytes = 50000000000 }\n\
+                [[route]]\nbody-bytes = 50000000000\nrespond = {}\n";
+    let (code, _, errors) = files.check(text);
+    assert_eq!((code, errors), (Some(0), Vec::new()));
+    let program = files.start("gateway.toml", &[]);
+    for (length, status) in [("45000000000", 200), ("50000000001", 413)] {
+        let fields = format!("Content-Length: {length}\r\n");
+        assert_eq!(request(&program, "POST", "a", "/", &fields).status, status, "{length}");
     }
 }
 

@@ -289,6 +289,34 @@ fn a_restart_with_the_same_ticket_key_keeps_the_sessions() {
 }
 
 #[test]
+fn a_reload_that_changes_listeners_keeps_the_sessions() {
+    let files = Files::new(&["localhost"]);
+    let (session, path) = (files.path("session"), files.path("gateway.toml"));
+    let write = |headers: u32| {
+        let text = format!(
+            "[[listen]]\naddress = \"127.0.0.1:0\"\nprotocol = \"https\"\nlimits = {{ headers = {headers} }}\n\
+             certificates = [{{ cert = \"localhost.pem\", key = \"localhost.key\" }}]\n\
+             [[route]]\nrespond = {{ body = \"Hello, World!\" }}\n"
+        );
+        fs::write(&path, text).unwrap();
+    };
+    write(50);
+    let program = Program::start(tidegate(&["run", "--loops", "1", "--config", &path])).unwrap();
+    let address = program.ip().to_string();
+    let request = "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+    let get = |flag: &str| {
+        client("openssl", &["s_client", "-connect", &address, "-tls1_3", "-ign_eof", flag, &session], request)
+    };
+    let Some(first) = get("-sess_out") else { return };
+    assert!(first.contains("Hello, World!") && first.contains("New, TLSv1"), "{first}");
+    write(51);
+    program.signal(Signal::HUP);
+    program.until_logged("the replaced server has ended", 1);
+    let second = get("-sess_in").unwrap();
+    assert!(second.contains("Hello, World!") && second.contains("Reused, TLSv1"), "{second}");
+}
+
+#[test]
 fn a_load_over_tls_has_no_errors() {
     let files = Files::new(&["localhost"]);
     let program = files.serve(&["localhost"], &[]);

@@ -65,6 +65,17 @@ impl<T> HandlerTask<T> {
     }
 }
 
+impl<T> HandlerTask<T> {
+    /// Drops the future before this returns. A task may call this, and a handler may not: within a dispatch the future would
+    /// find the handles that it has to be busy.
+    #[doc(hidden)]
+    pub fn cancel(self) {
+        if matches!(self.output.replace(OutputState::Taken), OutputState::Running) {
+            self.tasks.cancel(self.token);
+        }
+    }
+}
+
 impl<T> Drop for HandlerTask<T> {
     fn drop(&mut self) {
         if matches!(self.output.replace(OutputState::Taken), OutputState::Running) {

@@ -82,6 +82,16 @@ fn a_path_without_a_route_is_not_shown_to_others() {
 }
 
 #[test]
+fn a_request_with_several_authorization_fields_is_refused() {
+    let service = service();
+    let server = guarded(forward(&service));
+    for (one, other) in [("ebb", "admin"), ("admin", "ebb"), ("ebb", "ebb")] {
+        let response = server.get("/log", &format!("Authorization: {one}\r\nauthorization: {other}\r\n"));
+        assert_eq!(status(&response), "400", "{one} {other}");
+    }
+}
+
+#[test]
 fn each_answer_of_the_service_has_its_consequence() {
     let service = service();
     let server = guarded(forward(&service));

@@ -29,7 +29,8 @@ use crate::response::Response;
 ///
 /// A body is left as it is if it has a coding already or is a part of a range, if it is shorter than
 /// [`bytes_min`](Self::bytes_min), if its media type is one that is compressed already, such as an image, or unknown, and
-/// if `Cache-Control` has `no-transform`. Compressible responses get `Vary: Accept-Encoding` in any case, and so does a 304. A strong `ETag`
+/// if `Cache-Control` of the response or the request has `no-transform`. A body whose digest a field has (`Content-Digest`,
+/// `Repr-Digest`, `Digest`, `Content-MD5`) stays as well: the digest is that of its bytes. Compressible responses get `Vary: Accept-Encoding` in any case, and so do a 304 and the parts of one. A strong `ETag`
 /// of a compressed response becomes weak, and so does that of a 304 to a client that has the weak one alone.
 ///
 /// A body of up to 64 KiB is compressed at once, or one of up to 4 KiB while the loop is busy with others. A longer one
@@ -84,6 +85,16 @@ impl ResponseCompression {
         self
     }
 
+    /// Whether the representation of which a response has a part would be compressed.
+    fn may_compress_whole_of(&self, response: &Response) -> bool {
+        let length = response.field("content-range").and_then(|range| range.rsplit(|&byte| byte == b'/').next());
+        let length = length.and_then(|length| std::str::from_utf8(length).ok()?.parse::<u64>().ok());
+        let is_of_text = |media: &[u8]| is_compressible_type(media) || media.starts_with(b"multipart/byteranges");
+        response.field("content-encoding").is_none()
+            && length.is_none_or(|length| length >= self.bytes_min)
+            && response.field("content-type").is_some_and(is_of_text)
+    }
+
     fn compression(&self, encoding: Encoding) -> Option<Compression> {
         let compression = Compression::new(algorithm(encoding)?);
         Some(self.level.map_or(compression, |level| compression.level(level)))
@@ -109,15 +120,20 @@ impl Middleware for ResponseCompression {
             }
             return;
         }
+        if response.status == Status::PARTIAL_CONTENT && self.may_compress_whole_of(response) {
+            // It has the `Vary` of the 200 (RFC 9110 §15.3.7).
+            add_vary(response);
+        }
         if !is_compressible(response) || response.body.length().is_some_and(|length| length < self.bytes_min) {
             return;
         }
         add_vary(response);
-        if has_element(response.field("cache-control"), b"no-transform") {
+        let request = info.request().head();
+        if forbids_transform(response.fields.iter()) || forbids_transform(request.headers()) {
             return;
         }
         let mut accepted = AcceptedEncodings::new();
-        for (name, value) in info.request().head().headers() {
+        for (name, value) in request.headers() {
             if name.eq_ignore_ascii_case(b"accept-encoding") {
                 accepted.add(value);
             }
@@ -479,7 +495,8 @@ impl Exchange for CompressionExchange {
 }
 
 fn add_vary(response: &mut Response) {
-    if !has_element(response.field("vary"), b"accept-encoding") && !has_element(response.field("vary"), b"*") {
+    let varies_by = |name: &[u8]| has_element(response.fields.iter(), b"vary", name);
+    if !varies_by(b"accept-encoding") && !varies_by(b"*") {
         response.fields.push("Vary", "Accept-Encoding").expect("it is a field");
     }
 }
@@ -491,6 +508,7 @@ fn is_compressible(response: &Response) -> bool {
         && response.field("content-encoding").is_none()
         && response.field("content-range").is_none()
         && response.body.length() != Some(0)
+        && DIGESTS.iter().all(|digest| response.field(digest).is_none())
         && response.field("content-type").is_some_and(is_compressible_type)
 }
 
@@ -511,11 +529,16 @@ fn is_compressible_type(content_type: &[u8]) -> bool {
         || kind.eq_ignore_ascii_case(b"image") && ["bmp", "x-icon", "vnd.microsoft.icon"].iter().any(|one| is(one))
 }
 
-/// Whether a list of a field has an element, parameters aside.
-fn has_element(field: Option<&[u8]>, name: &[u8]) -> bool {
-    field.is_some_and(|field| {
-        field.split(|&byte| byte == b',').any(|element| element.trim_ascii().eq_ignore_ascii_case(name))
-    })
+/// Whether a message asks that its content, or that of its response, stays as it is (RFC 9111 §5.2.1.6, §5.2.2.6).
+fn forbids_transform<'a>(fields: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> bool {
+    has_element(fields, b"cache-control", b"no-transform")
+}
+
+/// Whether the list that all lines of a field make together has an element.
+fn has_element<'a>(fields: impl Iterator<Item = (&'a [u8], &'a [u8])>, field: &[u8], element: &[u8]) -> bool {
+    fields
+        .filter(|(name, _)| name.eq_ignore_ascii_case(field))
+        .any(|(_, list)| list.split(|&byte| byte == b',').any(|one| one.trim_ascii().eq_ignore_ascii_case(element)))
 }
 
 /// A compressed representation has other bytes than the one that a strong `ETag` is for (RFC 9110 §8.8.3.3).
@@ -556,6 +579,9 @@ const SHORT_BYTES_MAX: u64 = 4 * 1024;
 const SLICE_TIME: Duration = Duration::from_millis(1);
 
 const NOT_COMPRESSED: BodyError = BodyError::Misuse("the body could not be compressed");
+
+/// Fields with a digest of the body (RFC 9530, RFC 3230, RFC 1864).
+const DIGESTS: [&str; 4] = ["content-digest", "repr-digest", "digest", "content-md5"];
 
 const COMPRESSIBLE_APPLICATIONS: [&str; 14] = [
     "json",

@@ -67,7 +67,7 @@ impl BasicAuth {
 
 impl Middleware for BasicAuth {
     fn before(&self, request: &mut Request) -> Result<(), Response> {
-        if let Some(given) = request.header("authorization").and_then(credentials) {
+        if let Some(given) = authorization(request)?.and_then(credentials) {
             // Before the pair is compared: otherwise a right guess would still be told from a wrong one.
             self.guesses.look(request)?;
             if self.is_known(&given) {
@@ -88,6 +88,15 @@ pub(super) fn challenge(realm: &str) -> Box<str> {
     let is_plain = realm.bytes().all(|byte| matches!(byte, b' '..=b'~') && byte != b'"' && byte != b'\\');
     assert!(is_plain, "the realm `{realm}` has to be ASCII without quotes and backslashes");
     format!("Basic realm=\"{realm}\", charset=\"UTF-8\"").into()
+}
+
+/// The value of `Authorization`. A request with several gets a 400: a server behind this one may read another one than this.
+pub(super) fn authorization(request: &Request) -> Result<Option<&[u8]>, Response> {
+    let mut fields = request.header_bytes().filter(|(name, _)| name.eq_ignore_ascii_case(b"authorization"));
+    match (fields.next(), fields.next()) {
+        (field, None) => Ok(field.map(|(_, value)| value)),
+        _ => Err(Response::of_error(Status::BAD_REQUEST)),
+    }
 }
 
 /// `NAME:PASSWORD`.

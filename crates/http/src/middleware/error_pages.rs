@@ -15,7 +15,7 @@ use crate::template::{Template, TemplatePart, TemplateValues};
 /// are, unless [`forwarded`](Self::forwarded) says otherwise; those that a proxy makes itself, such as 502 to 504, are replaced.
 ///
 /// The page of a status comes before that of its class. Fields about the old body are removed, such as `ETag`; others stay, such
-/// as `WWW-Authenticate`.
+/// as `WWW-Authenticate`, and the `Content-Range` of a 416.
 ///
 /// ```
 /// use tidegate::http::{ErrorPage, ErrorPages, Router, StatusCode, Template};
@@ -163,7 +163,9 @@ impl Middleware for ErrorPages {
         let status = response.status_code();
         let Some(page) = self.page_of(status) else { return };
         let Some((text, format)) = page.text_for(info.request()) else { return };
-        for name in FIELDS_OF_BODY {
+        // That of a 416 has the length of the resource (RFC 9110 §15.5.17).
+        let is_of_resource = |name: &str| name == "content-range" && status == StatusCode::RANGE_NOT_SATISFIABLE;
+        for name in FIELDS_OF_BODY.into_iter().filter(|name| !is_of_resource(name)) {
             response.fields.remove(name);
         }
         let content_type = match format {
@@ -305,6 +307,17 @@ mod tests {
         pages.after(&RequestInfo::of(&request, std::time::Instant::now(), None), &mut response);
         let names: Vec<_> = response.fields.iter().map(|(name, _)| name.to_ascii_lowercase()).collect();
         assert_eq!(names, [b"x"]);
+    }
+
+    #[test]
+    fn a_416_keeps_the_length_of_the_resource() {
+        let pages = ErrorPages::new().client_errors("no");
+        let request = request("GET", "/", "");
+        for (status, stays) in [(StatusCode::RANGE_NOT_SATISFIABLE, true), (StatusCode::NOT_FOUND, false)] {
+            let mut response = Response::status(status).header("Content-Range", "bytes */7").unwrap();
+            pages.after(&RequestInfo::of(&request, std::time::Instant::now(), None), &mut response);
+            assert_eq!(response.field("content-range").is_some(), stays, "{status}");
+        }
     }
 
     #[test]

@@ -22,7 +22,11 @@ mod trusted_proxies;
 mod wrap;
 
 use std::cell::Cell;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
 use std::rc::Rc;
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use http::StatusCode;
@@ -57,6 +61,7 @@ use crate::counting::{RequestCount, RequestCounter};
 use crate::endpoint::{BoxResponseFuture, Call, Endpoint, InterimHandler};
 use crate::request::Request;
 use crate::response::Response;
+use crate::serving::panicked;
 
 /// Code that all requests of a router, and their responses, pass through; see [`Router::with`](crate::Router::with). It is
 /// not async; [`Router::wrap`](crate::Router::wrap) adds middleware that waits.
@@ -88,7 +93,8 @@ pub trait Middleware: 'static {
         Ok(())
     }
 
-    /// Sees the response before it is sent.
+    /// Sees the response before it is sent: also the 503 in place of one that is late, and the 500 of a function that
+    /// panics.
     fn after(&self, _request: &RequestInfo, _response: &mut Response) {}
 
     /// Learns of a request that the codec has refused: it was malformed, too large or too late, and no function and no
@@ -333,10 +339,48 @@ impl MiddlewareRun {
 
 impl Drop for MiddlewareRun {
     fn drop(&mut self) {
-        if !self.is_over.get() {
-            self.middleware[..self.count].iter().rev().for_each(|one| one.abandoned(&self.info));
+        if self.is_over.get() {
+            return;
+        }
+        match IN_PLACE.try_with(Cell::take).ok().flatten() {
+            Some(mut response) => {
+                self.after(&mut response);
+                IN_PLACE.set(Some(response));
+            }
+            None => self.middleware[..self.count].iter().rev().for_each(|one| one.abandoned(&self.info)),
         }
     }
+}
+
+thread_local! {
+    /// The response in place of that of a function, while the function is dropped.
+    static IN_PLACE: Cell<Option<Response>> = const { Cell::new(None) };
+}
+
+/// Drops a function that has not responded, by `drop_function`. Middleware within it sees this response in place of the
+/// function's.
+#[cold]
+pub(crate) fn respond_in_place(response: Response, drop_function: impl FnOnce()) -> Response {
+    IN_PLACE.set(Some(response));
+    drop_function();
+    IN_PLACE.take().unwrap_or_else(|| Response::of_error(http1::Status::INTERNAL_SERVER_ERROR))
+}
+
+/// A function that middleware is around. If it panics, the middleware sees the response, a 500.
+struct CaughtFunction(BoxResponseFuture);
+
+impl Future for CaughtFunction {
+    type Output = Response;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Response> {
+        caught(|| self.0.as_mut().poll(cx), Poll::Ready)
+    }
+}
+
+/// Calls a function that middleware is around.
+#[inline]
+fn caught<T>(call: impl FnOnce() -> T, respond: impl FnOnce(Response) -> T) -> T {
+    catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|_| respond(panicked()))
 }
 
 /// An endpoint with middleware of its own.
@@ -359,7 +403,7 @@ fn sync_around(endpoint: Rc<Endpoint>, middleware: MiddlewareList) -> Call {
     Call::Sync(Box::new(move |mut request| {
         let (state, result) = before(&middleware, &mut request, task::now());
         let mut response = match (result, &endpoint.call) {
-            (Ok(()), Call::Sync(call)) => call(request),
+            (Ok(()), Call::Sync(call)) => caught(|| call(request), |response| response),
             (Ok(()), _) => unreachable!("`around` has looked"),
             (Err(response), _) => response,
         };
@@ -373,7 +417,7 @@ fn async_around(endpoint: Rc<Endpoint>, middleware: MiddlewareList) -> Call {
         let mut request = request.detach();
         let (state, result) = before(&middleware, &mut request, task::now());
         let polled = match (result, &endpoint.call) {
-            (Ok(()), Call::Async(call)) => call(request, cx),
+            (Ok(()), Call::Async(call)) => caught(|| call(request, cx), Ok),
             (Ok(()), _) => unreachable!("`around` has looked"),
             (Err(response), _) => Ok(response),
         };
@@ -394,7 +438,7 @@ fn after_polled(
         Err(responding) => {
             let state = state.detach();
             Err(Box::pin(async move {
-                let mut response = responding.await;
+                let mut response = CaughtFunction(responding).await;
                 state.after(&mut response);
                 response
             }))
@@ -412,7 +456,7 @@ fn interim_around(endpoint: Rc<Endpoint>, middleware: MiddlewareList) -> Call {
         Box::pin(async move {
             let (state, result) = before(&middleware, &mut request, task::now());
             let mut response = match (result, &endpoint.call) {
-                (Ok(()), Call::Interim(function)) => (function.call)(request, interims).await,
+                (Ok(()), Call::Interim(function)) => CaughtFunction((function.call)(request, interims)).await,
                 (Ok(()), _) => unreachable!("`around` has looked"),
                 (Err(response), _) => response,
             };
@@ -433,7 +477,7 @@ fn polled_around(endpoint: Rc<Endpoint>, middleware: MiddlewareList) -> Call {
         let (state, result) = before(&middleware, &mut request, task::now());
         let body = request.take_body();
         let polled = match (result, &endpoint.call) {
-            (Ok(()), Call::Polled(call)) => call(request, body, cx),
+            (Ok(()), Call::Polled(call)) => caught(|| call(request, body, cx), Ok),
             (Ok(()), _) => unreachable!("`around` has looked"),
             (Err(response), _) => Ok(response),
         };

@@ -16,7 +16,7 @@ use argon2::{Argon2, Params, PasswordVerifier};
 use tidegate_engine::{ConnectionRate, blocking, task};
 use tidegate_http1::Status;
 
-use super::basic_auth::{challenge, credentials};
+use super::basic_auth::{authorization, challenge, credentials};
 use super::{Next, RateLimit};
 use crate::request::Request;
 use crate::response::Response;
@@ -166,7 +166,7 @@ impl Passwords {
 
     /// The user of a request, or the response where that cannot be found out now.
     async fn user_of(&self, request: &Request) -> Result<Option<Arc<str>>, Response> {
-        let Some(pair) = request.header("authorization").and_then(credentials) else { return Ok(None) };
+        let Some(pair) = authorization(request)?.and_then(credentials) else { return Ok(None) };
         let pair = String::from_utf8(pair).ok();
         let Some((name, password)) = pair.as_deref().and_then(|pair| pair.split_once(':')) else { return Ok(None) };
         // Before the pair is compared: otherwise a right guess would still be told from a wrong one.

@@ -12,7 +12,7 @@ use tidegate_engine::{CloseReason, Context, Event, Handler, Outcome};
 use tidegate_http1::{Incoming, Interim, Outgoing, RequestHead};
 
 use crate::codec::HttpCodec;
-use crate::middleware::{self, MiddlewareState};
+use crate::middleware::{self, MiddlewareState, respond_in_place};
 use crate::response::Response;
 use crate::serving::begin::{RouteMatch, is_head, peer, peer_of};
 use crate::serving::exchanges::TimeoutKind;
@@ -183,11 +183,19 @@ impl HttpHandler {
     /// The body of the request, or the response of its function, is late.
     #[cold]
     fn on_deadline<C: HttpCodec>(&mut self, cx: &mut Context<'_, C>) -> Outcome<C> {
-        if let Some(PendingResponse { task, middleware, is_head, .. }) = self.take_pending() {
-            drop(task);
+        if let Some(pending) = self.take_pending() {
             // The connection ends behind the response.
             drop(self.take_of_rare(|rare| rare.pipeline.take()));
-            return self.respond(late_response(TimeoutKind::Function), &middleware, is_head, cx);
+            let PendingResponse { task, middleware, is_head, charge, timeout } = pending;
+            if task.is_finished() {
+                return self.on_task_output(PendingResponse { task, middleware, is_head, charge, timeout }, cx);
+            }
+            // Within this dispatch the function cannot be dropped.
+            let late = move || respond_in_place(late_response(TimeoutKind::Function), || task.cancel());
+            let task = cx.spawn(async move { TaskOutput::Response(late()) });
+            let pending = PendingResponse { task, middleware, is_head, charge, timeout };
+            self.rare.get_or_insert_default().pending = Some(pending);
+            return Outcome::Continue;
         }
         self.abandon(late_response(TimeoutKind::Peer), cx)
     }

@@ -43,4 +43,4 @@ mod task;
 
 pub use self::handler::HttpHandler;
 pub use self::http2::StreamClient;
-pub(crate) use self::refusals::too_long;
+pub(crate) use self::refusals::{panicked, too_long};

@@ -26,7 +26,7 @@ use crate::app::App;
 use crate::codec::HttpCodec;
 use crate::endpoint::{Call, Endpoint, InterimWriter};
 use crate::extract::BodyUse;
-use crate::middleware::{self, MiddlewareState};
+use crate::middleware::{self, MiddlewareState, respond_in_place};
 use crate::request::{AnyState, Request};
 use crate::response::{IntoResponse, Message, Response, Source};
 use crate::route_limits::BytesLeft;
@@ -392,10 +392,11 @@ impl ConnectionTask {
         endpoint: &Endpoint,
         number: u32,
     ) -> Result<Response, ServeError> {
-        let responding = pin!(self.respond(request, endpoint, number));
-        match self.within_time(responding, endpoint.timeout(&self.app.limits)).await? {
+        let mut responding = pin!(Some(self.respond(request, endpoint, number)));
+        let future = responding.as_mut().as_pin_mut().expect("it is dropped below");
+        match self.within_time(future, endpoint.timeout(&self.app.limits)).await? {
             Ok(response) => response,
-            Err(timeout) => Ok(late_response(timeout)),
+            Err(timeout) => Ok(respond_in_place(late_response(timeout), || responding.set(None))),
         }
     }
 

@@ -141,6 +141,59 @@ fn compressed_or_unwanted_bodies_are_left_alone() {
 }
 
 #[test]
+fn a_body_stays_as_it_is_if_any_field_forbids_to_change_it() {
+    let text = || "the tide rises, the tide falls\n".repeat(100);
+    let with = |fields: &'static [(&'static str, &'static str)]| {
+        move || fields.iter().try_fold(Response::text(text()), |made, (name, value)| made.header(name, value))
+    };
+    let router = Router::new()
+        .get("/second-line", with(&[("Cache-Control", "public"), ("Cache-Control", "max-age=5, No-Transform")]))
+        .get("/content-digest", with(&[("Content-Digest", "sha-256=:AAAA:")]))
+        .get("/repr-digest", with(&[("Repr-Digest", "sha-256=:AAAA:")]))
+        .get("/digest", with(&[("Digest", "sha-256=AAAA")]))
+        .get("/md5", with(&[("Content-MD5", "AAAA")]))
+        .get("/other", with(&[("Cache-Control", "public"), ("Vary", "Origin"), ("Vary", "accept-encoding")]))
+        .with(ResponseCompression::new());
+    let mut pipe = open(router);
+    for path in ["/second-line", "/content-digest", "/repr-digest", "/digest", "/md5"] {
+        pipe.receive(&get(path, "gzip"));
+        let (head, body) = receive(&mut pipe);
+        assert!(!head.contains("Content-Encoding") && body == text().as_bytes(), "{path} {head}");
+    }
+    pipe.receive(&get("/other", "gzip\r\nCache-Control: max-age=0\r\nCache-Control: no-transform"));
+    let (head, body) = receive(&mut pipe);
+    assert!(!head.contains("Content-Encoding") && body == text().as_bytes(), "{head}");
+    pipe.receive(&get("/other", "gzip\r\nCache-Control: max-age=0"));
+    let (head, _) = receive(&mut pipe);
+    assert!(head.contains("\r\nContent-Encoding: gzip\r\n"), "{head}");
+    assert_eq!(head.matches("Vary").count(), 2, "{head}");
+}
+
+#[test]
+fn a_part_has_the_vary_of_its_whole() {
+    let part = |media: &'static str, range: &'static str| {
+        move || {
+            let response = Response::new().with_status(StatusCode::PARTIAL_CONTENT).header("Content-Type", media)?;
+            let response = if range.is_empty() { response } else { response.header("Content-Range", range)? };
+            Ok::<_, tidegate::http::InvalidField>(response.body("tide"))
+        }
+    };
+    let router = Router::new()
+        .get("/text", part("text/plain", "bytes 0-3/9000"))
+        .get("/parts", part("multipart/byteranges; boundary=a", ""))
+        .get("/short", part("text/plain", "bytes 0-3/9"))
+        .get("/image", part("image/png", "bytes 0-3/9000"))
+        .with(ResponseCompression::new());
+    let mut pipe = open(router);
+    for (path, varies) in [("/text", true), ("/parts", true), ("/short", false), ("/image", false)] {
+        pipe.receive(&get(path, "gzip"));
+        let (head, body) = receive(&mut pipe);
+        assert_eq!(head.contains("\r\nVary: Accept-Encoding\r\n"), varies, "{path} {head}");
+        assert!(!head.contains("Content-Encoding") && body == b"tide", "{path} {head}");
+    }
+}
+
+#[test]
 fn the_output_of_a_producer_leaves_when_it_waits() {
     for (name, algorithm) in CODINGS {
         let mut pipe = open(Router::new().nest("/nested", producing()));

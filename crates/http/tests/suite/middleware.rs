@@ -207,6 +207,17 @@ fn names_and_passwords_are_asked_for() {
 }
 
 #[test]
+fn a_request_with_several_authorization_fields_is_refused() {
+    let router = Router::new().get("/", || "secret").with(BasicAuth::new("sea").user("ebb", "flow"));
+    let pair = |one: &str, other: &str| get("/", &format!("Authorization: {one}\r\nauthorization: {other}\r\n"));
+    let (right, other) = ("Basic ZWJiOmZsb3c=", "Basic YWRtaW46");
+    let wires = [pair(right, other), pair(other, right), pair(right, right), pair(right, "Bearer a")];
+    for answer in ask(router, &wires.each_ref().map(String::as_str)) {
+        assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
+    }
+}
+
+#[test]
 fn each_request_has_an_id_and_a_trace() {
     let describe = |request: Request| {
         let (id, trace) = (request.extensions().get::<RequestId>(), request.extensions().get::<TraceContext>());

@@ -92,6 +92,8 @@ fn a_wrong_password_a_name_of_no_user_and_no_credentials_get_401() {
         }
         assert_eq!(users.checks(), 2);
         assert_eq!(peer.ask(EBB).0, 200);
+        // A server behind this one may read the other field.
+        assert_eq!(peer.ask(&format!("{EBB}\r\nAuthorization: {TIDE}")).0, 400);
     });
 }
 

@@ -229,6 +229,42 @@ fn the_time_of_a_router_holds_for_a_request_without_a_route() {
 }
 
 #[test]
+fn the_middleware_of_a_route_sees_the_response_in_place_of_one_that_is_late_or_of_a_panic() {
+    async fn pass(request: Request, next: Next) -> Response {
+        next.run(request).await
+    }
+    async fn wait(_: Body) -> &'static str {
+        std::future::pending().await
+    }
+    let late = Duration::from_millis(20);
+    let server = start(move || {
+        let inner = Router::new()
+            .get("/panic", || -> &'static str { panic!("as planned") })
+            .get("/panic-later", async || -> &'static str {
+                task::sleep(Duration::from_millis(1)).await;
+                panic!("as planned, later")
+            })
+            .post("/panic-of-body", async |_: Body| -> &'static str { panic!("as planned, with a body") })
+            .get("/late", route(async || std::future::pending::<&str>().await).timeout(late))
+            .post("/late", route(with_middleware(wait).wrap(pass).with(Letter("a"))).timeout(late))
+            .with(Letter("b"))
+            .with(Letter("c"));
+        Router::new().nest("/in", inner).with(Letter("d"))
+    });
+    let trail = |answer: &str| answer.lines().filter_map(|line| line.strip_prefix("Trail: ")).collect::<String>();
+    for (path, status) in [("/in/panic", 500), ("/in/panic-later", 500), ("/in/late", 503)] {
+        let (head, _) = server.get(path);
+        assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{path} {head}");
+        assert_eq!(trail(&head), "cbd", "{path} {head}");
+    }
+    for (path, status, expected) in [("/in/panic-of-body", 500, "cbd"), ("/in/late", 503, "acbd")] {
+        let answer = server.exchange(&chunked(path, "ebb"));
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{path} {answer}");
+        assert_eq!(trail(&answer), expected, "{path} {answer}");
+    }
+}
+
+#[test]
 fn a_route_has_a_rate_of_its_own_and_refuses_requests_before_their_bodies() {
     let limit = RateLimit::new(ConnectionRate::per_minute(1).burst(2));
     let server = start(move || {
