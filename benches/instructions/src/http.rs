@@ -245,7 +245,7 @@ pub(crate) fn hello() -> Response {
     Response::new().content_type(ContentType::TEXT).body(HELLO)
 }
 
-async fn yield_once() {
+pub(crate) async fn yield_once() {
     let mut has_yielded = false;
     let wait = poll_fn(move |cx| {
         if std::mem::replace(&mut has_yielded, true) {

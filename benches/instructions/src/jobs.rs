@@ -1,6 +1,6 @@
 //! The jobs: names, operations, and rounds.
 
-use crate::{codecs, crowds, drivers, http, queue, routes, streams, timers, turns, websocket};
+use crate::{codecs, crowds, drivers, http, http3, queue, routes, streams, timers, turns, websocket};
 
 /// A job whose instructions are counted.
 pub(crate) struct Job {
@@ -56,7 +56,7 @@ impl Job {
     }
 
     pub(crate) fn find(name: &str) -> Option<&'static Self> {
-        JOBS.iter().find(|job| job.name == name)
+        JOBS.iter().chain(UNSTORED).find(|job| job.name == name)
     }
 }
 
@@ -160,3 +160,11 @@ pub(crate) const JOBS: &[Job] = &[
     )
     .unless(drivers::lack_of_uring),
 ];
+
+/// Jobs whose figures are not stored: they run by their name only.
+const UNSTORED: &[Job] = &[job(
+    "http3-sync",
+    "1 request on each of 64 streams of 8 connections over HTTP/3, by a function that is not async",
+    64 * http3::CONNECTIONS,
+    http3::sync::<64>,
+)];

@@ -32,8 +32,10 @@
 //! | `http.rs` | requests through the HTTP layer |
 //! | `routes.rs` | few and many routes |
 //! | `websocket.rs` | messages of WebSockets |
+//! | `http3.rs` | requests over HTTP/3 |
 //! | `drivers.rs` | the same for a driver's sockets, on epoll and io_uring |
 //! | `wire.rs` | the driver beneath those, without a system |
+//! | `datagram_wire.rs` | the same for datagrams between two loops |
 //! | `counted.rs` | where counting begins and ends |
 //! | `callgrind.rs` | one counted run |
 //! | `stored.rs` | the figures in the repository, of the profile `dist` in `benches/instructions/stored-dist.txt` and of cargo's defaults in `stored-defaults.txt` |
@@ -44,8 +46,10 @@ mod callgrind;
 mod codecs;
 mod counted;
 mod crowds;
+mod datagram_wire;
 mod drivers;
 mod http;
+mod http3;
 mod jobs;
 mod queue;
 mod routes;

@@ -319,7 +319,7 @@ pub(crate) fn address() -> Address {
 }
 
 /// Does nothing: the job itself turns the loop.
-struct NullWake;
+pub(crate) struct NullWake;
 
 impl Wake for NullWake {
     fn wake(&self) {}

@@ -16,6 +16,7 @@ use crate::quinn::{
     self, Dir, Event, FinishError, Machine, ReadError, Sent, Side, StreamEvent, StreamId, WriteError, code,
 };
 use crate::run_length::RunLength;
+use crate::short_writes::ShortWrites;
 
 /// A connection with its state in the endpoint.
 pub(crate) struct ConnectionState {
@@ -55,6 +56,8 @@ pub(crate) struct ConnectionState {
     pub(crate) datagrams: Option<Box<DatagramQueue>>,
     /// Bytes of datagrams in the sum of the endpoint.
     pub(crate) counted_datagrams: usize,
+    /// The lowest stream whose write may share its memory: each shares one at most.
+    pub(crate) shares_from: u64,
     /// The ids by which a successor knows the connection while its handshake is under way.
     pub(crate) handshake: Option<Box<HandshakeIds>>,
 }
@@ -218,6 +221,23 @@ impl ConnectionState {
         };
         let sends = chunks.finalize().should_transmit();
         (count, end, sends)
+    }
+
+    /// Writes to a stream. Short bytes share their memory with others, unless the stream, or a later one, has shared some.
+    pub(crate) fn write_short(
+        &mut self,
+        stream: u64,
+        bytes: &[u8],
+        writes: &mut ShortWrites,
+    ) -> Result<usize, WriteRefused> {
+        let shared = if stream >= self.shares_from { writes.copy(bytes) } else { None };
+        match shared {
+            Some(shared) => {
+                self.shares_from = stream + 1;
+                self.write_bytes(stream, shared)
+            }
+            None => self.write(stream, bytes),
+        }
     }
 
     /// Writes to a stream, until it takes no more: the machine reports room only after it has refused bytes.

@@ -23,6 +23,7 @@ use crate::counters::{Counters, add, remove};
 use crate::error::ConnectionError;
 use crate::quinn::{self, ConnectionHandle, ConnectionId, DatagramEvent, LastId, Machine, Machines, Sent};
 use crate::run_length::RunLength;
+use crate::short_writes::ShortWrites;
 use crate::watches::Watches;
 
 /// QUIC on one socket: the connections of all peers, free of I/O.
@@ -54,6 +55,7 @@ pub struct Endpoint {
     /// Datagrams of no connection.
     responses: VecDeque<Transmit>,
     watches: Watches,
+    short_writes: ShortWrites,
     /// Clients of this batch that got a response instead of a connection. A long ClientHello comes in several Initials, and
     /// one response is enough.
     pub(crate) declined: Vec<(SocketAddr, ConnectionId)>,
@@ -80,6 +82,7 @@ impl Endpoint {
             events: VecDeque::new(),
             responses: VecDeque::new(),
             watches: Watches::default(),
+            short_writes: ShortWrites::default(),
             declined: Vec::new(),
             is_draining: false,
         }
@@ -210,6 +213,7 @@ impl Endpoint {
             handshake_deadline: Some(now + self.settings.handshake_timeout),
             datagrams: None,
             counted_datagrams: 0,
+            shares_from: 0,
             handshake: None,
         };
         if handle.0 >= self.connections.len() {
@@ -490,6 +494,7 @@ impl tidegate_codec::Endpoint for Endpoint {
                 return self.queued.push_front(index);
             }
         }
+        self.short_writes.end_turn();
         // An idle endpoint keeps no memory for a batch.
         (self.queued, self.declined) = (VecDeque::new(), Vec::new());
         if self.responses.is_empty() {
@@ -573,7 +578,10 @@ impl StreamEndpoint for Endpoint {
     }
 
     fn write(&mut self, stream: StreamNumber, bytes: &[u8]) -> Result<usize, WriteRefused> {
-        self.get_mut(stream.session).ok_or(WriteRefused)?.write(stream.stream, bytes)
+        self.get_mut(stream.session).ok_or(WriteRefused)?;
+        let Self { connections, short_writes, .. } = self;
+        let connection = connections.get_mut(place(stream.session)).and_then(Option::as_deref_mut);
+        connection.ok_or(WriteRefused)?.write_short(stream.stream, bytes, short_writes)
     }
 
     fn write_bytes(&mut self, stream: StreamNumber, bytes: Bytes) -> Result<usize, WriteRefused> {

@@ -23,6 +23,7 @@
 //! | `connection_ids.rs` | the layout of connection ids |
 //! | `generation.rs` | `Generation`: the keys and handshakes that a successor gets |
 //! | `refusals.rs` | `Refusals`: the servers that have refused early data |
+//! | `short_writes.rs` | `ShortWrites`: the memory that the short writes of a turn share |
 //! | `run_length.rs` | `RunLength`: how many datagrams leave as one run |
 //! | `qlog.rs` | `QlogFolder`: the events of each connection, as a file |
 //! | `watches.rs` | tasks that wait for a connection |
@@ -53,6 +54,7 @@ mod quinn;
 mod refusals;
 mod run_length;
 mod server_tls;
+mod short_writes;
 mod watches;
 
 pub use client::{Connection, Connector, OpenStream};
