@@ -36,6 +36,16 @@ pub struct NodeLimits {
     pub kick_lease: Duration,
 }
 
+impl NodeLimits {
+    /// The same limits, with times that can be added to others.
+    pub(crate) fn effective(mut self) -> Self {
+        for time in [&mut self.linger, &mut self.presence_window, &mut self.lease, &mut self.kick_lease] {
+            *time = (*time).min(CENTURY);
+        }
+        self
+    }
+}
+
 impl Default for NodeLimits {
     fn default() -> Self {
         Self {
@@ -55,3 +65,6 @@ impl Default for NodeLimits {
         }
     }
 }
+
+/// No process lasts as long. Redis takes such a time in milliseconds.
+const CENTURY: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);

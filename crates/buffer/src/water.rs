@@ -3,7 +3,7 @@
 /// How much may wait in the outbound queue of one connection, in bytes.
 ///
 /// Past `high` a connection is unwritable, below `low` it is writable again; both comparisons are strict, so that a
-/// queue whose length equals a mark does not flap. Up to `cap` sends are still accepted.
+/// queue whose length equals a mark does not flap. A connection without pending bytes is writable, whatever the marks are. Up to `cap` sends are still accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WaterMarks {
     /// Unwritable above this.
@@ -20,7 +20,7 @@ impl WaterMarks {
     /// Marks at `high` and `low`, with both caps at four times `high`.
     ///
     /// # Panics
-    /// If `low` is zero or above `high`: such a connection would never become writable again.
+    /// If `low` is zero or above `high`.
     #[must_use]
     pub const fn new(high: u64, low: u64) -> Self {
         let marks = Self { high, low, cap: high.saturating_mul(4), replies_cap: high.saturating_mul(4) };
@@ -28,7 +28,8 @@ impl WaterMarks {
         marks
     }
 
-    /// Whether a connection that has become unwritable can become writable again.
+    /// Whether a connection that has become unwritable becomes writable again before all of its bytes have left. A server refuses
+    /// other marks.
     #[must_use]
     pub const fn is_sound(&self) -> bool {
         0 < self.low && self.low <= self.high
@@ -63,7 +64,7 @@ impl Writability {
     pub const fn update(&mut self, pending: u64, marks: &WaterMarks) {
         if pending > marks.high {
             self.reasons |= Self::MARK;
-        } else if pending < marks.low {
+        } else if pending < marks.low || pending == 0 {
             self.reasons &= !Self::MARK;
         }
     }
@@ -101,6 +102,17 @@ mod tests {
             seen.push(level.is_writable());
         }
         assert_eq!(seen, [true, false, false, false, false, false, true, true, true]);
+    }
+
+    #[test]
+    fn an_empty_queue_is_writable_whatever_the_marks_are() {
+        let marks = WaterMarks { high: 0, low: 0, cap: 0, replies_cap: 0 };
+        let mut level = Writability::default();
+        let writable = [0, 1, 1, 0].map(|pending| {
+            level.update(pending, &marks);
+            level.is_writable()
+        });
+        assert_eq!(writable, [true, false, false, true]);
     }
 
     #[test]

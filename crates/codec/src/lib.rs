@@ -32,6 +32,7 @@
 //! | `encoded.rs` | `Encoded`, a message encoded once for many connections |
 //! | `fault.rs` | `Fault` and `Blame`: errors sorted by blame |
 //! | `reset_cause.rs` | `ResetCause`: why a stream is reset |
+//! | `times.rs` | `later` and `scaled`, sums and products of times that cannot overflow |
 //! | `work.rs` | an estimate of the work of codecs and parsers, by which a loop bounds its turns |
 //! | `framing/` | lines, delimiter, fixed length, length field, varint length, JSON values, and none at all |
 //! | `sniff/` | `Sniffer`, the codec of a connection whose protocol is not known yet, and its rules; those for common protocols (`rules.rs`) |
@@ -54,6 +55,7 @@ mod pipeline;
 mod reset_cause;
 pub mod sniff;
 mod stream_endpoint;
+mod times;
 pub mod work;
 
 pub use codec::{Codec, CodecStatus, Lifecycle, Step};
@@ -97,3 +99,4 @@ pub use tidegate_buffer::{
 /// assert_eq!(Wrong::from(FramingError::TooLong { bytes_max: 7 }).blame(), Blame::Limit);
 /// ```
 pub use tidegate_macros::Fault;
+pub use times::{later, scaled};

@@ -185,14 +185,14 @@ impl Cache {
         let is_stale = age >= entry.lifetime;
         if is_stale && (entry.is_failure() || age >= entry.lifetime.saturating_add(stale_for)) {
             // A failure stays, so that the next one is remembered for longer.
-            if !entry.is_failure() || age >= (entry.lifetime * 2).saturating_add(stale_for) {
+            if !entry.is_failure() || age >= entry.lifetime.saturating_mul(2).saturating_add(stale_for) {
                 self.remove(place);
             }
             return None;
         }
         let left = entry.lifetime.saturating_sub(age);
         let is_used = std::mem::replace(&mut entry.was_read, true);
-        let is_late = share > 0 && left * share < entry.lifetime && !entry.is_failure();
+        let is_late = share > 0 && left.saturating_mul(share) < entry.lifetime && !entry.is_failure();
         let is_prefetch_due = !is_stale && is_late && is_used && !std::mem::replace(&mut entry.is_refreshing, true);
         let ttl = if is_stale { STALE_TTL } else { left.as_secs() as u32 };
         let has_failed = age.as_millis() < u128::from(entry.retry_after);

@@ -3,6 +3,8 @@
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
 
+use tidegate_codec::scaled;
+
 /// Delays before attempts to connect again: they double with each failure in a row, up to the longest, and a client
 /// waits for a random part of each. So the clients of a server that restarts do not all come back in the same moment.
 ///
@@ -60,7 +62,7 @@ impl Backoff {
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         let random = ((mixed ^ (mixed >> 31)) >> 32) as u32;
-        delay.mul_f64(f64::from(random) / f64::from(u32::MAX))
+        scaled(delay, f64::from(random) / f64::from(u32::MAX))
     }
 }
 
@@ -145,5 +147,11 @@ mod tests {
         assert_eq!(longest(&[None, None, Some(second)], 1), 4.0);
         let at_once = Backoff::new(Duration::ZERO, Duration::ZERO);
         assert_eq!(ReconnectPauses::default().next(&at_once, 1, None), ReconnectPauses::MIN);
+    }
+
+    #[test]
+    fn the_longest_delay_has_a_random_part() {
+        let backoff = Backoff::new(Duration::MAX, Duration::MAX);
+        assert!((0..1000).all(|attempt| backoff.random_part(backoff.delay(3), attempt) <= Duration::MAX));
     }
 }

@@ -19,6 +19,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use tidegate_buffer::Pool;
+use tidegate_codec::later;
 use tidegate_sys::readiness::Readiness;
 use tidegate_sys::{Class, Completion, Driver, Token};
 
@@ -234,8 +235,7 @@ impl EventLoop {
         let _entered = self.local.enter();
         let tokens = {
             let mut core = self.local.core.borrow_mut();
-            let now = core.time.now();
-            let until = now.checked_add(deadline).unwrap_or_else(|| now + Duration::from_secs(86_400));
+            let until = later(core.time.now(), deadline);
             if core.drain.begin(until) { core.tokens() } else { Vec::new() }
         };
         for token in tokens {

@@ -7,13 +7,15 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::time::Duration;
 
+use tidegate_codec::scaled;
+
 use crate::slot_table::SlotTable;
 use crate::wheel::DeadlineTick;
 
 /// How long a peer may be silent, slow, or connected. Only the handshake has a deadline by default: whether silence is
 /// wrong, and how large a message is, depends on the protocol. HTTP/1.1 has deadlines of its own in its limits.
 ///
-/// Each is precise to a millisecond and at most twelve days long. A peer whose bytes have come in time, but were not read
+/// Each is precise to a millisecond and at most twelve days long; [`Duration::MAX`] never comes. A peer whose bytes have come in time, but were not read
 /// yet because the loop was busy, is not late. Streams have none; their session has.
 ///
 /// ```
@@ -80,10 +82,12 @@ impl Deadlines {
         u32::try_from(bytes).unwrap_or(u32::MAX).max(1)
     }
 
-    /// `age_max`, a tenth more or less by `seed`.
+    /// `age_max`, a tenth more or less by `seed`; none if it never comes.
     pub(crate) fn age(&self, seed: u64) -> Option<Duration> {
         let part = (seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as u32;
-        self.age_max.map(|age| age.mul_f64(0.9 + 0.2 * f64::from(part) / f64::from(u32::MAX)))
+        self.age_max
+            .filter(|age| *age != Duration::MAX)
+            .map(|age| scaled(age, 0.9 + 0.2 * f64::from(part) / f64::from(u32::MAX)))
     }
 }
 
@@ -225,5 +229,13 @@ mod tests {
         let ages: Vec<_> = (0..1000).map(|seed| deadlines.age(seed).expect("it is set").as_secs()).collect();
         assert!(ages.iter().all(|age| (900..=1100).contains(age)));
         assert!(ages.iter().any(|age| *age < 910) && ages.iter().any(|age| *age > 1090));
+    }
+
+    #[test]
+    fn the_longest_age_never_comes_and_others_have_no_product_that_overflows() {
+        let aged = |age| Deadlines { age_max: Some(age), ..Deadlines::default() };
+        assert!((0..1000).all(|seed| aged(Duration::MAX).age(seed).is_none()));
+        let long = Duration::MAX - Duration::from_secs(1);
+        assert!((0..1000).all(|seed| aged(long).age(seed) >= Some(Duration::MAX / 10 * 8)));
     }
 }

@@ -33,8 +33,11 @@ impl DeadlineTick {
 }
 
 impl DeadlineTick {
-    /// The tick that comes `time` after this one, which is set.
+    /// The tick that comes `time` after this one, which is set; [`Duration::MAX`] is `NEVER`.
     pub(crate) fn after(self, time: Duration) -> Self {
+        if time == Duration::MAX {
+            return Self::NEVER;
+        }
         let ticks = u64::try_from(time.as_millis()).unwrap_or(u64::MAX).clamp(1, HORIZON_TICKS_MAX);
         match Self(self.0.wrapping_add(ticks as u32)) {
             Self::NEVER | Self::PASSED => Self(1),

@@ -16,6 +16,7 @@ use std::rc::Rc;
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
+use tidegate_codec::later;
 use tidegate_engine::{HttpsEndpoint, HttpsEndpoints, task};
 use tidegate_http_upstream::{Origin, ServiceEndpoint};
 
@@ -161,7 +162,7 @@ impl ClientCore {
         if let Some(lookup) = records.lookups.borrow().get(&key(origin)) {
             return lookup.clone();
         }
-        let wait_until = task::now() + self.limits.https_records_wait;
+        let wait_until = later(task::now(), self.limits.https_records_wait);
         let (has_ended, wakers) = (Cell::new(false), RefCell::default());
         let lookup = Rc::new(RecordLookup { wait_until, has_ended, wakers });
         records.lookups.borrow_mut().insert(key(origin), lookup.clone());

@@ -9,6 +9,7 @@ use std::sync::{Arc, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
+use tidegate_codec::later;
 use tidegate_engine::{Backend, EventLoop, task};
 use tidegate_http_upstream::Connected;
 use tidegate_http1::Request;
@@ -92,7 +93,7 @@ async fn check_again(shared: &Weak<Shared>, is_over: impl Fn() -> bool) {
         let Some(check) = &shared.check else { return };
         let now = task::now();
         if check_at <= now {
-            check_at = now + check.interval;
+            check_at = later(now, check.interval);
             check_all(&shared, check, &mut rows).await;
         }
         drop(shared);
@@ -111,7 +112,7 @@ async fn resolve_again(shared: &Weak<Shared>, is_over: impl Fn() -> bool) {
         let names = names.get_or_insert_with(|| {
             // The system's resolver has been asked when the set was made.
             let first = if upstreams.0.resolver.is_of_system() { interval } else { Duration::ZERO };
-            Names::new(&upstreams.0, task::now() + first)
+            Names::new(&upstreams.0, later(task::now(), first))
         });
         drop(upstreams);
         let mut tick = pin!(task::sleep(TICK));

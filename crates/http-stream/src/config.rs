@@ -86,7 +86,7 @@ impl StreamConfig {
         let head_bytes_max = limits.head_bytes_max + HEAD_LINE_BYTES;
         let http1 = http1::Config::new(http1::Limits {
             // The fields for the host and for the protocol of an extended CONNECT, which are pseudo-fields here.
-            headers_max: limits.headers_max + 2,
+            headers_max: limits.headers_max.saturating_add(2),
             request_line_bytes_max: head_bytes_max - 1,
             head_bytes_max,
             body_bytes_max: limits.body_bytes_max,

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use tidegate_codec::{Direction, StreamEndpoint as _};
+use tidegate_codec::{Direction, StreamEndpoint as _, later};
 use tidegate_engine::{
     self as engine, Channel, ConnectError, SessionEndpoint, SessionError, SessionLimits, SessionStreams, task,
 };
@@ -148,7 +148,7 @@ impl Http3Connector {
         name: &str,
         timeout: Duration,
     ) -> Result<Http3Session, UpstreamError> {
-        let deadline = task::now() + timeout;
+        let deadline = later(task::now(), timeout);
         let mut last = UpstreamError::Connect(ConnectError::NoAddress);
         let count = addresses.len();
         for (place, address) in addresses.into_iter().enumerate() {

@@ -10,6 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use tidegate_codec::later;
+
 /// Lines that a thread writes to a file, a pipe or a terminal. The threads that log them do not wait for it: beyond 1 MiB
 /// of waiting lines further ones are dropped, and one line of the log of `tracing` has their number when writing goes on.
 ///
@@ -105,7 +107,7 @@ impl LineLog {
 
     /// Waits until all lines are written, for a time at most. Returns whether they are.
     pub fn flush(&self, wait_max: Duration) -> bool {
-        let deadline = Instant::now() + wait_max;
+        let deadline = later(Instant::now(), wait_max);
         let mut queue = self.handle.0.lock();
         while !queue.lines.is_empty() || queue.is_writing {
             let left = deadline.saturating_duration_since(Instant::now());

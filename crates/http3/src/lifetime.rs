@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use tidegate_codec::SessionNumber;
+use tidegate_codec::{SessionNumber, scaled};
 
 use crate::limits::Limits;
 
@@ -42,7 +42,7 @@ impl Lifetime {
     pub(crate) fn new(number: SessionNumber, limits: &Limits, now: Instant) -> Self {
         let part = (number.0.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as u32;
         let factor = 0.9 + 0.2 * f64::from(part) / f64::from(u32::MAX);
-        let too_old_at = limits.age_max.and_then(|age| now.checked_add(age.mul_f64(factor)));
+        let too_old_at = limits.age_max.and_then(|age| now.checked_add(scaled(age, factor)));
         Self { idle_since: now, too_old_at, ending: None }
     }
 

@@ -11,6 +11,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use tidegate_codec::framing::Raw;
+use tidegate_codec::later;
 use tidegate_engine::{Backend, Backoff, Client, EventLoop, ResolvedServer, ResolvedServers, task};
 
 use super::upstreams::{ConnectCheck, ListedServer, ServerSet, Upstreams};
@@ -68,7 +69,7 @@ async fn maintain(shared: Weak<ServerSet>, has_ended: Arc<AtomicBool>, resolved:
         if let Some(check) = upstreams.0.check
             && check_at <= now
         {
-            check_at = now + check.interval;
+            check_at = later(now, check.interval);
             check_all(&upstreams, check, &mut rows).await;
         }
         drop(upstreams);
@@ -159,7 +160,7 @@ fn on_resolved(
     } else {
         state.failures = 0;
     }
-    state.due = now + pause;
+    state.due = later(now, pause);
     states.borrow_mut().insert(server.number, state);
 }
 
@@ -230,6 +231,7 @@ mod tests {
     use tidegate_testkit::network::Network;
 
     use super::*;
+    use crate::UpstreamsBuilder;
 
     /// Knows each host but `slow.example`, whose lookup does not end.
     struct Slow;
@@ -313,6 +315,30 @@ mod tests {
         assert!(pauses.len() > 20 && pauses[3..].iter().all(|pause| *pause == 6), "{pauses:?}");
     }
 
+    #[test]
+    fn servers_with_the_longest_intervals_are_resolved_and_checked_once() {
+        let resolver = Partial(Arc::default());
+        let check = ConnectCheck { interval: Duration::MAX, ..ConnectCheck::default() };
+        let upstreams = Upstreams::builder().resolve_interval(Duration::MAX).check(check);
+        assert_eq!(addresses_of(upstreams, Whole(resolver.clone())), 1);
+        assert_eq!(pauses(&resolver.0), []);
+    }
+
+    /// The same lookups, without a TTL.
+    #[derive(Clone)]
+    struct Whole(Partial);
+
+    impl Resolve for Whole {
+        fn resolve(&self, host: &str, port: u16) -> Resolving {
+            self.0.resolve(host, port)
+        }
+
+        fn resolve_servers(&self, host: &str, port: u16) -> ResolvingServers {
+            let found = self.0.resolve_servers(host, port);
+            Box::pin(async move { Ok(ResolvedServers { ttl: None, is_partial: false, ..found.await? }) })
+        }
+    }
+
     /// The seconds between lookups.
     fn pauses(begun: &Mutex<Vec<Instant>>) -> Vec<u64> {
         let begun = begun.lock().expect("no panic");
@@ -321,10 +347,14 @@ mod tests {
 
     /// How many addresses a name has that is maintained for so long.
     fn addresses_after_150_seconds(resolver: impl Resolve + Send + Sync) -> usize {
+        addresses_of(Upstreams::builder(), resolver)
+    }
+
+    fn addresses_of(builder: UpstreamsBuilder, resolver: impl Resolve + Send + Sync) -> usize {
         let network = Network::new(1);
         let node = network.host("10.0.0.9").node();
         let server = "tcp://app.example:1".parse().expect("an address");
-        let upstreams = Upstreams::builder().server(server, 1).resolver(resolver).build();
+        let upstreams = builder.server(server, 1).resolver(resolver).build();
         let has_ended = Arc::new(AtomicBool::new(false));
         let (resolved, _first) = mpsc::channel();
         let maintained = maintain(Arc::downgrade(&upstreams.0), has_ended.clone(), resolved);

@@ -13,6 +13,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use tidegate_buffer::{Datagram, DatagramErrorReason, LocalAddress, Transmit};
+use tidegate_codec::later;
 use tidegate_engine::task::{self, Sleep, Task};
 use tidegate_engine::{DatagramChannel, EndpointLimits, EndpointListener, IpNet, ServedEndpoint, contains_address};
 use tidegate_sys::DatagramOptions;
@@ -308,7 +309,7 @@ impl Flows {
         self.ages.borrow_mut().insert(flow.age.get(), flow.clone());
         let (flows, served) = (self.clone(), flow.clone());
         let task = task::spawn(async move {
-            let mut idle = pin!(task::sleep_until(served.last.get() + served.idle_timeout));
+            let mut idle = pin!(task::sleep_until(later(served.last.get(), served.idle_timeout)));
             let end = poll_fn(|cx| flows.poll_flow(&served, idle.as_mut(), cx)).await;
             flows.on_end(&served, end);
         });
@@ -356,7 +357,7 @@ impl Flows {
             if idle.as_mut().poll(cx).is_pending() {
                 return Poll::Pending;
             }
-            let until = flow.last.get() + flow.idle_timeout;
+            let until = later(flow.last.get(), flow.idle_timeout);
             if task::now() >= until {
                 return Poll::Ready(End::Expired);
             }

@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tidegate_codec::mux::{OpenError, ResetCause};
-use tidegate_codec::{DatagramQueue, Direction, ReadEnd, SessionEvent, SessionNumber, StreamNumber, WriteRefused};
+use tidegate_codec::{
+    DatagramQueue, Direction, ReadEnd, SessionEvent, SessionNumber, StreamNumber, WriteRefused, later,
+};
 
 use crate::codes::Codes;
 use crate::error::ConnectionError;
@@ -373,11 +375,11 @@ impl ConnectionState {
         // It moves only when it has come, so that packets do not move timers.
         match self.ping_at {
             Some(at) if at > now => {}
-            Some(_) if self.received + silence <= now => {
+            Some(_) if later(self.received, silence) <= now => {
                 self.machine.ping();
-                self.ping_at = Some(now + silence);
+                self.ping_at = Some(later(now, silence));
             }
-            _ => self.ping_at = Some(self.received + silence),
+            _ => self.ping_at = Some(later(self.received, silence)),
         }
     }
 

@@ -13,7 +13,7 @@ use tidegate_buffer::{Datagram, DatagramError, DatagramErrorReason, LocalAddress
 use tidegate_codec::mux::{OpenError, ResetCause};
 use tidegate_codec::{
     DatagramRefused, Direction, EndpointPlace, Handshake, ReadEnd, SessionCounts, SessionEvent, SessionNumber,
-    StreamEndpoint, StreamNumber, WriteRefused,
+    StreamEndpoint, StreamNumber, WriteRefused, later,
 };
 use tidegate_engine::EndpointLimits;
 
@@ -210,7 +210,7 @@ impl Endpoint {
             ping_at: None,
             ends_by: None,
             timer: None,
-            handshake_deadline: Some(now + self.settings.handshake_timeout),
+            handshake_deadline: Some(later(now, self.settings.handshake_timeout)),
             datagrams: None,
             counted_datagrams: 0,
             shares_from: 0,
@@ -612,7 +612,7 @@ impl StreamEndpoint for Endpoint {
         if cause.is_none() {
             // Its streams are over, and the peer may not have all of their bytes.
             connection.ends_with = Some(code);
-            connection.ends_by = Some(now + timeout);
+            connection.ends_by = Some(later(now, timeout));
             return;
         }
         connection.end(now, code, "");

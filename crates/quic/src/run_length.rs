@@ -22,7 +22,7 @@ impl RunLength {
         if u64::from(self.0) <= least {
             return least as usize;
         }
-        let bytes = u128::from(window) * time.as_nanos() / round_trip.as_nanos().max(1);
+        let bytes = u128::from(window).saturating_mul(time.as_nanos()) / round_trip.as_nanos().max(1);
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX).min(RUN_BYTES_MAX);
         let most = (bytes / datagram_bytes).clamp(least, self.0.into());
         most as usize

@@ -128,7 +128,7 @@ impl MessageReceiver {
     pub fn wait_any(receivers: &[&Self], timeout: Option<Duration>) -> io::Result<Vec<usize>> {
         let mut polled: Vec<PollFd<'_>> =
             receivers.iter().map(|receiver| PollFd::new(&receiver.0, PollFlags::IN)).collect();
-        let deadline = timeout.map(|timeout| Instant::now() + timeout);
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         loop {
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
             let left = left.map(|left| Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() });

@@ -71,7 +71,7 @@
 //! | `proxy_protocol`, by the feature `proxy-protocol` | the PROXY protocol: the address of a client behind a proxy |
 //! | `quic`, by the feature of that name | QUIC: servers and clients whose streams are connections |
 //! | `redis`, by the feature of that name | the protocol of Redis in both roles, and a server handler |
-//! | `backplane`, by the feature of that name | rooms over several processes, on Redis |
+//! | `backplane`, by the feature of that name | rooms over several processes, on Redis or NATS |
 //! | `l4`, by the feature of that name | forwarding below HTTP: TCP, TLS by its server name, UDP |
 //! | `socks`, by the feature of that name | SOCKS 4, 4a and 5: clients of a proxy, and the proxy |
 //! | `nats`, by the feature of that name | the NATS client protocol: a client with JetStream, and a broker |
@@ -277,7 +277,6 @@ pub use tidegate_tower::axum;
 #[doc(inline)]
 pub use tidegate_websocket as websocket;
 
-/// The examples in the README are compiled.
 /// HTTP for applications: a server of functions, [`client`](http::client), which sends requests to other servers, and
 /// `proxy`, which passes them on; `cache`, which stores responses.
 #[cfg(any(feature = "http-client", feature = "http-server"))]
@@ -308,6 +307,7 @@ pub mod http {
     pub use tidegate_http_proxy as proxy;
 }
 
+/// The examples in the README are compiled.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tidegate_buffer::{Input, RECEIVE_BYTES_MAX, Slice};
-use tidegate_codec::{Codec, CodecStatus, Lifecycle, Output, ReceiveHint, Step};
+use tidegate_codec::{Codec, CodecStatus, Lifecycle, Output, ReceiveHint, Step, scaled};
 
 use crate::close::{Close, CloseCode};
 use crate::config::{Config, Deflate};
@@ -598,7 +598,7 @@ impl WebSocket {
             self.set(DRAINS, true);
             // Keys differ with each state, so connections of one loop differ.
             let part = RandomState::new().hash_one(0) as f64 / u64::MAX as f64;
-            self.until = out.now().checked_add(spread.mul_f64(part));
+            self.until = out.now().checked_add(scaled(spread, part));
         }
     }
 

@@ -126,7 +126,7 @@ impl Node {
     pub fn new(id: NodeId, limits: NodeLimits) -> Self {
         Self {
             id,
-            limits,
+            limits: limits.effective(),
             rooms: HashMap::new(),
             outputs: VecDeque::new(),
             counts: BackplaneCounts::default(),

@@ -258,7 +258,8 @@ impl Node {
             let mut listed: Vec<_> = leases.iter().map(|lease| lease.node).collect();
             listed.sort_unstable();
             for Lease { node, left, list } in leases {
-                self.know(&name, node, list, now, now + left);
+                let until = now.checked_add(left).unwrap_or(now + self.limits.lease);
+                self.know(&name, node, list, now, until);
             }
             let Some(room) = self.rooms.get_mut(&name) else { continue };
             room.presence.nodes.retain(|(node, known)| {

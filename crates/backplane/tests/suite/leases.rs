@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use tidegate_backplane::node::{Node, Output};
 use tidegate_backplane::{BrokerEvent, NodeLimits};
-use tidegate_engine::NodeId;
+use tidegate_engine::{NodeId, NodePresence};
 
 const ROOM: &str = "tides";
 
@@ -55,4 +55,22 @@ fn members_of_a_node_that_has_died_are_counted_for_its_lease_and_not_until_the_n
         let counted = *at - heard_at;
         assert!((lease..=lease + 2 * window).contains(&counted), "{counted:?}");
     }
+}
+
+#[test]
+fn a_node_may_have_the_longest_times() {
+    let mut limits = NodeLimits::default();
+    for time in [&mut limits.linger, &mut limits.presence_window, &mut limits.lease, &mut limits.kick_lease] {
+        *time = Duration::MAX;
+    }
+    let now = Instant::now();
+    let mut node = Node::new(NodeId([1; 16]), limits);
+    node.handle_event(BrokerEvent::Up, now);
+    node.attach(&ROOM.into(), None, now);
+    node.handle_event(BrokerEvent::Subscribed(ROOM.into()), now);
+    node.presence(vec![(ROOM.into(), NodePresence { count: 1, names: Vec::new() })], now);
+    node.presence_changed(&ROOM.into(), now);
+    node.handle_event(list_of(9, 1, 3), now);
+    node.detach(&ROOM.into(), now);
+    assert!(node.poll_timeout().is_some_and(|at| at > now + Duration::from_secs(1 << 29)));
 }

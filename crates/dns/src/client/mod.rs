@@ -104,16 +104,37 @@ pub(crate) enum BegunLookup {
 
 /// The future of a lookup. Dropping it leaves the lookup to others.
 #[derive(Debug)]
-pub(crate) struct LookupWait(Rc<Waiter>);
+pub(crate) struct LookupWait {
+    waiter: Rc<Waiter>,
+    shared: Weak<Shared>,
+    id: LookupId,
+}
+
+impl Drop for LookupWait {
+    /// A caller that has given up takes no place of another.
+    fn drop(&mut self) {
+        let Some(shared) = self.shared.upgrade() else { return };
+        let mut waiters = shared.waiters.borrow_mut();
+        // A lookup that has ended has no waiters any more.
+        let Some(all) = waiters.get_mut(&self.id) else { return };
+        let Some(at) = all.iter().position(|waiter| Rc::ptr_eq(waiter, &self.waiter)) else { return };
+        all.swap_remove(at);
+        if all.is_empty() {
+            waiters.remove(&self.id);
+        }
+        drop(waiters);
+        shared.resolver.borrow_mut().forget_waiter(self.id);
+    }
+}
 
 impl Future for LookupWait {
     type Output = Result<Arc<Answer>, LookupError>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        if let Some(result) = self.0.result.borrow_mut().take() {
+        if let Some(result) = self.waiter.result.borrow_mut().take() {
             return Poll::Ready(result);
         }
-        *self.0.waker.borrow_mut() = Some(cx.waker().clone());
+        *self.waiter.waker.borrow_mut() = Some(cx.waker().clone());
         Poll::Pending
     }
 }
@@ -226,7 +247,7 @@ impl StubResolver {
             Lookup::Pending(id) => {
                 let waiter = Rc::new(Waiter::default());
                 self.shared.waiters.borrow_mut().entry(id).or_default().push(waiter.clone());
-                BegunLookup::Waiting(LookupWait(waiter))
+                BegunLookup::Waiting(LookupWait { waiter, shared: Rc::downgrade(&self.shared), id })
             }
         };
         Shared::pump(&self.shared);

@@ -17,6 +17,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use tidegate_buffer::Datagram;
+use tidegate_codec::later;
 use tidegate_engine::{DatagramChannel, EndpointLimits, task};
 use tidegate_sys::DatagramOptions;
 
@@ -104,7 +105,7 @@ pub(super) fn send(this: &Rc<Shared>, server: usize, number: u16, message: Encod
                 let old = std::mem::replace(state, SocketState::Opening(vec![message]));
                 if let SocketState::Open(old) = old {
                     let server_timeout = this.resolver.borrow().server_timeout();
-                    old.closes.set(Some(task::now() + server_timeout));
+                    old.closes.set(Some(later(task::now(), server_timeout)));
                     this.sockets.replaced.borrow_mut().push(old);
                 }
             }

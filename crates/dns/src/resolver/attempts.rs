@@ -2,6 +2,8 @@
 
 use std::time::Instant;
 
+use tidegate_codec::later;
+
 use super::{Attempt, LookupError, LookupId, Resolver, Transmit, Transport};
 use crate::edns::{Edns, QUERY_BLOCK_BYTES};
 use crate::header::Header;
@@ -82,12 +84,12 @@ impl Resolver {
         };
         let patience = upstream.patience(self.config.server_timeout);
         // A stream may have to be opened first.
-        let patience = if is_stream { patience * 3 } else { patience };
+        let patience = if is_stream { patience.saturating_mul(3) } else { patience };
         let patience = patience.saturating_mul(1 << round.min(16));
         let attempt = Attempt { server, transport, id: query_id, name, sent: now, has_edns, is_late: false };
         if let Some(lookup) = self.lookups.get_mut(&id) {
             lookup.tried += 1;
-            lookup.next_attempt = now + patience.min(self.config.server_timeout);
+            lookup.next_attempt = later(now, patience.min(self.config.server_timeout));
             lookup.attempts.push(attempt);
         }
         self.in_flight.insert((server, transport, query_id), id);

@@ -67,7 +67,7 @@ impl ResolverConfig {
     #[must_use]
     pub fn of_system(conf: &ResolvConf) -> Self {
         let rounds = u32::from(conf.attempts);
-        let lookup_timeout = conf.timeout * rounds * conf.servers.len().max(1) as u32;
+        let lookup_timeout = conf.timeout.saturating_mul(rounds).saturating_mul(conf.servers.len().max(1) as u32);
         let (server_timeout, use_streams, rotates) = (conf.timeout, conf.use_tcp, conf.rotate);
         Self { lookup_timeout, server_timeout, rounds, use_streams, rotates, ..Self::default() }
     }

@@ -26,6 +26,8 @@ use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tidegate_codec::later;
+
 pub use answer::{Answer, LookupError};
 pub use config::{ResolverConfig, ResolverServer};
 pub use shared_cache::SharedCache;
@@ -337,7 +339,7 @@ impl Resolver {
             aliases: Vec::new(),
             waiters,
             turn: self.turn(record_type),
-            deadline: now + self.config.lookup_timeout,
+            deadline: later(now, self.config.lookup_timeout),
             next_attempt: now,
             attempts: Vec::new(),
             tried: 0,
@@ -348,7 +350,7 @@ impl Resolver {
             mismatches: 0,
             other_cases: Vec::new(),
             stale,
-            stale_at: now + self.config.stale_after,
+            stale_at: later(now, self.config.stale_after),
             timer: None,
         };
         self.lookups.insert(id, lookup);
@@ -364,6 +366,13 @@ impl Resolver {
         let turn = *next;
         *next = (turn + 1) % self.upstreams.len();
         turn
+    }
+
+    /// A caller waits no longer for a lookup, which goes on: its answer is stored for others.
+    pub fn forget_waiter(&mut self, id: LookupId) {
+        if let Some(lookup) = self.lookups.get_mut(&id) {
+            lookup.waiters = lookup.waiters.saturating_sub(1);
+        }
     }
 
     /// The next query to send.

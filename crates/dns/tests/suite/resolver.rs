@@ -108,6 +108,53 @@ fn callers_and_lookups_in_flight_have_bounds() {
 }
 
 #[test]
+fn a_caller_that_has_given_up_leaves_its_place_to_another() {
+    let config = ResolverConfig { waiters_max: 2, ..ResolverConfig::default() };
+    let mut world = World::with(config, CacheConfig::default(), vec![Behaviour::default()], 1);
+    let Lookup::Pending(id) = world.begin("a") else { panic!("it is not cached") };
+    world.begin("a");
+    world.resolver.forget_waiter(id);
+    assert_eq!(world.begin("a"), Lookup::Pending(id));
+    (0..5).for_each(|_| world.resolver.forget_waiter(id));
+    assert_eq!(world.begin("a"), Lookup::Pending(id));
+    world.wait(id).expect("an answer");
+}
+
+#[test]
+fn the_longest_times_are_times_that_never_come() {
+    let never = Duration::MAX;
+    let config = ResolverConfig {
+        lookup_timeout: never,
+        server_timeout: never,
+        stale_after: never,
+        ..ResolverConfig::default()
+    };
+    let cache = CacheConfig {
+        ttl_min: never,
+        ttl_max: never,
+        negative_ttl_max: never,
+        stale_for: never,
+        failure_ttl_min: never,
+        failure_ttl_max: never,
+        stale_retry: never,
+        ..CacheConfig::default()
+    };
+    for use_streams in [false, true] {
+        let config = ResolverConfig { use_streams, ..config };
+        let mut world = World::with(config, cache, vec![Behaviour::default()], 1);
+        for _ in 0..3 {
+            world.lookup("a.example").expect("an answer");
+        }
+        assert_eq!(world.queries.len(), 1);
+        let failing = vec![Behaviour { response_code: ResponseCode::SERVFAIL, ..Behaviour::default() }];
+        let mut world = World::with(config, cache, failing, 1);
+        for _ in 0..3 {
+            world.lookup("a.example").expect_err("the server fails");
+        }
+    }
+}
+
+#[test]
 fn queries_have_random_ids_sockets_and_cases() {
     let mut world = world();
     let (mut ids, mut sockets, mut cases) = (Vec::new(), Vec::new(), Vec::new());

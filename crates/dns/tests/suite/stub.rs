@@ -224,6 +224,23 @@ fn lost_late_and_doubled_datagrams_cost_time_and_no_lookup() {
 }
 
 #[test]
+fn callers_that_have_given_up_take_no_places_of_others() {
+    let mut world = World::new(1);
+    world.serve(|_| {});
+    world.network.set_link(Link { latency: Duration::from_secs(1), ..Link::default() });
+    let resolver = world.resolver(ResolverConfig { waiters_max: 3, ..ResolverConfig::default() }, &["10.0.0.1"]);
+    let result = world.run(async move {
+        let h1 = name("h1.example");
+        for _ in 0..10 {
+            let given_up = task::timeout(Duration::from_millis(1), resolver.lookup(&h1, RecordType::A)).await;
+            assert!(given_up.is_err(), "{given_up:?}");
+        }
+        look_up(resolver, "h1.example".into()).await.0
+    });
+    assert_eq!(result, Ok(vec!["192.0.2.1".into()]));
+}
+
+#[test]
 fn forged_answers_are_not_believed_and_cost_one_query_over_a_stream() {
     for seed in seeds(20) {
         let mut world = World::new(seed);

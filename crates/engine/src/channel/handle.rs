@@ -226,6 +226,12 @@ impl<C: Pipeline> Handle<C> {
         Poll::Pending
     }
 
+    pub(crate) fn poll_closed(&self, cx: &Context<'_>) -> Poll<ChannelError> {
+        let polled =
+            self.with_or(|connection, _, _| connection.poll_closed(cx.waker()), |error| Poll::Ready(Err(error)));
+        polled.map(|ended| ended.err().unwrap_or_else(|| ChannelError::Closed(Rc::new(CloseReason::Done))))
+    }
+
     pub(crate) fn wake_by(&self, at: Instant) {
         // If the connection cannot be reached, there is nothing to wait for either.
         let _ = self.with(|connection, core, token| {

@@ -22,7 +22,6 @@ mod split;
 use std::fmt;
 use std::marker::PhantomData;
 use std::os::fd::BorrowedFd;
-use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -220,9 +219,7 @@ impl<C: Pipeline> Channel<C> {
     ///
     /// It yields [`ChannelError::Closed`] with the reason, or [`ChannelError::Busy`] from within a handler.
     pub fn poll_closed(&mut self, cx: &mut Context<'_>) -> Poll<ChannelError> {
-        let polled =
-            self.handle.with_or(|connection, _, _| connection.poll_closed(cx.waker()), |error| Poll::Ready(Err(error)));
-        polled.map(|ended| ended.err().unwrap_or_else(|| ChannelError::Closed(Rc::new(CloseReason::Done))))
+        self.handle.poll_closed(cx)
     }
 
     /// Waits until the peer has shut down its sending side, even if no task receives: earlier bytes of the peer may be
@@ -279,7 +276,7 @@ impl<C: Pipeline> Channel<C> {
     }
 
     /// From that time on every operation that would have to wait fails with [`ChannelError::Deadline`]; `None` cancels
-    /// the deadline. It is precise to a millisecond. To limit one call use `within`: `channel.recv().within(duration)`.
+    /// the deadline. It is precise to a millisecond, and at most twelve days away. To limit one call use `within`: `channel.recv().within(duration)`.
     pub fn set_deadline(&mut self, at: Option<Instant>) {
         self.handle.set_deadline(at);
     }

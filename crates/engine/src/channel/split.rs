@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::task::{Context, Poll};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tidegate_buffer::WritePosition;
 use tidegate_codec::framing::Raw;
@@ -89,12 +89,24 @@ impl<C: Pipeline> ReadHalf<C> {
         self.handle.set_deadline(at);
     }
 
+    /// As [`Channel::set_deadline_after`]; the deadline applies to both halves.
+    pub fn set_deadline_after(&mut self, after: Duration) {
+        let at = self.handle.deadline_after(after);
+        self.set_deadline(at);
+    }
+
     /// As [`Channel::peer`].
     ///
     /// # Errors
     /// As [`Channel::peer`].
     pub fn peer(&self) -> Result<Address, ChannelError> {
         self.handle.with(|connection, core, _| connection.link().peer(&core.sessions))
+    }
+
+    /// As [`Channel::id`].
+    #[must_use]
+    pub fn id(&self) -> u64 {
+        connection_id(self.handle.token())
     }
 
     /// Makes the channel whole again.
@@ -196,6 +208,33 @@ impl<C: Pipeline> WriteHalf<C> {
     #[must_use]
     pub fn pending_bytes(&self) -> u64 {
         self.handle.with(|connection, _, _| connection.pending_bytes()).unwrap_or(0)
+    }
+
+    /// As [`Channel::poll_closed`]: for a task that only sends, and now and then.
+    ///
+    /// It yields [`ChannelError::Closed`] with the reason, or [`ChannelError::Busy`] from within a handler.
+    pub fn poll_closed(&mut self, cx: &mut Context<'_>) -> Poll<ChannelError> {
+        self.handle.poll_closed(cx)
+    }
+
+    /// As [`Channel::is_draining`].
+    #[must_use]
+    pub fn is_draining(&self) -> bool {
+        self.handle.with(|connection, core, _| connection.is_draining(core)).unwrap_or(false)
+    }
+
+    /// As [`Channel::peer`].
+    ///
+    /// # Errors
+    /// As [`Channel::peer`].
+    pub fn peer(&self) -> Result<Address, ChannelError> {
+        self.handle.with(|connection, core, _| connection.link().peer(&core.sessions))
+    }
+
+    /// As [`Channel::id`].
+    #[must_use]
+    pub fn id(&self) -> u64 {
+        connection_id(self.handle.token())
     }
 }
 

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use slab::Slab;
 use tidegate_buffer::Pool;
+use tidegate_codec::later;
 use tidegate_sys::{Address, Side, Socket};
 
 use crate::backend::BackendPlan;
@@ -445,8 +446,7 @@ impl ServerState {
         drop(control);
         self.keep_listeners(KeptSockets::default());
         self.superseded.set_ended();
-        let now = Instant::now();
-        let by = now.checked_add(deadline).unwrap_or_else(|| now + Duration::from_secs(86_400));
+        let by = later(Instant::now(), deadline);
         for running in &self.loops {
             // A loop that takes no messages has ended already.
             let _ = running.mailbox.send(LoopMessage::Drain(by));

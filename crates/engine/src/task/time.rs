@@ -25,7 +25,7 @@ pub fn now() -> Instant {
     Local::current().expect(NO_LOOP).now()
 }
 
-/// Waits for a duration, precise to a millisecond, and at most twelve days.
+/// Waits for a duration, precise to a millisecond; for ever if it is [`Duration::MAX`].
 ///
 /// ```
 /// use std::time::Duration;

@@ -70,6 +70,28 @@ fn aged() -> Deadlines {
 }
 
 #[test]
+fn the_longest_deadlines_never_come() {
+    let never = Some(Duration::MAX);
+    let deadlines = Deadlines {
+        idle_timeout: never,
+        read_timeout: never,
+        read_rate_min: u32::MAX,
+        handshake_timeout: never,
+        age_max: never,
+        age_grace: Duration::MAX,
+    };
+    let mut pipes = [echo(deadlines), filtered(deadlines)];
+    pipes[0].receive(b"a part of");
+    for pipe in &mut pipes {
+        // A deadline is at most twelve days away.
+        (0..40).for_each(|_| pipe.advance(24 * 3_600 * SECOND));
+        assert!(!pipe.is_write_closed());
+    }
+    pipes[0].receive(b" a line\n");
+    assert_eq!(pipes[0].take_written(), b"a part of a line\n");
+}
+
+#[test]
 fn a_silent_connection_closes_in_good_order_at_its_idle_deadline() {
     let mut pipe = echo(idle());
     pipe.advance(Duration::from_millis(9_990));

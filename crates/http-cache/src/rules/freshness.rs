@@ -150,7 +150,7 @@ impl Freshness {
 
     /// Whether it can be of use without a validator.
     pub(crate) fn is_of_use(&self, now: Millis) -> bool {
-        let longest = self.lifetime + self.while_revalidate.max(self.if_error);
+        let longest = self.lifetime.saturating_add(self.while_revalidate.max(self.if_error));
         !self.needs_validation && longest > self.age(now)
     }
 }

@@ -35,7 +35,8 @@ impl Store {
         let filling_max = limits.memory_bytes_max / 4;
         let stored_max = limits.memory_bytes_max - filling_max - other_bytes;
         // Half of a shard has room for the largest response, with its key and its fields.
-        let entry_max = limits.entry_max() + 2 * limits.header_bytes_max + limits.key_bytes_max + 1024;
+        let parts = [limits.header_bytes_max, limits.header_bytes_max, limits.key_bytes_max, 1024];
+        let entry_max = parts.into_iter().fold(limits.entry_max(), usize::saturating_add);
         let count = (stored_max / entry_max.saturating_mul(2)).clamp(1, SHARDS_MAX);
         let shard = || Mutex::new(Shard::new(stored_max / count, limits.variants_max.max(1)));
         Self {

@@ -1,5 +1,7 @@
 //! Floods stay within the budget.
 
+use std::time::Duration;
+
 use tidegate::http::cache::{Cache, CacheLimits};
 
 use crate::support::Sea;
@@ -20,6 +22,23 @@ fn invented_queries_stay_within_the_budget_and_leave_the_responses_that_are_used
     }
     assert_eq!(sea.requests(), 1001);
     assert!(sea.cache.counts().evictions > 500);
+}
+
+#[test]
+fn a_cache_without_limits_stores() {
+    let limits = CacheLimits {
+        memory_bytes_max: usize::MAX,
+        entry_bytes_max: usize::MAX,
+        header_bytes_max: usize::MAX,
+        key_bytes_max: usize::MAX,
+        ..CacheLimits::default()
+    };
+    let mut sea = Sea::with(Cache::builder().limits(limits).stale_if_error(Duration::MAX));
+    sea.script(200, "Cache-Control: max-age=3600", "body");
+    for _ in 0..3 {
+        assert_eq!(sea.get("").body, "body");
+    }
+    assert_eq!(sea.requests(), 1);
 }
 
 #[test]

@@ -154,6 +154,24 @@ fn a_name_that_is_never_resolved_holds_up_neither_checks_nor_other_names() {
 }
 
 #[test]
+fn upstreams_with_the_longest_intervals_are_resolved_and_checked_once() {
+    let network = Network::new(1);
+    let names = Names::default();
+    names.set("app.test", Answer::Addresses(vec![ip("10.0.1.2")]));
+    let (_upstream, requests) = upstream(&network, "10.0.1.2");
+    let mut check = HealthCheck::default();
+    check.interval = Duration::MAX;
+    let upstreams = set_of(&["http://app.test", "http://10.0.1.2"], &names).resolve_interval(Duration::MAX);
+    let upstreams = upstreams.health_check(check).build().expect("all is set");
+    let (_gateway, proxy) = gateway(&network, &upstreams);
+    network.run_for(Duration::from_secs(60));
+    assert_eq!((upstreams.len(), requests.get()), (2, 1), "a server with a name has no address yet as checks begin");
+    assert_eq!(names.asked("app.test"), 1);
+    let client = network.host("10.0.0.2").node();
+    assert_eq!(ask(&network, &client, &proxy), 200);
+}
+
+#[test]
 fn of_a_thousand_addresses_some_are_used() {
     let network = Network::new(2);
     let names = Names::default();

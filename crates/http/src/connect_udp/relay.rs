@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tidegate_buffer::{DatagramErrorReason, Ecn, LocalAddress, Transmit};
+use tidegate_codec::later;
 use tidegate_engine::task::{self, Sleep};
 use tidegate_engine::{DatagramChannel, SessionError};
 use tidegate_http3::{Capsule, ErrorCode, varint};
@@ -43,7 +44,7 @@ enum RelayEnd {
 impl Relay {
     /// Passes datagrams on until the tunnel ends.
     pub(super) async fn run(mut self) -> Result<(), Box<dyn Error>> {
-        let mut idle = pin!(task::sleep_until(self.last + self.idle_timeout));
+        let mut idle = pin!(task::sleep_until(later(self.last, self.idle_timeout)));
         let end = poll_fn(|cx| self.poll(idle.as_mut(), cx)).await;
         match end {
             RelayEnd::Client => {}
@@ -88,7 +89,7 @@ impl Relay {
                     if idle.as_mut().poll(cx).is_pending() {
                         return Poll::Pending;
                     }
-                    let until = self.last + self.idle_timeout;
+                    let until = later(self.last, self.idle_timeout);
                     if task::now() >= until {
                         return Poll::Ready(RelayEnd::Idle);
                     }

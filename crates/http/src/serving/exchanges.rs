@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
+use tidegate_codec::later;
 use tidegate_engine::{Account, Channel, ChannelError, CloseReason, ConnectionCharge, SendError, task};
 use tidegate_http_message::BodyError;
 use tidegate_http_message::exchange::{Exchange, Piece};
@@ -369,11 +370,6 @@ impl<C: HttpCodec> Drop for Exchanges<C> {
     fn drop(&mut self) {
         drop(self.take());
     }
-}
-
-/// A time after another. One that is too far away to be expressed is a century away.
-fn later(from: Instant, after: Duration) -> Instant {
-    from.checked_add(after).unwrap_or(from + Duration::from_secs(100 * 365 * 24 * 60 * 60))
 }
 
 /// Places of the tasks that wait.

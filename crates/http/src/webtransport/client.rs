@@ -72,7 +72,9 @@ impl WebTransportClient {
     /// If no event loop runs on this thread, and within a handler: a task calls it.
     pub fn bind(address: SocketAddr, tls: &tls::ClientConfig, limits: WebTransportLimits) -> io::Result<Self> {
         let transport = quic::TransportLimits {
-            unidirectional_max: quic::TransportLimits::default().unidirectional_max + limits.unidirectional_max,
+            unidirectional_max: quic::TransportLimits::default()
+                .unidirectional_max
+                .saturating_add(limits.unidirectional_max),
             datagram_receive_bytes: Some(limits.datagram_bytes_max),
             ..quic::TransportLimits::default()
         };

@@ -21,6 +21,14 @@ fn a_request_gets_its_response() {
 }
 
 #[test]
+fn a_server_without_a_limit_of_fields_takes_requests() {
+    let mut peer = Peer::new(Limits { headers_max: u32::MAX, ..Limits::default() });
+    let get = peer.get(1, "/hello");
+    peer.send(&get);
+    assert_eq!(peer.received(1).status(), "200");
+}
+
+#[test]
 fn every_split_of_the_wire_gives_the_same_responses() {
     let mut wire = PREFACE.to_vec();
     let mut peer = Peer::silent(Limits::default());

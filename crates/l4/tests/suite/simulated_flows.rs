@@ -119,6 +119,23 @@ fn an_idle_flow_ends_and_one_that_moves_does_not() {
 }
 
 #[test]
+fn a_flow_with_the_longest_idle_timeout_stays() {
+    let network = Network::new(1);
+    let _server = server(&network);
+    let mut rules = UdpRules::default();
+    rules.idle_timeout = Duration::MAX;
+    let (_node, forwarder) = start(&network, rules);
+    let (node, mut channels) = clients(&network, 1);
+    let ports = node.spawn(async move {
+        let first = ask(&mut channels[0], "").await;
+        task::sleep(Duration::from_secs(900)).await;
+        [first, ask(&mut channels[0], "").await]
+    });
+    assert_eq!(network.run_task(WAIT, ports), [Some(">10000".to_owned()), Some(">10000".to_owned())]);
+    assert_eq!(counts(&forwarder).expired, 0);
+}
+
+#[test]
 fn a_new_flow_takes_the_place_of_the_one_that_was_idle_longest() {
     let network = Network::new(1);
     let _server = server(&network);

@@ -107,7 +107,8 @@ impl StreamConfig {
     /// The longest time that a message stays.
     #[must_use]
     pub fn with_max_age(mut self, age: Duration) -> Self {
-        self.max_age = u64::try_from(age.as_nanos()).unwrap_or(u64::MAX);
+        // The server counts in 64 bits with a sign.
+        self.max_age = u64::try_from(age.as_nanos()).unwrap_or(u64::MAX).min(i64::MAX as u64);
         self
     }
 }

@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use tidegate::engine::{SessionLimits, SessionStreams, Streams};
 use tidegate::framing::Raw;
-use tidegate::quic::{Connection, ConnectionError, Direction, TransportLimits};
+use tidegate::quic::{ClientConfig, Connection, ConnectionError, Direction, ServerConfig, TransportLimits};
 use tidegate::{
     Channel, Context, Deadlines, EndpointListener, EventLoop, Handler, Limits, Outcome, Rate, Server, Shaping, Slice,
 };
 
 use crate::scenarios::{OneWord, Seen, echo, read_all, sinks};
-use crate::stage::{NAME, Shared, Stage, configs};
+use crate::stage::{NAME, Shared, Stage, configs, tls_with_handshake_timeout};
 
 /// A connection of the client with a stream whose first bytes the server has.
 fn begin(stage: &mut Stage, seen: &Shared<Seen>) -> (Connection, Channel<Raw>) {
@@ -53,6 +53,33 @@ fn bytes_that_came_together_with_the_close_reach_the_application() {
     stage.with(0, turn);
     stage.run_until(|| !seen.borrow().closed.is_empty());
     assert_eq!((seen.borrow().bytes.len(), seen.borrow().ended), (5_003, 1), "{:?}", seen.borrow().closed);
+}
+
+#[test]
+fn a_connection_may_have_the_longest_times() {
+    let mut stage = Stage::epoll();
+    let limits = TransportLimits {
+        idle_timeout: None,
+        ping_interval: Some(Duration::MAX),
+        end_timeout: Duration::MAX,
+        ..TransportLimits::default()
+    };
+    let (server, client) = tls_with_handshake_timeout(Duration::MAX);
+    let server = ServerConfig::new(&server, limits.clone()).unwrap();
+    let config = ClientConfig::new(&client, limits).unwrap();
+    let address = stage.server(&server, |_| echo());
+    let client = stage.client(&config);
+    let echoed = stage.task(async move {
+        let connection = client.connect(address, NAME).await.unwrap();
+        let mut channel = connection.open(Direction::Bidirectional, Raw).unwrap();
+        channel.send(b"ebb".to_vec().into()).unwrap();
+        let bytes = channel.recv().await.unwrap().unwrap().to_vec();
+        channel.close().await.unwrap();
+        drop(connection);
+        bytes
+    });
+    assert_eq!(echoed, b"ebb");
+    stage.run_a_little();
 }
 
 #[test]

@@ -21,14 +21,20 @@ pub(crate) struct Stage(Option<TwoLoops>);
 
 /// The configurations of TLS of both roles, where the client trusts the server's certificate.
 pub(crate) fn tls() -> (tls::ServerConfig, tls::ClientConfig) {
+    tls_with_handshake_timeout(Duration::from_secs(10))
+}
+
+/// The same with another time for handshakes.
+pub(crate) fn tls_with_handshake_timeout(timeout: Duration) -> (tls::ServerConfig, tls::ClientConfig) {
     let provider = Provider::of_features().unwrap();
     let made = rcgen::generate_simple_self_signed([NAME.to_owned()]).unwrap();
     let key = made.signing_key.serialize_pem();
     let certificates = Certificates::from_pem(&provider, made.cert.pem().as_bytes(), key.as_bytes()).unwrap();
     let mut roots = RootCertStore::empty();
     roots.add(made.cert.der().clone()).unwrap();
-    let server = tls::ServerConfig::builder(&provider, certificates).alpn(["echo"]).build().unwrap();
-    (server, tls::ClientConfig::builder(&provider, roots).unwrap().alpn(["echo"]).build().unwrap())
+    let server = tls::ServerConfig::builder(&provider, certificates).alpn(["echo"]).handshake_timeout(timeout);
+    let client = tls::ClientConfig::builder(&provider, roots).unwrap().alpn(["echo"]).handshake_timeout(timeout);
+    (server.build().unwrap(), client.build().unwrap())
 }
 
 /// The same for QUIC.

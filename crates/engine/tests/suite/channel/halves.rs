@@ -56,19 +56,38 @@ fn halves_know_the_peer_the_drain_and_the_pending_bytes() {
     let journal = Journal::default();
     let notes = journal.clone();
     let mut pipe = Embedded::serving(Lines::new(), move |channel: Channel<Lines>| async move {
-        let peer = channel.peer()?;
+        let (peer, id) = (channel.peer()?, channel.id());
         let (mut reader, mut writer) = channel.split();
-        assert_eq!(reader.peer()?, peer);
+        assert_eq!([reader.peer()?, writer.peer()?], [peer.clone(), peer]);
+        assert_eq!([reader.id(), writer.id()], [id, id]);
         assert!(!reader.is_draining() && writer.pending_bytes() == 0);
         writer.send("ebb".into())?;
         assert!(writer.pending_bytes() > 0);
         let end = reader.recv().await?;
-        notes.note(format!("{end:?}, {}", reader.is_draining()));
+        notes.note(format!("{end:?}, {}, {}", reader.is_draining(), writer.is_draining()));
         Served::Ok(())
     });
     pipe.drain(Duration::from_secs(10));
-    assert_eq!(journal.take(), ["None, true"]);
+    assert_eq!(journal.take(), ["None, true, true"]);
     assert_eq!(pipe.take_written(), b"ebb\n");
+}
+
+#[test]
+fn a_writer_that_has_nothing_to_send_learns_of_the_end() {
+    let journal = Journal::default();
+    let notes = journal.clone();
+    let mut pipe = Embedded::serving(Lines::new(), move |channel: Channel<Lines>| async move {
+        let (mut reader, mut writer) = channel.split();
+        reader.set_deadline_after(Duration::from_secs(5));
+        let reading = task::spawn(async move { reader.recv().await.map(drop).map_err(|error| error.to_string()) });
+        notes.note(format!("{:?}", reading.await));
+        notes.note(std::future::poll_fn(|cx| writer.poll_closed(cx)).await.to_string());
+        Served::Ok(())
+    });
+    pipe.advance(Duration::from_secs(5));
+    assert_eq!(journal.take().len(), 1);
+    pipe.reset();
+    assert_eq!(journal.take().len(), 1);
 }
 
 #[test]
