@@ -118,7 +118,7 @@ fn checks(tests: Tests) -> Vec<NamedStep> {
     ]
 }
 
-/// What the test command in the README runs: its build, then the programs, several at a time, then the documentation tests.
+/// The test command in the README: its build, then its programs, two at a time, then the documentation tests.
 fn all_tests() -> Result<(), Failure> {
     let programs = test_programs::programs_of(test_command()?)?;
     chance::run_programs(&programs, &programs)?;
