@@ -9,9 +9,11 @@ use std::ffi::OsString;
 use std::fs;
 use std::io::{BufRead, BufReader, pipe};
 use std::mem;
+use std::path::Path;
 use std::sync::{LazyLock, Mutex, PoisonError};
 
 use crate::command::{Failure, Step, cargo};
+use crate::side_by_side;
 use crate::slowest::{REPORT_TIME, RUNNER, Slowest};
 use crate::test_programs::{self, TestProgram};
 
@@ -58,7 +60,7 @@ pub(crate) fn run_program(
     println!("   Running {} {}", program.describe(), arguments.join(" "));
     let arguments = [arguments, &REPORT_TIME].concat();
     let mut report = Report { target: program.describe(), ..Report::default() };
-    report.follow(program.step(&arguments).env("RUSTC_BOOTSTRAP", "1").envs(environment))?;
+    report.follow(program.step(&arguments).env("RUSTC_BOOTSTRAP", "1").envs(environment), print_line)?;
     keep_times(&mut report);
     report.end_of_program(&program.describe());
     let tests_run = report.tests_passed + report.failed.len();
@@ -67,6 +69,42 @@ pub(crate) fn run_program(
     }
     Ok(tests_run)
 }
+
+/// Runs these test programs, two at a time, since most tests wait; then the failed tests again, alone. The output of each
+/// program is printed whole when it has ended.
+pub(crate) fn run_programs(programs: &[TestProgram], all: &[TestProgram]) -> Result<(), Failure> {
+    let runner = fs::canonicalize(RUNNER).map_err(|error| Failure(format!("{RUNNER}: {error}")))?;
+    run_programs_by(&runner, programs, all)
+}
+
+fn run_programs_by(runner: &Path, programs: &[TestProgram], all: &[TestProgram]) -> Result<(), Failure> {
+    let mut in_order: Vec<_> = programs.iter().collect();
+    // The others keep the order of cargo.
+    in_order.sort_by_key(|program| LONGEST.iter().position(|one| *one == program.describe()).unwrap_or(LONGEST.len()));
+    let reports = Mutex::new(Vec::new());
+    side_by_side::for_each(&in_order, PROGRAMS_AT_A_TIME, |program| {
+        let (mut report, mut output) = (Report::default(), String::new());
+        let outcome = report.follow(program.step_by(runner), |line| {
+            output.push_str(line);
+            output.push('\n');
+        });
+        report.end_of_program(&program.describe());
+        let mut reports = reports.lock().unwrap_or_else(PoisonError::into_inner);
+        print!("   Ran {}\n{output}", program.describe());
+        reports.push(outcome.map(|()| report));
+    });
+    let mut whole = Report { passed: true, ..Report::default() };
+    for report in reports.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        whole.add(report?);
+    }
+    keep_times(&mut whole);
+    if whole.passed { Ok(()) } else { run_again(whole, all, &[]) }
+}
+
+/// The programs that begin first, so that none of them runs alone at the end.
+const LONGEST: [&str; 2] = ["-p tidegate-engine --test contract", "-p tidegate-cli --test program"];
+
+const PROGRAMS_AT_A_TIME: usize = 2;
 
 /// Runs the failed tests of a report again.
 fn run_again(report: Report, programs: &[TestProgram], environment: &[(OsString, OsString)]) -> Result<(), Failure> {
@@ -117,8 +155,12 @@ fn with_times(step: Step) -> Result<Step, Failure> {
 /// Runs a command, passes its output on, and reads it.
 fn run(step: Step) -> Result<Report, Failure> {
     let mut report = Report::default();
-    report.follow(step)?;
+    report.follow(step, print_line)?;
     Ok(report)
+}
+
+fn print_line(line: &str) {
+    println!("{line}");
 }
 
 /// A failed test, and the arguments by which cargo runs the program that it is in.
@@ -205,8 +247,8 @@ impl Tests {
 }
 
 impl Report {
-    /// Runs a command, passes its output on, and reads it.
-    fn follow(&mut self, step: Step) -> Result<(), Failure> {
+    /// Runs a command, passes each line of its output on, and reads it.
+    fn follow(&mut self, step: Step, mut pass_on: impl FnMut(&str)) -> Result<(), Failure> {
         let io = |error: std::io::Error| Failure(format!("cargo test: {error}"));
         let (reader, writer) = pipe().map_err(io)?;
         let mut command = step.into_command();
@@ -217,11 +259,20 @@ impl Report {
         for line in BufReader::new(reader).split(b'\n') {
             let line = line.map_err(io)?;
             let line = String::from_utf8_lossy(&line);
-            println!("{line}");
+            pass_on(&line);
             self.read(&line);
         }
         self.passed = child.wait().map_err(io)?.success();
         Ok(())
+    }
+
+    /// Adds the outcome of a program that has ended.
+    fn add(&mut self, other: Self) {
+        self.passed &= other.passed;
+        self.tests_passed += other.tests_passed;
+        self.failed.extend(other.failed);
+        self.crashed.extend(other.crashed);
+        self.slowest.extend(other.slowest);
     }
 
     /// Whether a run of the failed tests can show that they failed by chance.
@@ -288,6 +339,8 @@ fn number_before(line: &str, word: &str) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use super::*;
 
     const TWO_PROGRAMS: &str = "\
@@ -411,5 +464,44 @@ error: 2 targets failed:
         let step = with_no_fail_fast(Step::line("cargo test --workspace -- --nocapture"));
         assert_eq!(arguments(step), ["test", "--workspace", "--no-fail-fast", "--", "--nocapture"]);
         assert_eq!(arguments(with_no_fail_fast(Step::line("cargo test"))), ["test", "--no-fail-fast"]);
+    }
+
+    /// A test program that is a script, in an empty folder of a test's own.
+    fn script(folder: &Path, name: &str, text: &str) -> TestProgram {
+        let program = folder.join(name);
+        fs::write(&program, text).expect("the folder can be written to");
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        fs::set_permissions(&program, mode).expect("the file is ours");
+        TestProgram::of_script(name, &program, folder)
+    }
+
+    fn folder(name: &str) -> PathBuf {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/chance-tests").join(name);
+        drop(fs::remove_dir_all(&folder));
+        fs::create_dir_all(&folder).expect("a folder");
+        folder
+    }
+
+    /// The second run creates no file, and passes.
+    const FAILS_ONCE: &str = "#!/bin/sh
+        if [ -e ran ]; then echo 'test result: ok. 1 passed;'; exit 0; fi
+        touch ran; printf 'running 1 tests\\ntest odd ... FAILED\\n\\nfailures:\\n    odd\\n\\ntest result: FAILED. 0 passed;\\n'
+        exit 101\n";
+
+    const ENDS_WITHOUT_A_NAME: &str = "#!/bin/sh\nexit 101\n";
+
+    #[test]
+    fn a_program_beside_others_fails_by_chance_or_again() {
+        let runner = Path::new(env!("CARGO_MANIFEST_DIR")).join("run-test-program");
+        let folder = folder("programs");
+        let chance = script(&folder, "chance", FAILS_ONCE);
+        let other = script(&folder, "other", "#!/bin/sh\necho 'test result: ok. 3 passed;'\n");
+        let programs = [chance, other];
+        run_programs_by(&runner, &programs, &programs).expect("the failed test passes again");
+        assert!(folder.join("ran").exists());
+        let programs = [script(&folder, "crash", ENDS_WITHOUT_A_NAME), programs[1].clone()];
+        let failure =
+            run_programs_by(&runner, &programs, &programs).expect_err("nothing shows that it failed by chance");
+        assert!(failure.0.contains("-p crash --test suite"), "{failure}");
     }
 }

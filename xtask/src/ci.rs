@@ -86,7 +86,7 @@ pub(crate) const TESTS: &str = "tests, by the command in the README";
 
 fn checks(tests: Tests) -> Vec<NamedStep> {
     let tests = match tests {
-        Tests::All => step(TESTS, || cargo_test(test_command()?)),
+        Tests::All => step(TESTS, all_tests),
         Tests::Of(packages) => step(TESTS, move || tests_of(&packages)),
     };
     vec![
@@ -118,13 +118,19 @@ fn checks(tests: Tests) -> Vec<NamedStep> {
     ]
 }
 
+/// The test command in the README: its build, then its programs, two at a time, then the documentation tests.
+fn all_tests() -> Result<(), Failure> {
+    let programs = test_programs::programs_of(test_command()?)?;
+    chance::run_programs(&programs, &programs)?;
+    cargo_test(test_command()?.insert_before("--", "--doc"))
+}
+
 /// The tests of these packages, in the build of the whole workspace. Their documentation tests run by the paths of their
 /// folders.
 fn tests_of(packages: &BTreeSet<String>) -> Result<(), Failure> {
     let programs = test_programs::build()?;
-    for program in programs.iter().filter(|program| packages.contains(&program.package)) {
-        chance::run_program(program, &[], &programs, &[])?;
-    }
+    let selected: Vec<_> = programs.iter().filter(|program| packages.contains(&program.package)).cloned().collect();
+    chance::run_programs(&selected, &programs)?;
     let folders = touched::folders_of(packages)?;
     let documentation =
         cargo("test --workspace --doc --".split(' ')).args(folders.iter().map(|folder| format!("{folder}/")));

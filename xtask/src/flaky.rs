@@ -1,18 +1,23 @@
 //! Looks for tests that fail by chance: runs all tests several times, each time once with four threads and once with one,
-//! in an order that is shuffled anew, beside a load on both cores. Each failure is listed with the seed of its order, and
-//! the slowest tests with their seconds beside that load.
+//! in an order that is shuffled anew, beside a load on both cores. With one thread four programs run side by side. Each
+//! program is listed with its time when it ends, each failure with the seed of its order, and the slowest tests with their
+//! seconds beside that load.
 //!
 //! The test programs are started here and not by cargo, since the shuffling is an unstable option of theirs.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use std::process::Stdio;
+use std::process::{ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 
 use crate::command::Failure;
 use crate::sample::fresh_seed;
+use crate::side_by_side;
 use crate::slowest::{REPORT_TIME, Slowest};
 use crate::test_programs::{self, TestProgram};
 
@@ -40,14 +45,11 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     if programs.is_empty() {
         return Err(Failure("no test program has such a description".into()));
     }
-    let (failures, slowest) = beside_load(options.load, || run_all(options.count, &programs));
+    let number = programs.len();
+    let (failures, slowest) = beside_load(options.load, || run_all(options.count, programs));
     print!("the slowest tests:\n{slowest}");
     if failures.is_empty() {
-        println!(
-            "{} test programs ran {} times with each number of threads, and none failed",
-            programs.len(),
-            options.count
-        );
+        println!("{number} test programs ran {} times with each number of threads, and none failed", options.count);
         return Ok(());
     }
     let runs = THREADS.len() as u64 * options.count;
@@ -57,18 +59,22 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
 }
 
 /// Runs all programs; the tests that failed, each with its runs, and the times of all.
-fn run_all(count: u64, programs: &[TestProgram]) -> (BTreeMap<String, Vec<String>>, Slowest) {
+fn run_all(count: u64, mut programs: Vec<TestProgram>) -> (BTreeMap<String, Vec<String>>, Slowest) {
     let (mut failures, mut slowest) = (BTreeMap::<String, Vec<String>>::new(), Slowest::default());
     for (round, threads) in (1..=count).flat_map(|round| THREADS.map(|threads| (round, threads))) {
-        let seed = fresh_seed();
+        let (seed, begun) = (fresh_seed(), Instant::now());
         println!("== round {round} of {count}: {threads} threads, --shuffle-seed {seed}");
-        for program in programs {
-            let name = program.describe();
-            for test in self::failures(program, threads, seed, &mut slowest) {
-                let place = format!("{threads} threads, seed {seed}");
-                println!("{name}: {test} failed ({place})");
-                failures.entry(format!("{name}: {test}")).or_default().push(place);
+        let place = format!("{threads} threads, seed {seed}");
+        let mut runs = run_round(&programs, threads, seed);
+        println!("== its time: {} s", begun.elapsed().as_secs());
+        // The longest first, so that at the end of a round no program runs alone for long.
+        runs.sort_by_key(|run| Reverse(run.time));
+        programs = runs.iter().map(|run| run.program.clone()).collect();
+        for run in runs {
+            for test in run.failures {
+                failures.entry(format!("{}: {test}", run.program.describe())).or_default().push(place.clone());
             }
+            slowest.extend(run.slowest);
         }
     }
     (failures, slowest)
@@ -76,6 +82,27 @@ fn run_all(count: u64, programs: &[TestProgram]) -> (BTreeMap<String, Vec<String
 
 /// One thread finds dependence on the order of tests, four find dependence on neighbours.
 const THREADS: [usize; 2] = [4, 1];
+
+/// So many tests run at a time. Most of them wait, so programs with one thread run side by side: one that runs alone leaves
+/// both cores to the load.
+const TESTS_AT_A_TIME: usize = 4;
+
+/// Runs each program once.
+fn run_round(programs: &[TestProgram], threads: usize, seed: u64) -> Vec<Run> {
+    let runs = Mutex::new(Vec::new());
+    side_by_side::for_each(programs, TESTS_AT_A_TIME / threads, |program| {
+        let run = Run::of(program, threads, seed);
+        let mut runs = runs.lock().unwrap_or_else(PoisonError::into_inner);
+        // With the lock, so that lines of two programs do not mix.
+        print!("{}", run.output);
+        println!("{:6} s  {}", run.time.as_secs(), program.describe());
+        for test in &run.failures {
+            println!("{}: {test} failed ({threads} threads, seed {seed})", program.describe());
+        }
+        runs.push(run);
+    });
+    runs.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Runs `work` while this many threads keep the processor busy.
 fn beside_load<T>(threads: usize, work: impl FnOnce() -> T) -> T {
@@ -94,25 +121,51 @@ fn beside_load<T>(threads: usize, work: impl FnOnce() -> T) -> T {
     })
 }
 
-/// The tests of a program that fail, or the program's end if it names none. Prints their output.
-fn failures(program: &TestProgram, threads: usize, seed: u64, slowest: &mut Slowest) -> Vec<String> {
-    let (seed, threads) = (seed.to_string(), threads.to_string());
-    let arguments = ["--shuffle-seed", &seed, "--test-threads", &threads];
-    let arguments = [&REPORT_TIME, &arguments[..]].concat();
-    // The programs take the unstable options only with RUSTC_BOOTSTRAP.
-    let mut command = program.step(&arguments).env("RUSTC_BOOTSTRAP", "1").into_command();
-    let output = match command.stdout(Stdio::piped()).stderr(Stdio::null()).output() {
-        Ok(output) => output,
-        Err(error) => return vec![error.to_string()],
-    };
-    let text = String::from_utf8_lossy(&output.stdout);
-    text.lines().for_each(|line| slowest.read(&program.describe(), line));
-    if output.status.success() {
-        return Vec::new();
+/// One run of a test program.
+struct Run {
+    program: TestProgram,
+    time: Duration,
+    /// The tests that failed, or the program's end if it names none.
+    failures: Vec<String>,
+    /// The output of the tests that failed.
+    output: String,
+    slowest: Slowest,
+}
+
+impl Run {
+    fn of(program: &TestProgram, threads: usize, seed: u64) -> Self {
+        let begun = Instant::now();
+        let mut run = Self {
+            program: program.clone(),
+            time: Duration::ZERO,
+            failures: Vec::new(),
+            output: String::new(),
+            slowest: Slowest::default(),
+        };
+        let (seed, threads) = (seed.to_string(), threads.to_string());
+        let arguments = ["--shuffle-seed", &seed, "--test-threads", &threads];
+        let arguments = [&REPORT_TIME, &arguments[..]].concat();
+        // The programs take the unstable options only with RUSTC_BOOTSTRAP.
+        let mut command = program.step(&arguments).env("RUSTC_BOOTSTRAP", "1").into_command();
+        match command.stdout(Stdio::piped()).stderr(Stdio::null()).output() {
+            Ok(Output { status, stdout, .. }) => run.read(&String::from_utf8_lossy(&stdout), status),
+            Err(error) => run.failures.push(error.to_string()),
+        }
+        run.time = begun.elapsed();
+        run
     }
-    println!("{}", text.split_once("\nfailures:\n").map_or(&*text, |(_, rest)| rest));
-    let failed = failed_tests(&text);
-    if failed.is_empty() { vec![format!("the program ended with {}", output.status)] } else { failed }
+
+    fn read(&mut self, output: &str, status: ExitStatus) {
+        output.lines().for_each(|line| self.slowest.read(&self.program.describe(), line));
+        if status.success() {
+            return;
+        }
+        self.output = output.split_once("\nfailures:\n").map_or(output, |(_, rest)| rest).to_owned();
+        self.failures = failed_tests(output);
+        if self.failures.is_empty() {
+            self.failures.push(format!("the program ended with {status}"));
+        }
+    }
 }
 
 /// The names behind the first words `failures:` that no output of a test follows. With one thread a test's own output may

@@ -1,5 +1,5 @@
-//! Short commands of one step, several at a time: most of them wait for a peer or a deadline. The output of each is printed
-//! whole when it has ended. After one that fails no other begins, and the failure has its name.
+//! Commands of one step, several at a time: most of them wait for a peer or a deadline. The output of each is printed whole
+//! when it has ended. After a short command that fails no other begins, and the failure has its name.
 
 use std::io::Write;
 use std::process::{Output, Stdio};
@@ -11,21 +11,29 @@ use crate::command::{Failure, Step};
 
 /// Runs the command that `command` makes of each name, two for each core at a time.
 pub(crate) fn run_each(names: &[&str], command: impl Fn(&str) -> Step + Sync) -> Result<(), Failure> {
-    let (next, failures) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let failures = Mutex::new(Vec::new());
     let has_failed = || !failures.lock().unwrap_or_else(PoisonError::into_inner).is_empty();
-    let work = || {
-        while let Some(name) = names.get(next.fetch_add(1, Ordering::Relaxed)).filter(|_| !has_failed()) {
-            if let Err(failure) = run(name, command(name)) {
-                failures.lock().unwrap_or_else(PoisonError::into_inner).push(format!("{name}: {failure}"));
-            }
+    for_each(names, 2 * available_parallelism().map_or(1, usize::from), |name| {
+        if has_failed() {
+            return;
         }
-    };
-    thread::scope(|scope| {
-        let workers = 2 * available_parallelism().map_or(1, usize::from);
-        (0..workers).for_each(|_| drop(scope.spawn(work)));
+        if let Err(failure) = run(name, command(name)) {
+            failures.lock().unwrap_or_else(PoisonError::into_inner).push(format!("{name}: {failure}"));
+        }
     });
     let failures = failures.into_inner().unwrap_or_else(PoisonError::into_inner);
     if failures.is_empty() { Ok(()) } else { Err(Failure(failures.join("; "))) }
+}
+
+/// Calls `work` with each item, in order, and so many at a time.
+pub(crate) fn for_each<T: Sync>(items: &[T], workers: usize, work: impl Fn(&T) + Sync) {
+    let next = AtomicUsize::new(0);
+    let work_all = || {
+        while let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) {
+            work(item);
+        }
+    };
+    thread::scope(|scope| (0..workers).for_each(|_| drop(scope.spawn(work_all))));
 }
 
 fn run(name: &str, command: Step) -> Result<(), Failure> {

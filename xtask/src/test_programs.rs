@@ -52,7 +52,8 @@ pub(crate) fn build_of(package: &str) -> Result<Vec<TestProgram>, Failure> {
     Ok(programs)
 }
 
-fn programs_of(test: Step) -> Result<Vec<TestProgram>, Failure> {
+/// Builds the tests that this command of `cargo test` runs, and lists their programs.
+pub(crate) fn programs_of(test: Step) -> Result<Vec<TestProgram>, Failure> {
     let output = test.args(["--no-run", "--message-format=json-render-diagnostics"]).output()?;
     let messages = output.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     Ok(messages.filter_map(|message| describe(&message)).collect())
@@ -82,7 +83,26 @@ pub(crate) fn package_name(id: &str) -> Option<String> {
 impl TestProgram {
     /// The program with these arguments.
     pub(crate) fn step(&self, arguments: &[&str]) -> Step {
-        let step = Step::new(&self.executable).folder(&self.folder.to_string_lossy()).args(arguments.iter().copied());
+        self.in_environment(Step::new(&self.executable).args(arguments.iter().copied()))
+    }
+
+    /// The program as cargo starts it by this [`RUNNER`](crate::slowest::RUNNER).
+    pub(crate) fn step_by(&self, runner: &Path) -> Step {
+        self.in_environment(Step::new(&runner.to_string_lossy()).arg(&self.executable))
+    }
+
+    #[cfg(test)]
+    pub(crate) fn of_script(package: &str, executable: &Path, folder: &Path) -> Self {
+        Self {
+            package: package.to_owned(),
+            target: "--test suite".to_owned(),
+            executable: executable.to_string_lossy().into_owned(),
+            folder: folder.to_owned(),
+        }
+    }
+
+    fn in_environment(&self, step: Step) -> Step {
+        let step = step.folder(&self.folder.to_string_lossy());
         let threads = || (2 * available_parallelism().map_or(1, usize::from)).to_string().into();
         let step = step.env(THREADS, env::var_os(THREADS).unwrap_or_else(threads));
         // Some tests read these variables, which cargo sets.

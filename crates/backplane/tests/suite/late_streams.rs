@@ -178,6 +178,20 @@ fn a_stream_of_messages_that_is_deleted_is_a_gap_and_the_next_message_makes_anot
     }
 }
 
+/// Waits until a message of each member has reached all members. A server confirms a subscription before the others of its
+/// cluster learn of it, and before it has routes to them; until then they drop the messages.
+fn until_all_receive(members: &[Member]) {
+    for (place, member) in members.iter().enumerate() {
+        let (begin, mut number) = (format!("first {place} "), 0);
+        until("a message reaches all members", || {
+            // A full queue takes the next one.
+            member.publish(&format!("{begin}{number}"));
+            number += 1;
+            members.iter().all(|other| other.log.texts().iter().any(|text| text.starts_with(&begin)))
+        });
+    }
+}
+
 #[test]
 fn members_of_three_servers_of_a_cluster_have_one_order_and_learn_of_each_other_and_of_kicks() {
     let Some(servers) = BrokerProcess::start_nats_cluster() else { return };
@@ -186,6 +200,7 @@ fn members_of_three_servers_of_a_cluster_have_one_order_and_learn_of_each_other_
     for history in [0, 10] {
         let members: Vec<_> =
             nodes.iter().map(|node| Member::enter(node, &format!("tides {history}"), history)).collect();
+        until_all_receive(&members);
         for number in 0..20 {
             for (place, member) in members.iter().enumerate() {
                 assert!(member.publish(&format!("{place} {number}")));

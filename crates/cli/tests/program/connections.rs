@@ -99,6 +99,7 @@ fn every_connection_is_served_by_a_server_that_is_always_full() {
 
 #[test]
 fn without_descriptors_existing_connections_are_served() {
+    let started = Instant::now();
     let program = Program::with_descriptors(64, &["--loops", "1", "--max-connections", "1000"]);
     let mut peers: Vec<_> = (0..200).map(|_| Peer::connect(&program)).collect();
     for peer in &mut peers {
@@ -124,7 +125,8 @@ fn without_descriptors_existing_connections_are_served() {
     }
     assert_eq!(Peer::connect(&program).get("/plaintext").status, 200);
     let lines: Vec<_> = program.log().into_iter().filter(|line| line.contains("accept failed")).collect();
-    assert_eq!(lines.len(), 1, "{lines:?}");
+    // The server repeats the line after a minute.
+    assert!(lines.len() as u64 <= 1 + started.elapsed().as_secs() / 60, "{lines:?}");
     assert!(lines[0].contains("raise the limit of descriptors"), "{lines:?}");
     until("descriptors to be given back", || program.descriptors() < 20);
 }

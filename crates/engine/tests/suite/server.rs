@@ -10,6 +10,6 @@ mod listeners;
 mod passed;
 mod posts;
 mod spread;
-mod support;
+pub(crate) mod support;
 mod takeover;
 mod trouble;

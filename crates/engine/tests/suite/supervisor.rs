@@ -11,6 +11,8 @@ use rustix::process::{Signal, getpid, kill_process};
 use tidegate::framing::Lines;
 use tidegate::{Channel, ChannelError, Server, ServerEnd, ServerHandle, ServiceManager, Supervisor};
 
+use crate::server::support::uninterrupted;
+
 /// Echoes lines, even while the server drains: the first `None` is that of the drain.
 async fn echo(mut channel: Channel<Lines>) -> Result<(), ChannelError> {
     for _ in 0..2 {
@@ -47,7 +49,7 @@ fn signals_reload_drain_and_cut_short_and_the_service_manager_learns_of_it() {
     socket.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
     let next = || {
         let mut text = [0; 1024];
-        let length = socket.recv(&mut text).expect("a notification");
+        let length = uninterrupted(|| socket.recv(&mut text)).expect("a notification");
         String::from_utf8(text[..length].to_vec()).unwrap()
     };
     let manager = || ServiceManager::at(path.to_str().unwrap().as_bytes()).unwrap();

@@ -115,9 +115,18 @@ impl Program {
         host.strip_prefix("http://").or_else(|| host.strip_prefix("https://")).unwrap_or(host)
     }
 
-    /// Its standard error so far.
+    /// Its standard error so far, without the lines about long turns: beside other programs a turn of any test takes long.
     pub(crate) fn log(&self) -> Vec<String> {
-        self.stderr.lock().unwrap().clone()
+        let mut log = self.stderr.lock().unwrap().clone();
+        log.retain(|line| !is_about_long_turn(line));
+        log
+    }
+
+    /// The lines about long turns so far.
+    pub(crate) fn log_of_long_turns(&self) -> Vec<String> {
+        let mut log = self.stderr.lock().unwrap().clone();
+        log.retain(|line| is_about_long_turn(line));
+        log
     }
 
     /// Its standard error so far, without the line at the begin of a drain.
@@ -363,6 +372,11 @@ pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
         assert!(Instant::now() < deadline, "waited in vain for {what}");
         std::thread::sleep(Duration::from_millis(2));
     }
+}
+
+/// A turn of a loop that was too long, or that has not ended yet.
+fn is_about_long_turn(line: &str) -> bool {
+    ["slow turn", "loop stalled"].iter().any(|text| line.contains(text))
 }
 
 /// Reads the lines of a stream on a new thread, which ends with the stream.

@@ -11,7 +11,7 @@ use tidegate_codec::Endpoint;
 use tidegate_engine::{Backend, DatagramChannel, EndpointListener, EventLoop, ServedEndpoint, Server, ServerHandle};
 use tidegate_sys::{DatagramOptions, Socket, Steering};
 
-use crate::server::support::{PATIENCE, SocketPath, sum, until};
+use crate::server::support::{PATIENCE, SocketPath, sum, uninterrupted, until};
 
 /// Sends datagrams back with the number of its loop in front.
 struct Numbered {
@@ -53,13 +53,8 @@ fn client(address: SocketAddr) -> UdpSocket {
 
 fn receive(socket: &UdpSocket) -> Vec<u8> {
     let mut bytes = [0; 64];
-    loop {
-        match socket.recv(&mut bytes) {
-            Ok(length) => return bytes[..length].to_vec(),
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(error) => panic!("no response: {error}"),
-        }
-    }
+    let length = uninterrupted(|| socket.recv(&mut bytes)).expect("a response");
+    bytes[..length].to_vec()
 }
 
 /// The loop that a byte is sent back by.
@@ -138,7 +133,7 @@ fn a_successor_has_the_same_unix_socket() {
     let ask = |bytes: &[u8]| {
         own.send_to(bytes, &socket.0).unwrap();
         let mut response = [0; 8];
-        let length = own.recv(&mut response).unwrap();
+        let length = uninterrupted(|| own.recv(&mut response)).unwrap();
         response[..length].to_vec()
     };
     let mut server = start(0);

@@ -12,7 +12,7 @@ use tidegate_engine::{
 };
 use tidegate_sys::{Address, DatagramOptions, ListenOptions, Side, Socket};
 
-use crate::server::support::{Commands, PATIENCE, SocketPath, ask, bounded};
+use crate::server::support::{Commands, PATIENCE, SocketPath, ask, bounded, uninterrupted};
 
 fn lines(listener: Listener) -> ServedListener {
     listener.handle(|| (Lines::new(), Commands::default()))
@@ -317,7 +317,7 @@ fn a_passed_datagram_socket_is_served_by_the_endpoint_at_its_address_through_rep
         peer.set_read_timeout(Some(PATIENCE)).unwrap();
         let echoes = |text: &[u8]| {
             let mut received = [0; 8];
-            let length = peer.recv(&mut received).unwrap();
+            let length = uninterrupted(|| peer.recv(&mut received)).unwrap();
             assert_eq!(&received[..length], text);
         };
         let echo = || {

@@ -1,6 +1,6 @@
 //! A line server with commands, and clients that never wait for ever.
 
-use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -75,6 +75,16 @@ pub(crate) fn bounded(stream: TcpStream) -> TcpStream {
     stream.set_read_timeout(Some(PATIENCE)).expect("a timeout that is not zero");
     stream.set_write_timeout(Some(PATIENCE)).expect("a timeout that is not zero");
     stream
+}
+
+/// Calls until no signal has interrupted the call: the kernel interrupts a call with a time-out to run the work of a ring.
+pub(crate) fn uninterrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    loop {
+        match call() {
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            result => return result,
+        }
+    }
 }
 
 /// Sends a line and returns the line that comes back.

@@ -13,7 +13,7 @@ use tidegate_buffer::{
 };
 use tidegate_sys::{Completion, DatagramOptions, Driver, Operation, Side, Socket, SourceGroup, Token, Transmission};
 
-use crate::driver::harness::PATIENCE;
+use crate::driver::harness::{PATIENCE, uninterrupted};
 use crate::driver::which::Which;
 
 /// A driver with one datagram socket, and its reports.
@@ -114,7 +114,7 @@ fn closed_port() -> SocketAddr {
 
 fn receive(peer: &UdpSocket) -> Vec<u8> {
     let mut bytes = vec![0; 70_000];
-    let length = peer.recv(&mut bytes).unwrap();
+    let length = uninterrupted(|| peer.recv(&mut bytes)).unwrap();
     bytes.truncate(length);
     bytes
 }

@@ -441,6 +441,16 @@ pub(crate) fn any_port() -> Address {
     "127.0.0.1:0".parse().unwrap()
 }
 
+/// Calls until no signal has interrupted the call: the kernel interrupts a call with a time-out to run the work of a ring.
+pub(crate) fn uninterrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    loop {
+        match call() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            result => return result,
+        }
+    }
+}
+
 /// How long an expected event may take.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 

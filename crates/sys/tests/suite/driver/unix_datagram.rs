@@ -12,7 +12,7 @@ use tidegate_sys::{Address, Completion, DatagramOptions, Operation, Socket};
 
 use crate::directory::Directory;
 use crate::driver::datagram::Endpoint;
-use crate::driver::harness::PATIENCE;
+use crate::driver::harness::{PATIENCE, uninterrupted};
 use crate::driver::which::Which;
 
 fn at(driver: Which, address: &Address, options: &DatagramOptions) -> Endpoint {
@@ -31,7 +31,7 @@ fn peer(path: PathBuf) -> UnixDatagram {
 
 fn receive(peer: &UnixDatagram) -> Vec<u8> {
     let mut bytes = [0; 64];
-    let length = peer.recv(&mut bytes).unwrap();
+    let length = uninterrupted(|| peer.recv(&mut bytes)).unwrap();
     bytes[..length].to_vec()
 }
 
