@@ -86,7 +86,7 @@ pub(crate) const TESTS: &str = "tests, by the command in the README";
 
 fn checks(tests: Tests) -> Vec<NamedStep> {
     let tests = match tests {
-        Tests::All => step(TESTS, all_tests),
+        Tests::All => step(TESTS, || cargo_test(test_command()?)),
         Tests::Of(packages) => step(TESTS, move || tests_of(&packages)),
     };
     vec![
@@ -116,13 +116,6 @@ fn checks(tests: Tests) -> Vec<NamedStep> {
         step("the program as in the README", || interop::release_program().and_then(|()| smoke()))
             .begins_with("the program on epoll"),
     ]
-}
-
-/// The test command in the README: its build, then its programs, two at a time, then the documentation tests.
-fn all_tests() -> Result<(), Failure> {
-    let programs = test_programs::programs_of(test_command()?)?;
-    chance::run_programs(&programs, &programs)?;
-    cargo_test(test_command()?.insert_before("--", "--doc"))
 }
 
 /// The tests of these packages, in the build of the whole workspace. Their documentation tests run by the paths of their

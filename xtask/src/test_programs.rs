@@ -53,7 +53,7 @@ pub(crate) fn build_of(package: &str) -> Result<Vec<TestProgram>, Failure> {
 }
 
 /// Builds the tests that this command of `cargo test` runs, and lists their programs.
-pub(crate) fn programs_of(test: Step) -> Result<Vec<TestProgram>, Failure> {
+fn programs_of(test: Step) -> Result<Vec<TestProgram>, Failure> {
     let output = test.args(["--no-run", "--message-format=json-render-diagnostics"]).output()?;
     let messages = output.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     Ok(messages.filter_map(|message| describe(&message)).collect())
