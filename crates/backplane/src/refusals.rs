@@ -37,12 +37,14 @@ pub(crate) enum Verdict {
     Unknown,
 }
 
+/// The place of the probes of each part that refuses messages, and the reason.
+type RefusedParts<P> = BTreeMap<<P as Prober>::Part, (<P as Prober>::Target, Arc<str>)>;
+
 /// The parts of a broker that refuse messages.
 pub(crate) struct Refusals<P: Prober> {
     prober: P,
     events: Rc<RequestEvents>,
-    /// The place of the probes, and the reason.
-    refused: RefCell<BTreeMap<P::Part, (P::Target, Arc<str>)>>,
+    refused: RefCell<RefusedParts<P>>,
     is_probing: Cell<bool>,
 }
 

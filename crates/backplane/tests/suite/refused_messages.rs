@@ -60,7 +60,7 @@ fn a_stream_that_refuses_messages_is_a_fault_until_a_probe_is_taken() {
         (Refusing::Creation("tidegate-presence"), "tidegate.lease.==probe.==probe"),
         // The messages that compare clocks are probes as well.
         (Refusing::Store("tidegate.kick."), "tidegate.kick.=="),
-        (Refusing::Creation("tidegate-kicks"), "tidegate.kick.==probe"),
+        (Refusing::Creation("tidegate-kicks"), "tidegate.kick.=="),
     ] {
         println!("{refusing:?}");
         let is_full = Arc::new(AtomicBool::new(true));
