@@ -18,11 +18,13 @@ use tidegate_sys::{Address, Class, Completion, Driver, Operation, Side, Token, T
 use crate::counted::leave_out;
 use crate::wire::NullWake;
 
+/// The datagrams that a side is about to receive.
+type Waiting = RefCell<VecDeque<(Vec<u8>, Ecn)>>;
+
 /// The datagrams between two drivers, and their clock.
 #[derive(Debug)]
 pub(crate) struct Link {
-    /// The datagrams that each side is about to receive.
-    waiting: [RefCell<VecDeque<(Vec<u8>, Ecn)>>; 2],
+    waiting: [Waiting; 2],
     start: Instant,
     now: Cell<Instant>,
 }

@@ -152,7 +152,7 @@ fn each_listener_of_a_configuration_names_its_own_port() {
         let client = Client::builder().tls(client_tls.with_alpn(["h2", "http/1.1"]).expect("protocols")).build();
         let mut names = Vec::new();
         for address in addresses {
-            let response = client.get(&format!("https://{NAME}/")).at(address).send().await.expect("a response");
+            let response = client.get(format!("https://{NAME}/")).at(address).send().await.expect("a response");
             let alternatives = response.headers().get("alt-svc").expect("HTTP/3");
             names.push((std::str::from_utf8(alternatives).expect("text").to_owned(), address.port()));
         }
