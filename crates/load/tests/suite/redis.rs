@@ -173,7 +173,8 @@ fn a_server_without_hello_is_spoken_to_in_resp2() {
     let url = format!("redis://{}/", server.address);
     let (is_good, figures) = load(&["-n", "20", "-c", "2", &url]);
     assert!(is_good && figures["requests"] == 20, "{figures}");
-    assert_eq!((&figures["redis"]["resp2"], &figures["redis"]["resp3"]), (&2.into(), &0.into()));
+    // One connection may have sent all before the other one is there.
+    assert!(count(&figures["redis"]["resp2"]) > 0 && figures["redis"]["resp3"] == 0, "{figures}");
 }
 
 #[test]
