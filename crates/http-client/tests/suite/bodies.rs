@@ -190,7 +190,7 @@ fn a_response_that_comes_before_the_server_resets_the_connection_is_received() {
             stream.write_all(response.as_bytes()).unwrap();
             drop(stream);
             // A client that already has the response has dropped the body.
-            drop(notify_close.send(()));
+            let _ended = notify_close.send(());
         });
         run_on(backend, async move {
             let body = Body::produce(async move |writer| {
