@@ -134,7 +134,7 @@ impl Config {
         Ok(self)
     }
 
-    /// The same with limits of QUIC. [`webtransport`](Self::webtransport) and [`http_datagrams`](Self::http_datagrams) add room
+    /// The same with limits of QUIC. `webtransport`, with its feature, and [`http_datagrams`](Self::http_datagrams) add room
     /// for their streams and datagrams, whether they come before or after this.
     ///
     /// # Errors
