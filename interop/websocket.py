@@ -121,7 +121,7 @@ def run_client(example, excluded, has_tls):
             report = [example, f"{url}/updateReports?agent=tidegate"]
             subprocess.run(report, capture_output=True, timeout=60, check=False, env=environment)
             for _ in range(program.LISTEN_SECONDS_MAX * 10):
-                if any(pathlib.Path(folder).rglob("index.json")):
+                if whole_report(folder):
                     break
                 time.sleep(0.1)
         finally:
@@ -130,12 +130,20 @@ def run_client(example, excluded, has_tls):
         return behaviors(folder, "")
 
 
+def whole_report(folder):
+    """The report of kosoku; `None` before all of it is written."""
+    for index in pathlib.Path(folder).rglob("index.json"):
+        with contextlib.suppress(json.JSONDecodeError):
+            return json.loads(index.read_text())
+    return None
+
+
 def behaviors(folder, output):
     """The behavior of each case in the report of kosoku."""
-    indexes = list(pathlib.Path(folder).rglob("index.json"))
-    if not indexes:
+    report = whole_report(folder)
+    if report is None:
         raise Failure(f"kosoku wrote no report: {output[-500:]}")
-    (cases,) = json.loads(indexes[0].read_text()).values()
+    (cases,) = report.values()
     return {name: (case["behavior"], case.get("behaviorClose", "OK")) for name, case in cases.items()}
 
 
