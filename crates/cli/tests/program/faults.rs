@@ -47,7 +47,9 @@ fn a_persistently_failing_accept_costs_no_cpu_time() {
         assert!(program.log().len() as u64 <= 1 + begun.elapsed().as_secs() / 60, "{:?}", program.log());
         // A busy loop under strace mostly waits for strace, so CPU time alone would not reveal it.
         let tried = hits(&log, "accept4");
-        assert!((tried as u64) < 100 * (1 + begun.elapsed().as_secs()), "accepting was tried {tried} times");
+        // The server pauses for 100 ms behind each; strace writes up to two lines of one.
+        let most = 10 + begun.elapsed().as_millis() / 50;
+        assert!(tried as u128 <= most, "accepting was tried {tried} times, and {most} are right");
     }
 }
 
