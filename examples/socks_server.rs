@@ -141,6 +141,8 @@ mod tests {
     use std::thread;
     use std::time::Instant;
 
+    use tidegate_testkit::ClosedPort;
+
     use super::*;
 
     /// The command of a program; `None`, with a message, if it is not installed.
@@ -220,11 +222,10 @@ mod tests {
     #[test]
     fn curl_learns_why_a_target_is_not_connected() {
         let proxy = start("127.0.0.1:0", None).unwrap();
-        // A port at which nothing listens.
-        let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let closed = ClosedPort::tcp();
         let at = proxy.address().to_string();
         let Some(mut command) = installed("curl") else { return };
-        let url = format!("http://{closed}/");
+        let url = format!("http://{}/", closed.address());
         let output = command.args(["--verbose", "--max-time", "20", "--noproxy", "", "--socks5", &at, &url]).output();
         let text = String::from_utf8(output.unwrap().stderr).unwrap();
         assert!(text.contains("(5)"), "the code of a refused connection: {text}");
@@ -282,8 +283,8 @@ mod tests {
         for to in [by_name(), at.into()] {
             assert_eq!(echoed(open.1, socks::Client::v5(to)), Ok("ahoy".into()));
         }
-        let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        assert_eq!(echoed(open.1, socks::Client::v5(closed.into())), Err("ConnectionRefused".into()));
+        let closed = ClosedPort::tcp();
+        assert_eq!(echoed(open.1, socks::Client::v5(closed.address().into())), Err("ConnectionRefused".into()));
         let guarded = microsocks(&["-u", "ebb", "-P", "flow"]).unwrap();
         let named = |password| socks::Client::v5(by_name()).credentials("ebb", password).unwrap();
         assert_eq!(echoed(guarded.1, named("flow")), Ok("ahoy".into()));
@@ -299,8 +300,8 @@ mod tests {
         let (at, to) = (proxy.address().ip().unwrap(), target.address().ip().unwrap());
         assert_eq!(echoed(at, socks::Client::v5(to.into())), Ok("ahoy".into()));
         assert_eq!(echoed(at, socks::Client::v4(to.into(), "fred").unwrap()), Ok("ahoy".into()));
-        let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        assert_eq!(echoed(at, socks::Client::v4(closed.into(), "").unwrap()), Err("General".into()));
+        let closed = ClosedPort::tcp();
+        assert_eq!(echoed(at, socks::Client::v4(closed.address().into(), "").unwrap()), Err("General".into()));
         for server in [proxy, target] {
             server.drain(Duration::from_secs(5));
         }

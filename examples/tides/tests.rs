@@ -14,7 +14,7 @@ use tidegate::{
     Address, Backend, Client, Context, Event, EventLoop, Handler, LoadBalancing, Outcome, Server, ServerHandle,
     StartError, task,
 };
-use tidegate_testkit::{Embedded, contract};
+use tidegate_testkit::{ClosedPort, Embedded, contract};
 
 use crate::clerk::{Clerk, IDLE_TIMEOUT, Saved};
 use crate::client::Gauge;
@@ -202,8 +202,8 @@ fn a_connection_that_was_made_may_have_a_handler() {
 #[test]
 fn one_reachable_address_of_several_is_enough() {
     let server = start("127.0.0.1:0").unwrap();
-    // No server listens on port 1.
-    let addresses = ["127.0.0.1:1".parse().unwrap(), server.address().clone()];
+    let closed = ClosedPort::tcp();
+    let addresses = [closed.address().into(), server.address().clone()];
     let client = Client::at_each(addresses)
         .connect_timeout(Duration::from_secs(3))
         .connection_attempt_delay(Duration::from_millis(100));

@@ -11,6 +11,7 @@
 //! - [`filters`] has two filters for tests, one of them a toy TLS. [`ToyMux`] is a small protocol with streams.
 //! - [`Random`] is a small seeded generator, the same on every machine. A failing test prints its seed, and [`replay`]
 //!   returns the command that runs it again.
+//! - [`ClosedPort`] is a port without a server.
 //! - [`MailboxFiller`] fills the mailbox of a loop.
 //! - `allocations` counts the allocations of a test's thread.
 //! - [`Postgres`] is a real PostgreSQL for one test, on a Unix socket of its own.
@@ -33,6 +34,7 @@
 //! | `codec_harness.rs` | one codec, step by step |
 //! | `filters.rs` | two filters: a toy TLS, and one that strips a prefix |
 //! | `network/` | `Network`: loops on hosts of a simulated network (`host.rs`), its clock (`world.rs`, `table.rs`), scheduled events (`event_queue.rs`), connecting (`connect.rs`), streams (`flow.rs`, `stream.rs`), the completions of a socket (`poll_socket.rs`), the driver (`driver.rs`), faults (`faults.rs`), whether two runs were the same (`trace.rs`) |
+//! | `closed_port.rs` | `ClosedPort`: a port without a server |
 //! | `mailbox_filler.rs` | `MailboxFiller`: wake-ups that find the mailbox of their loop full |
 //! | `shim.rs` | `Shim`, a driver around any other: system calls fail as planned |
 //! | `random.rs` | seeded randomness |
@@ -40,6 +42,7 @@
 
 #![forbid(unsafe_code)]
 
+mod closed_port;
 mod codec_harness;
 pub mod contract;
 mod embedded;
@@ -55,6 +58,7 @@ mod toy_mux;
 mod two_loops;
 mod wire;
 
+pub use closed_port::ClosedPort;
 pub use codec_harness::CodecHarness;
 pub use embedded::Embedded;
 pub use mailbox_filler::MailboxFiller;

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use tidegate_backplane::node::{Node, Output};
 use tidegate_backplane::{Backplane, BackplaneFault, BrokerEvent, NodeLimits, RoomName};
 use tidegate_engine::NodeId;
+use tidegate_testkit::ClosedPort;
 
 use crate::bad_input::{BOUNDS, OpenNode, ROOM, envelope};
 use crate::members::{Member, Seen, check, until};
@@ -184,9 +185,9 @@ fn a_redis_without_memory_and_a_user_without_scripts_are_faults() {
 
 #[test]
 fn a_broker_that_cannot_be_reached_is_a_fault_with_its_reason() {
-    let port = std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address").port();
+    let closed = ClosedPort::tcp();
     for scheme in ["redis", "nats"] {
-        let node = node(&format!("{scheme}://127.0.0.1:{port}"));
+        let node = node(&format!("{scheme}://{}", closed.address()));
         assert!(matches!(node.fault(), Some(BackplaneFault::NotConnected(_))));
         until("the reason is there", || has_fault(&node, "the broker is not connected: "));
         until("the reason is known", || has_fault(&node, "refused"));

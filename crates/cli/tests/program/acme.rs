@@ -7,14 +7,10 @@ use std::sync::Arc;
 use tidegate::tls::Provider;
 use tidegate::tls::rustls::pki_types::ServerName;
 use tidegate::tls::rustls::{ClientConfig, ClientConnection, RootCertStore};
+use tidegate_testkit::ClosedPort;
 
 use crate::configuration::Files;
 use crate::support::program::{Program, until};
-
-/// A port where nothing answers.
-fn closed_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
 
 /// Begins a handshake that offers these protocols, and waits until the server has ended it.
 fn fail_to_shake_hands(program: &Program, protocols: &[&str]) {
@@ -41,7 +37,8 @@ fn handshakes_in(lines: &[String]) -> usize {
 #[test]
 fn handshakes_before_the_first_certificate_share_one_warning() {
     let files = Files::new();
-    let directory = format!("https://127.0.0.1:{}/directory", closed_port());
+    let closed = ClosedPort::tcp();
+    let directory = format!("https://{}/directory", closed.address());
     let program = Program::serve(&[
         "--loops",
         "1",
@@ -69,7 +66,8 @@ fn handshakes_before_the_first_certificate_share_one_warning() {
 #[test]
 fn a_listener_of_the_file_has_certificates_of_an_authority() {
     let files = Files::new();
-    let directory = format!("https://127.0.0.1:{}/directory", closed_port());
+    let closed = ClosedPort::tcp();
+    let directory = format!("https://{}/directory", closed.address());
     let text = |names: &str| {
         format!(
             "[[listen]]\naddress = \"127.0.0.1:0\"\nprotocol = \"https\"\n\

@@ -5,6 +5,8 @@ use std::net::SocketAddr;
 use rustix::process::Signal;
 use serde_json::Value;
 
+use tidegate_testkit::ClosedPort;
+
 use crate::support::peer::{LAST, Peer, Reply};
 use crate::support::program::{Directory, Program, backend, ending_with_the_test, refused, run, tidegate, until};
 
@@ -227,7 +229,8 @@ fn top_prints_the_figures_of_a_running_server() {
     );
     assert!(!text.contains('\x1b'), "no codes where there is no terminal: {text}");
     // A server that has no figures, and none.
-    for address in [program.ip().to_string(), "127.0.0.1:1".to_owned(), "unix:/nowhere/at/all".to_owned()] {
+    let closed = ClosedPort::tcp();
+    for address in [program.ip().to_string(), closed.address().to_string(), "unix:/nowhere/at/all".to_owned()] {
         let (code, _, errors) = run(&["top", "--once", &address]);
         assert_eq!((code, errors.len()), (Some(2), 1), "{errors:?}");
         assert!(errors[0].contains(&address), "{errors:?}");

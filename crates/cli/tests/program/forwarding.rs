@@ -7,6 +7,8 @@ use std::thread;
 
 use rustix::process::Signal;
 
+use tidegate_testkit::ClosedPort;
+
 use crate::configuration::{Files, admin};
 use crate::support::program::{PATIENCE, Program, ending_with_the_test, skip};
 
@@ -85,7 +87,8 @@ fn tcp_file(address: &str, upstream: SocketAddr) -> String {
 #[test]
 fn connections_go_to_each_server_in_turn_and_past_one_that_refuses() {
     let (files, one, two) = (Files::new(), echo("one:"), echo("two:"));
-    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let port = ClosedPort::tcp();
+    let closed = port.address();
     files.write(
         "gateway.toml",
         &format!(

@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use tidegate_testkit::ClosedPort;
+
 use crate::configuration::{Files, admin, ask, request};
 use crate::support::origin::Origin;
 use crate::support::peer::{Peer, Reply};
@@ -246,8 +248,7 @@ fn clients_stay_at_a_server_by_a_cookie_of_the_gateway_or_of_the_application() {
 fn error_pages_replace_errors_of_the_gateway_and_of_upstreams_if_they_shall() {
     let files = Files::new();
     let origin = Origin::start(|_| "404 Not Found\r\nContent-Length: 5\r\nConnection: close\r\n\r\ntheir".into());
-    // Its port is free again: nothing listens there.
-    let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let gone = ClosedPort::tcp();
     files.write("error.html", "<p>ours</p>");
     files.write("error.json", "{\"error\": true}");
     let route = |path: &str, upstream: &str, rest: &str| {
@@ -255,7 +256,7 @@ fn error_pages_replace_errors_of_the_gateway_and_of_upstreams_if_they_shall() {
     };
     let text = [
         upstream("app", &origin),
-        format!("[[upstream]]\nname = \"gone\"\nservers = [\"http://{gone}\"]\n"),
+        format!("[[upstream]]\nname = \"gone\"\nservers = [\"http://{}\"]\n", gone.address()),
         route("/theirs", "app", "error-pages = { 404 = \"error.html\" }"),
         route("/ours", "app", "error-pages = { 4xx = \"error.html\" }\nintercept-errors = true"),
         route("/down", "gone", "error-pages = { 502 = \"error.html\", 503 = \"error.html\" }"),

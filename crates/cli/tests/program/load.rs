@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
+use tidegate_testkit::ClosedPort;
+
 use crate::support::program::{Directory, PATIENCE, Program, backend, run, tidegate, until};
 
 /// The server side of one connection.
@@ -269,8 +271,8 @@ fn one_connected_thread_keeps_an_unconnected_thread_retrying() {
 
 #[test]
 fn a_refused_load_ends_early_with_the_reason() {
-    let closed = TcpListener::bind("127.0.0.1:0").expect("a free port").local_addr().expect("it is bound");
-    let url = format!("http://{closed}/");
+    let closed = ClosedPort::tcp();
+    let url = format!("http://{}/", closed.address());
     let begun = Instant::now();
     let (code, figures, log) = load(&["-c", "6", "-t", "2", "-d", "1h", &url]);
     assert_eq!((code, only_errors(&figures).0, requests(&figures)), (Some(1), "connect", 0));

@@ -11,6 +11,7 @@ use tidegate_dns::{
     ResolverConfig, ResponseCode, SharedCache, StubResolver, Zone,
 };
 use tidegate_engine::{Admission, ServerHandle};
+use tidegate_testkit::ClosedPort;
 
 use crate::support::{frame, name, query, raw, uninterrupted};
 
@@ -350,13 +351,14 @@ fn connections_that_are_idle_or_do_not_complete_a_message_or_do_not_read_close()
 
 #[test]
 fn a_forwarder_without_servers_that_answer_says_so_and_remembers_it() {
-    let closed = UdpSocket::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a port");
+    let closed = ClosedPort::udp();
+    let upstream = closed.address();
     let server = Running::start(
         |server| server,
         move |metrics| {
             let config = ResolverConfig { rounds: 1, ..ResolverConfig::default() };
             let cache = SharedCache::new(CacheConfig::default());
-            Forwarder::new(StubResolver::new(vec![NameServer::at(closed)], config, cache), metrics)
+            Forwarder::new(StubResolver::new(vec![NameServer::at(upstream)], config, cache), metrics)
         },
     );
     let socket = server.socket();

@@ -13,6 +13,7 @@ use tidegate_dns::{
     RecordType, ResolvConf, ResolverConfig, ResponseCode, ServerCodec, SharedCache, StubResolver, Zone,
 };
 use tidegate_engine::{Backend, Client, EventLoop, Server, ServerHandle, task};
+use tidegate_testkit::ClosedPort;
 
 use crate::support::{frame, name, query, raw, uninterrupted};
 
@@ -169,9 +170,8 @@ fn a_resolver_on_a_loop_shares_connections_and_questions() {
 #[test]
 fn a_server_that_is_not_there_is_followed_by_the_next() {
     let server = serve();
-    let closed = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-    let gone = closed.local_addr().expect("its address");
-    drop(closed);
+    let closed = ClosedPort::tcp();
+    let gone = closed.address();
     let upstreams = vec![Client::at(gone).into(), Client::at(server.address().clone()).into()];
     run(async move {
         let resolver =

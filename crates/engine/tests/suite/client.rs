@@ -17,6 +17,7 @@ use tidegate_engine::{
     ServerHandle, task,
 };
 use tidegate_sys::Address;
+use tidegate_testkit::ClosedPort;
 
 type Any = Box<dyn Error>;
 
@@ -42,11 +43,6 @@ async fn ask(client: Client) -> Result<Vec<u8>, Any> {
     let answer = channel.recv().await?.ok_or("no answer")?.to_vec();
     channel.close().await?;
     Ok(answer)
-}
-
-/// A port without a listener.
-fn vacant() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
 
 /// A listener whose backlog is full, so that a connect gets no answer.
@@ -99,7 +95,8 @@ fn an_unresolvable_name_is_a_name_error() {
 
 #[test]
 fn a_refused_connection_fails_at_once() {
-    let address = vacant();
+    let closed = ClosedPort::tcp();
+    let address = closed.address();
     let error = block_on(async move { Client::at(address).connect(Lines::new()).await }).unwrap_err();
     match error {
         ConnectError::Failed(tried, error) => {
@@ -140,7 +137,8 @@ fn a_peer_that_resets_at_once_is_an_error() {
 #[test]
 fn a_failed_address_is_followed_by_the_next_at_once() {
     let server = server("127.0.0.1:0");
-    let addresses = [Address::Ip(vacant()), Address::Ip(vacant()), server.address().clone()];
+    let (one, other) = (ClosedPort::tcp(), ClosedPort::tcp());
+    let addresses = [one.address().into(), other.address().into(), server.address().clone()];
     let client = Client::at_each(addresses)
         .connection_attempt_delay(Duration::from_secs(600))
         .connect_timeout(Duration::from_secs(60));
@@ -304,8 +302,8 @@ fn an_infinite_attempt_delay_tries_one_address_at_a_time() {
         format!("{connect:?}")
     });
     assert!(shown.contains(&first.to_string()) && !shown.contains(&second.to_string()), "{shown}");
-    let (refuses, server) = (vacant(), server("127.0.0.1:0"));
-    let addresses = [refuses.into(), server.address().clone()];
+    let (closed, server) = (ClosedPort::tcp(), server("127.0.0.1:0"));
+    let addresses = [closed.address().into(), server.address().clone()];
     assert_eq!(block_on(ask(Client::at_each(addresses).connection_attempt_delay(Duration::MAX))).unwrap(), b"ebb");
 }
 

@@ -11,6 +11,7 @@ use tidegate::http::auth::{ForwardAuth, InvalidService};
 use tidegate::http::proxy::{Proxy, Upstreams};
 use tidegate::http::{Client, IntoResponse, InvalidField, Request, Response, Router, StatusCode, TrustedProxies};
 use tidegate::{Backend, EventLoop};
+use tidegate_testkit::ClosedPort;
 
 use crate::support::{Running, body, field, start, status};
 
@@ -162,8 +163,8 @@ fn a_service_that_hangs_is_waited_for_until_the_deadline() {
 
 #[test]
 fn a_service_that_is_not_there_or_speaks_another_protocol_refuses() {
-    let closed = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port");
-    let server = guarded(ForwardAuth::new(&format!("http://{closed}/")).expect("a URL"));
+    let closed = ClosedPort::tcp();
+    let server = guarded(ForwardAuth::new(&format!("http://{}/", closed.address())).expect("a URL"));
     assert_eq!(status(&server.get("/log", "")), "503");
     let garbled = TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("http://{}/", garbled.local_addr().expect("an address"));

@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde_json::json;
 use tidegate::http::auth::{InvalidKeys, Jwt, JwtKeys};
 use tidegate::http::{Response, Router, StatusCode};
+use tidegate_testkit::ClosedPort;
 
 use crate::support::{Issuer, Running, base64, bearer, claims, jwks, start, status};
 
@@ -138,8 +139,8 @@ fn a_key_set_that_is_none_or_too_large_refuses_requests() {
 
 #[test]
 fn an_url_that_is_not_there_refuses_requests() {
-    let closed = std::net::TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port");
-    let keys = JwtKeys::url(&format!("http://{closed}/keys")).expect("a URL");
+    let closed = ClosedPort::tcp();
+    let keys = JwtKeys::url(&format!("http://{}/keys", closed.address())).expect("a URL");
     assert_eq!(ask(&guarded(keys), &Issuer::new("1"), "ebb"), "503");
 }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 use tidegate::http::client::{ClientError, ClientLimits, Phase, Resolve, Resolving};
 use tidegate::http::{BodyError, Client};
 use tidegate::tls::{ClientConfig, Provider};
+use tidegate_testkit::ClosedPort;
 
 use crate::support::{Scripted, read_head, run};
 
@@ -141,18 +142,20 @@ fn a_handshake_that_never_ends_counts_as_connecting_whatever_the_version_is() {
 }
 
 /// Resolves each name in its own way.
-struct Odd(SocketAddr);
+struct Odd {
+    address: SocketAddr,
+    closed: ClosedPort,
+}
 
 impl Resolve for Odd {
     fn resolve(&self, host: &str, _: u16) -> Resolving {
-        let (address, host) = (self.0, host.to_owned());
+        let (address, refused, host) = (self.address, self.closed.address(), host.to_owned());
         Box::pin(async move {
             match &*host {
                 "none" => Ok(Vec::new()),
                 "unknown" => Err(io::ErrorKind::NotFound.into()),
                 "thousand" => {
                     // None of these has a server; the one that has is behind the limit.
-                    let refused = SocketAddr::from(([127, 0, 0, 1], 1));
                     Ok((0..1000).map(|number| if number == 999 { address } else { refused }).collect())
                 }
                 "never" => std::future::pending().await,
@@ -169,7 +172,7 @@ fn names_resolve_to_nothing_to_many_addresses_or_never() {
     run(async move {
         let mut limits = ClientLimits::default();
         limits.resolve_timeout = Duration::from_millis(20);
-        let client = Client::builder().limits(limits).resolver(Odd(address)).build();
+        let client = Client::builder().limits(limits).resolver(Odd { address, closed: ClosedPort::tcp() }).build();
         let get = |host: &str| client.get(format!("http://{host}/")).send();
         assert_eq!(get("sea").await?.text().await?, "ebb");
         let error = get("none").await.expect_err("it has no address");

@@ -11,6 +11,7 @@ use std::time::Duration;
 use tidegate::http::client::{ClientError, HandleError};
 use tidegate::http::{Body, Client, Request, Response, Router, TraceContext};
 use tidegate::{Backend, EventLoop};
+use tidegate_testkit::ClosedPort;
 
 use crate::support::{Scripted, Served, read_head};
 
@@ -145,7 +146,9 @@ fn a_body_that_is_dropped_and_a_request_that_is_dropped_end() {
 #[test]
 fn errors_cross_threads_as_texts() {
     let handle = Client::spawn(Client::new).expect("a thread");
-    let error = block_on(handle.get("http://127.0.0.1:1/").send()).expect_err("no server is there");
+    let closed = ClosedPort::tcp();
+    let url = format!("http://{}/", closed.address());
+    let error = block_on(handle.get(&url).send()).expect_err("no server is there");
     assert!(matches!(&error, HandleError::Failed { is_connect: true, is_timeout: false, .. }), "{error}");
     let error = block_on(handle.get("gopher://a/").send()).expect_err("the scheme is another");
     assert!(error.to_string().contains("neither http nor https"), "{error}");

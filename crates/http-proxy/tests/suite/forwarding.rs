@@ -8,6 +8,7 @@ use tidegate::ConnectionRate;
 use tidegate::http::proxy::{Edit, HealthCheck, Proxy, RateLimit, UpstreamLimits, Upstreams};
 use tidegate::http::{Limits, Next, RequestIds, Router, Server, StatusCode, TraceContexts};
 use tidegate::proxy_protocol::{Builder, Header, Networks, Policy};
+use tidegate_testkit::ClosedPort;
 
 use crate::support::proxy_peers::{self, Upstream, accept_any, client, proxy_of, upstreams};
 use crate::support::{Running, start, start_with};
@@ -226,11 +227,8 @@ fn a_client_that_leaves_ends_the_exchange_with_the_upstream() {
 
 #[test]
 fn an_upstream_that_cannot_be_used_is_a_bad_gateway() {
-    // Nothing listens there any more.
-    let closed = Upstream::new();
-    let url = closed.url();
-    drop(closed);
-    let nowhere = Upstreams::new([url.as_str()]).unwrap();
+    let closed = ClosedPort::tcp();
+    let nowhere = Upstreams::new([format!("http://{}", closed.address()).as_str()]).unwrap();
     let proxy = start(move || Router::new().fallback(Proxy::new(&nowhere)));
     assert!(proxy.get("/").0.starts_with("HTTP/1.1 502 Bad Gateway"));
     for response in [

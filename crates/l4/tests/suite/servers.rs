@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tidegate_engine::{Backend, EndpointListener, EventLoop, Listener, Server, ServerHandle};
 use tidegate_l4::{ConnectCheck, Routes, TcpForwarder, TcpLimits, UdpForwarder, UdpRules, Upstreams};
+use tidegate_testkit::ClosedPort;
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -189,13 +190,13 @@ fn an_upstream_that_closes_its_socket_ends_the_flow() {
 #[test]
 fn a_check_finds_a_server_that_accepts_nothing_and_a_name_gets_its_addresses() {
     let open = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let closed = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address");
+    let closed = ClosedPort::tcp();
     let address = open.local_addr().expect("an address");
     let mut check = ConnectCheck::default();
     (check.interval, check.failures) = (Duration::from_millis(1), 1);
     let builder = Upstreams::builder()
         .server(format!("tcp://localhost:{}", address.port()).parse().expect("a server"), 1)
-        .server(format!("tcp://{closed}").parse().expect("a server"), 1);
+        .server(format!("tcp://{}", closed.address()).parse().expect("a server"), 1);
     let set = builder.check(check).build();
     let _maintenance = set.maintain_on_thread(PATIENCE).expect("a thread");
     assert!(set.addresses().contains(&address), "{:?}", set.addresses());

@@ -1,7 +1,7 @@
 //! Connecting.
 
 use std::io::ErrorKind;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 
 use super::stage::{Report, Stage};
 use crate::driver::{Operation, Token};
@@ -35,7 +35,7 @@ fn a_poll_that_ends_before_the_peer_has_answered_decides_nothing() {
     let mut stage = Stage::new();
     // The kernel answers no connect whose listener has a full backlog.
     let listener = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
-    listener.bind(&std::net::SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    listener.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
     listener.listen(0).unwrap();
     let address = listener.local_addr().unwrap();
     let waiting = || {
@@ -64,7 +64,10 @@ fn a_send_during_connect_can_be_retried_when_connected() {
 #[test]
 fn a_refused_connection_is_reported_once() {
     let mut stage = Stage::new();
-    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    // A socket that does not listen has the port, so no other process gets it.
+    let unused = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    unused.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    let address = unused.local_addr().unwrap().as_socket().unwrap();
     let token = connect(&mut stage, &Address::Ip(address));
     stage.run_until_idle();
     assert_eq!(stage.take(token), [Report::Connected(Err(ErrorKind::ConnectionRefused))]);

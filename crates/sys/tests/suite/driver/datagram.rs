@@ -107,9 +107,12 @@ fn peer() -> UdpSocket {
     peer
 }
 
-/// An address without a socket.
-fn closed_port() -> SocketAddr {
-    peer().local_addr().unwrap()
+/// A socket that receives from itself alone, and its address: the kernel reports a datagram of another socket.
+fn closed_port() -> (UdpSocket, SocketAddr) {
+    let socket = peer();
+    let address = socket.local_addr().unwrap();
+    socket.connect(address).unwrap();
+    (socket, address)
 }
 
 fn receive(peer: &UdpSocket) -> Vec<u8> {
@@ -155,7 +158,7 @@ pub(crate) fn a_socket_without_facts_reports_the_source_alone(driver: Which) {
         assert_eq!(endpoint.send([response]).sent, 1);
         assert_eq!(receive(&peer), b"ebb");
         // Reports of the network come in either case.
-        let closed = closed_port();
+        let (_socket, closed) = closed_port();
         assert_eq!(endpoint.send([Transmit::new(b"none".to_vec(), closed)]).sent, 1);
         endpoint.run_until(|endpoint| !endpoint.errors.is_empty());
         assert_eq!(endpoint.errors[0].destination, Some(closed));
@@ -270,7 +273,7 @@ pub(crate) fn a_datagram_that_is_too_long_is_truncated_and_marked(driver: Which)
 
 pub(crate) fn a_port_without_a_socket_is_reported_and_the_socket_stays_usable(driver: Which) {
     let mut endpoint = Endpoint::new(driver, &DatagramOptions::default());
-    let (peer, closed) = (peer(), closed_port());
+    let (peer, (_socket, closed)) = (peer(), closed_port());
     let to = peer.local_addr().unwrap();
     // The kernel reports the first one with the second, which is not lost.
     let sent = endpoint.send([Transmit::new(b"1".to_vec(), closed), Transmit::new(b"2".to_vec(), to)]);
@@ -308,7 +311,7 @@ pub(crate) fn a_datagram_that_cannot_be_sent_is_dropped_alone(driver: Which) {
 
 pub(crate) fn a_flood_of_reports_loses_no_datagram(driver: Which) {
     let mut endpoint = Endpoint::new(driver, &DatagramOptions::default());
-    let (peer, closed) = (peer(), closed_port());
+    let (peer, (_socket, closed)) = (peer(), closed_port());
     let to = peer.local_addr().unwrap();
     for number in 0..500_u16 {
         let number = number.to_be_bytes().to_vec();
