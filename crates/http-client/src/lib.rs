@@ -284,7 +284,8 @@ impl ClientBuilder {
 
     /// Requests compressed responses, and decompresses their bodies. The limits stop bombs, small bodies that become large:
     /// such a body ends with [`BodyError::TooLong`](tidegate_http_message::BodyError::TooLong). A request that has `Accept-Encoding`
-    /// itself keeps it. Without this the caller sees bodies as they are sent.
+    /// itself keeps it. A response whose body is decompressed has no `Content-Encoding` and no `Content-Length`. Without this
+    /// the caller sees bodies as they are sent.
     #[cfg(feature = "compress")]
     pub fn decompression(mut self, limits: DecompressionLimits) -> Self {
         self.decompression = Some(limits);

@@ -211,7 +211,7 @@ impl RequestBuilder {
 
     /// Waits for `100 Continue` before the body is sent, at most
     /// [`continue_timeout`](crate::ClientLimits::continue_timeout): a server that refuses the request spares the
-    /// body.
+    /// body. After a 417 (Expectation Failed) a request whose body is in memory is sent again without waiting.
     pub fn expect_continue(self) -> Self {
         self.change(|request| {
             request.expects_continue = true;

@@ -219,6 +219,7 @@ impl Response {
         let BodyKind::Received(received) = self.body.kind_mut() else { return };
         let Some(codings) = content_codings(self.head.headers()).filter(|codings| !codings.is_empty()) else { return };
         if let Ok(decompressor) = Decompressor::layers(&codings, limits) {
+            self.head = self.head.with_decoded_body();
             received.length = None;
             received.decoder = Some(Box::new(BodyDecoder::new(Box::new(ContentDecoder::new(decompressor)))));
         }

@@ -97,11 +97,10 @@ async fn send_on(
         set_head_deadline(&*exchange, request, deadline);
         let is_replayable = matches!(request.body.kind(), BodyKind::Whole(_));
         match attempt(client, &origin, &exchange, request).await {
-            // The server does not risk to process a copy: after the handshake there is none (RFC 8470 §5.2).
-            Ok(head) if is_early && head.status() == Status::TOO_EARLY && is_replayable => {
+            Ok(head) if is_replayable && wants_other_form(request, is_early, &head) => {
                 in_flight.disarm();
                 exchange.abandon();
-                may_be_early = false;
+                (may_be_early, request.expects_continue) = (false, false);
             }
             Ok(head) => {
                 in_flight.disarm();
@@ -140,6 +139,17 @@ async fn send_on(
             Err(Stop::Failed(failure)) => return Err(error_of(failure, deadline)),
             Err(Stop::Error(error)) => return Err(error),
         }
+    }
+}
+
+/// Whether a server refuses the form of a request, which may succeed in another one.
+fn wants_other_form(request: &Request, is_early: bool, head: &ResponseHead) -> bool {
+    match head.status() {
+        // It does not risk to process a copy: after the handshake there is none (RFC 8470 §5.2).
+        Status::TOO_EARLY => is_early,
+        // Some server on the way knows no expectations (RFC 9110 §10.1.1).
+        Status::EXPECTATION_FAILED => request.expects_continue,
+        _ => false,
     }
 }
 

@@ -3,7 +3,7 @@
 use tidegate_engine::{ChannelError, CloseReason, ConnectError};
 use tidegate_http::Response;
 use tidegate_http::gateway::EndCause;
-use tidegate_http_upstream::http_error;
+use tidegate_http_upstream::{http_error, is_cut_off};
 use tidegate_http1::{ContentType, Error, Exceeded, Misuse, Status, Violation};
 
 /// Why there is no response of an upstream.
@@ -147,10 +147,10 @@ impl Failure {
             Self::Closed(None) => true,
             Self::Closed(Some(ChannelError::Closed(reason))) => match &**reason {
                 CloseReason::Done | CloseReason::Broken(_) => true,
-                CloseReason::Protocol(fault) => matches!(
-                    http_error(&**fault),
-                    Some(Error::Peer(Violation::Unanswered | Violation::UnsolicitedResponse))
-                ),
+                CloseReason::Protocol(fault) => {
+                    let unanswered = [Violation::Unanswered, Violation::UnsolicitedResponse].map(Error::Peer);
+                    is_cut_off(&**fault) || http_error(&**fault).is_some_and(|error| unanswered.contains(error))
+                }
                 _ => false,
             },
             _ => false,
@@ -206,4 +206,25 @@ const NO_EXTENDED_CONNECT: &str = "the upstream speaks HTTP/2 or HTTP/3, and doe
 
 fn is_timeout(fault: &(dyn std::error::Error + 'static)) -> bool {
     matches!(http_error(fault), Some(Error::Limit(Exceeded::HeadTime | Exceeded::BodyTime)))
+}
+
+#[cfg(all(test, feature = "tls"))]
+mod tests {
+    use std::rc::Rc;
+
+    use tidegate_codec::OverError;
+
+    use super::*;
+
+    /// As one that ends without TLS: a request that may be sent twice is tried again beyond the budget.
+    #[test]
+    fn a_tls_connection_that_ends_without_close_notify_is_unanswered() {
+        let closed = |error: OverError<tidegate_tls::Error, Error>| {
+            Failure::Closed(Some(ChannelError::Closed(Rc::new(CloseReason::Protocol(Box::new(error))))))
+        };
+        assert!(closed(OverError::Filter(tidegate_tls::Error::Truncated)).is_unanswered());
+        assert!(closed(OverError::Codec(Error::Peer(Violation::Unanswered))).is_unanswered());
+        assert!(!closed(OverError::Filter(tidegate_tls::Error::HandshakeTimeout)).is_unanswered());
+        assert!(!closed(OverError::Codec(Error::Peer(Violation::ResponseTruncated))).is_unanswered());
+    }
 }

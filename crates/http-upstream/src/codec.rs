@@ -17,6 +17,11 @@ pub trait ExchangeCodec: Pipeline<In = Incoming, Out = Outgoing> + Sized {
     /// The HTTP error, unless a filter has failed.
     fn http_error(error: &Self::Error) -> Option<&http1::Error>;
 
+    /// Whether the error is that of a filter whose peer has ended the connection without the end of the filter's protocol.
+    fn is_cut_off(_error: &Self::Error) -> bool {
+        false
+    }
+
     /// The filters below HTTP, for another protocol on the same connection.
     fn into_filters(self) -> Filters;
 
@@ -66,12 +71,19 @@ pub trait ClientCodec: ExchangeCodec {
 pub trait ClientFilter: Filter {
     /// The protocol that the server has chosen.
     fn alpn(&self) -> Option<&[u8]>;
+
+    /// Whether the server has ended the connection without the end of this protocol.
+    fn is_cut_off(error: &Self::Error) -> bool;
 }
 
 #[cfg(feature = "tls")]
 impl ClientFilter for tidegate_tls::Tls {
     fn alpn(&self) -> Option<&[u8]> {
         self.alpn()
+    }
+
+    fn is_cut_off(error: &tidegate_tls::Error) -> bool {
+        matches!(error, tidegate_tls::Error::Truncated)
     }
 }
 
@@ -86,6 +98,17 @@ pub fn http_error<'a>(fault: &'a (dyn std::error::Error + 'static)) -> Option<&'
     of_http
 }
 
+/// Whether the server has ended a connection without the end of its TLS, as many do with idle ones.
+#[must_use]
+pub fn is_cut_off(fault: &(dyn std::error::Error + 'static)) -> bool {
+    #[cfg(feature = "tls")]
+    if let Some(OverError::Filter(error)) = fault.downcast_ref::<OverError<tidegate_tls::Error, http1::Error>>() {
+        return tidegate_tls::Tls::is_cut_off(error);
+    }
+    let _ = fault;
+    false
+}
+
 #[cfg(feature = "tls")]
 fn error_over<'a, F: std::error::Error + 'static>(
     fault: &'a (dyn std::error::Error + 'static),
@@ -96,14 +119,18 @@ fn error_over<'a, F: std::error::Error + 'static>(
     }
 }
 
-/// Whether the server closed the connection, or the network broke it, before any byte of a response.
+/// Whether the server closed the connection, or the network broke it, before the head of a response. Many servers end an
+/// idle TLS connection without `close_notify`.
 fn retry_on_connection<C: ExchangeCodec>(reason: &CloseReason) -> Retry {
     let is_unanswered = match reason {
         CloseReason::Done | CloseReason::Broken(_) => true,
         CloseReason::Protocol(fault) => {
             let error: &(dyn std::error::Error + 'static) = &**fault;
-            let error = error.downcast_ref::<C::Error>().and_then(C::http_error);
-            matches!(error, Some(http1::Error::Peer(Violation::Unanswered | Violation::UnsolicitedResponse)))
+            let error = error.downcast_ref::<C::Error>();
+            let unanswered = [Violation::Unanswered, Violation::UnsolicitedResponse].map(http1::Error::Peer);
+            error.is_some_and(|error| {
+                C::is_cut_off(error) || C::http_error(error).is_some_and(|error| unanswered.contains(error))
+            })
         }
         _ => false,
     };
@@ -149,6 +176,13 @@ where
         }
     }
 
+    fn is_cut_off(error: &Self::Error) -> bool {
+        match error {
+            OverError::Codec(error) => C::is_cut_off(error),
+            OverError::Filter(error) => F::is_cut_off(error),
+        }
+    }
+
     fn into_filters(self) -> Filters {
         self.into_filters(C::into_filters)
     }
@@ -183,6 +217,14 @@ where
         match error {
             OverError::Codec(error) => C::http_error(error),
             OverError::Filter(_) => None,
+        }
+    }
+
+    fn is_cut_off(error: &Self::Error) -> bool {
+        match error {
+            OverError::Codec(error) => C::is_cut_off(error),
+            // The filters are those to a proxy.
+            OverError::Filter(_) => false,
         }
     }
 

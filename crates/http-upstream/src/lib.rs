@@ -58,7 +58,7 @@ mod target;
 mod tunnel;
 
 pub use self::channel::ExchangeChannel;
-pub use self::codec::{ClientCodec, ClientFilter, ExchangeCodec, http_error};
+pub use self::codec::{ClientCodec, ClientFilter, ExchangeCodec, http_error, is_cut_off};
 pub use self::connect::{ConnectLimits, Connected, Connector, ConnectorConfig, FromChannel};
 pub use self::connection::{Connection, Http1, Lease};
 pub use self::error::{Phase, ProxyError, UpstreamError};

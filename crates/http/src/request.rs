@@ -57,6 +57,10 @@ struct Parts {
     connection_state: Option<AnyState>,
     /// Undoes the content coding of the body.
     decoding: Option<Box<BodyDecoder>>,
+    /// The content coding of the body is undone, and the head still names it.
+    names_coding: bool,
+    /// The length that the client has announced of a body whose content coding is undone.
+    coded_length: Option<u64>,
     /// The response of the router, which found no function.
     refusal: Option<Box<Response>>,
     /// How long a body may be that async middleware passes on to a function that wants it whole.
@@ -458,6 +462,7 @@ impl Request {
     pub(crate) fn decode_body(&mut self, decode: Box<dyn Decode>) -> Result<(), BodyError> {
         let decoding = BodyDecoder::new(decode);
         let parts = self.parts.get_or_insert_default();
+        parts.names_coding = true;
         match parts.body.kind_mut() {
             BodyKind::Received(received) if received.decoder.is_none() => {
                 received.length = None;
@@ -471,6 +476,24 @@ impl Request {
             _ => parts.decoding = Some(Box::new(decoding)),
         }
         Ok(())
+    }
+
+    /// If the content coding of the body is undone, the head names it no longer: a function that passes the request on would
+    /// announce another body than it sends.
+    pub(crate) fn hide_coding(&mut self) {
+        if let Some(parts) = &mut self.parts
+            && std::mem::take(&mut parts.names_coding)
+        {
+            if let http1::BodyLength::Known(length) = self.head.body() {
+                parts.coded_length = Some(length);
+            }
+            self.head = self.head.with_decoded_body();
+        }
+    }
+
+    /// The length of the body as the client sends it, if the client has announced one.
+    pub(crate) fn announced_length(&self) -> Option<u64> {
+        self.parts.as_ref().and_then(|parts| parts.coded_length).or_else(|| self.content_length())
     }
 
     /// Whether a content coding is to be undone when the body comes.

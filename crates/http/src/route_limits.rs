@@ -27,7 +27,7 @@ impl RouteLimits {
             rate(request).map_err(Box::new)?;
         }
         let most = self.body_bytes_max.get();
-        if most.zip(request.content_length()).is_some_and(|(most, length)| length > most) {
+        if most.zip(request.announced_length()).is_some_and(|(most, length)| length > most) {
             return Err(too_long().into());
         }
         Ok(())

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use tidegate_buffer::Pool;
 use tidegate_codec::Slice;
 
 /// A request head (RFC 9112 §3, §5): 32 bytes that own a view of the head's bytes and the position of the target.
@@ -197,6 +198,32 @@ impl RequestHead {
     pub fn detach(self) -> Self {
         Self { bytes: self.bytes.detach(), spans: self.spans }
     }
+
+    /// The head without `Content-Encoding` and `Content-Length`, for a server that undoes the content coding of the body. The
+    /// length of a body is not known then.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn with_decoded_body(&self) -> Self {
+        let fields_start = self.bytes.len() - self.field_lines().len();
+        let body = if self.has_body() { CHUNKED } else { 0 };
+        Self { bytes: without_coding(&self.bytes, fields_start), spans: Spans { body, ..self.spans } }
+    }
+}
+
+/// A head without the fields about the coded form of its body (RFC 9110 §8.4, §8.6).
+pub(crate) fn without_coding(head: &[u8], fields_start: usize) -> Slice {
+    let (start, lines) = head.split_at(fields_start);
+    let mut text = Vec::with_capacity(head.len());
+    text.extend_from_slice(start);
+    let is_about_coding =
+        |name: &[u8]| name.eq_ignore_ascii_case(b"content-encoding") || name.eq_ignore_ascii_case(b"content-length");
+    for (name, value) in Headers::new(lines).filter(|(name, _)| !is_about_coding(name)) {
+        for piece in [name, b": ", value, b"\r\n"] {
+            text.extend_from_slice(piece);
+        }
+    }
+    text.extend_from_slice(b"\r\n");
+    Pool::new().copy(&text)
 }
 
 impl fmt::Debug for RequestHead {

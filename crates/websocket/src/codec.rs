@@ -99,6 +99,8 @@ pub(crate) const SENDS_TEXT: u16 = 256;
 const TAKES_SHORT: u16 = 512;
 /// The server drains, and the close frame is sent when `until` comes.
 const DRAINS: u16 = 1024;
+/// Many bytes were before the last ping or close frame: the peer may have received it late.
+pub(crate) const QUEUED: u16 = 2048;
 
 impl WebSocket {
     /// The codec of a server, after a handshake that agreed on these parameters of permessage-deflate, or on none.
@@ -605,8 +607,7 @@ impl WebSocket {
     /// Sends an empty close frame, if none was sent, and waits for that of the peer.
     pub(crate) fn close_without_code(&mut self, out: &mut Output<'_>) {
         if !self.has(CLOSE_SENT) {
-            self.set(CLOSE_SENT, true);
-            self.until = out.now().checked_add(self.config.close_timeout);
+            self.await_close(out);
             self.write_frame(Opcode::Close, &[], out);
         }
     }
@@ -738,19 +739,20 @@ impl Codec for WebSocket {
             return Ok(());
         }
         if self.has(CLOSE_SENT) {
-            return Err(Exceeded::CloseTimeout.into());
+            return self.expire(self.config.close_timeout, Exceeded::CloseTimeout, reply);
         }
         if self.has(DRAINS) {
             self.close(CloseCode::RESTART, "", reply);
             return Ok(());
         }
         if self.has(PINGED) {
-            return Err(Exceeded::PongTimeout.into());
+            return self.expire(self.config.pong_timeout, Exceeded::PongTimeout, reply);
         }
         let wait = if self.has(HEARD) {
             self.config.ping_interval.unwrap_or(self.config.pong_timeout)
         } else {
             self.set(PINGED, true);
+            self.note_queue(reply);
             self.write_frame(Opcode::Ping, &[], reply);
             self.config.pong_timeout
         };

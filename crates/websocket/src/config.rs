@@ -30,9 +30,11 @@ pub struct Config {
     pub control_frames_max: u16,
     /// The codec sends a ping when the peer was silent for this long; 30 seconds unless set, `None` for no pings.
     pub ping_interval: Option<Duration>,
-    /// How long after a ping the peer may be silent; 20 seconds unless set.
+    /// How long after a ping the peer may be silent; 20 seconds unless set. Time in which bytes wait to be sent does not
+    /// count: the ping is behind them.
     pub pong_timeout: Duration,
-    /// How long the peer may take to answer a close frame; 5 seconds unless set.
+    /// How long the peer may take to answer a close frame; 5 seconds unless set. Time in which bytes wait to be sent does
+    /// not count.
     pub close_timeout: Duration,
     /// Whether pings, pongs and the close frame are yielded as messages. False unless set; the codec answers pings and the
     /// close frame in any case.

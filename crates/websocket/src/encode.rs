@@ -9,13 +9,15 @@
 //! length of the plain frame (4), plain frame, compressed frame or nothing
 //! ```
 
+use std::time::Duration;
+
 use tidegate_buffer::{LINK_BYTES_MIN, Slice};
 use tidegate_codec::framing::Payload;
 use tidegate_codec::{Broadcast, Output};
 
 use crate::close::Close;
-use crate::codec::{CLIENT, CLOSE_RECEIVED, CLOSE_SENT, SENDS_PIECES, SENDS_TEXT, WebSocket};
-use crate::error::{Error, Misuse};
+use crate::codec::{CLIENT, CLOSE_RECEIVED, CLOSE_SENT, QUEUED, SENDS_PIECES, SENDS_TEXT, WebSocket};
+use crate::error::{Error, Exceeded, Misuse};
 use crate::frame::{CONTROL_BYTES_MAX, Header, Opcode};
 use crate::mask;
 use crate::message::{Kind, Message, Piece};
@@ -110,9 +112,28 @@ impl WebSocket {
     /// A close frame is sent: that of the peer is awaited, if it has not come.
     pub(crate) fn await_close(&mut self, out: &Output<'_>) {
         self.set(CLOSE_SENT, true);
+        self.note_queue(out);
         if !self.has(CLOSE_RECEIVED) {
             self.until = out.now().checked_add(self.config.close_timeout);
         }
+    }
+
+    /// Takes note of whether a frame that the peer has to answer follows many bytes.
+    pub(crate) fn note_queue(&mut self, out: &Output<'_>) {
+        self.set(QUEUED, out.pending() >= QUEUED_BYTES_MIN);
+    }
+
+    /// The time for the answer to a ping or to a close frame has come. While bytes wait, the peer may not have received that
+    /// frame; it has to take bytes at the least rate of the connection. It has the whole time once none wait.
+    #[cold]
+    pub(crate) fn expire(&mut self, time: Duration, exceeded: Exceeded, out: &Output<'_>) -> Result<(), Error> {
+        let waits = out.pending() > 0;
+        if !waits && !self.has(QUEUED) {
+            return Err(exceeded.into());
+        }
+        self.set(QUEUED, waits);
+        self.until = out.now().checked_add(time);
+        Ok(())
     }
 
     /// Writes a short frame that is a message by itself.
@@ -262,3 +283,6 @@ impl Broadcast for WebSocket {
 
 /// Bytes that are masked at a time.
 const MASKED_BYTES_MAX: usize = 16 * 1024;
+
+/// So many bytes before a ping or a close frame may take as long as its answer may.
+const QUEUED_BYTES_MIN: u64 = 16 * 1024;

@@ -214,8 +214,8 @@ impl<C: Pipeline> Channel<C> {
     }
 
     /// Whether the connection is gone, or a promise to wake the task when it is: for a task that neither receives nor sends
-    /// meanwhile. A peer that only ends its sending side is not gone. A channel wakes one task for this,
-    /// [`ready`](Channel::ready) and [`flushed`](Channel::flushed).
+    /// meanwhile. A peer that only ends its sending side is not gone. A channel wakes one task for this and
+    /// [`poll_hung_up`](Channel::poll_hung_up); another one may wait to send.
     ///
     /// It yields [`ChannelError::Closed`] with the reason, or [`ChannelError::Busy`] from within a handler.
     pub fn poll_closed(&mut self, cx: &mut Context<'_>) -> Poll<ChannelError> {
@@ -224,7 +224,7 @@ impl<C: Pipeline> Channel<C> {
 
     /// Waits until the peer has shut down its sending side, even if no task receives: earlier bytes of the peer may be
     /// unread. On a stream it waits for ever. It wakes the task as [`poll_closed`](Channel::poll_closed) does, so one
-    /// of the two wakers is kept.
+    /// waker is kept for the two.
     pub fn poll_hung_up(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let waker = cx.waker();
         self.handle.with_or(|connection, core, token| connection.poll_hung_up(core, token, waker), |_| Poll::Pending)

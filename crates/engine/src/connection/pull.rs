@@ -80,6 +80,8 @@ pub(crate) struct ChannelState {
 struct WriterState {
     /// The task that waits to write, or for a flush.
     writer: Option<Waker>,
+    /// The task that waits for the end of the connection, or of the peer's side. It may be another one than the writer.
+    watcher: Option<Waker>,
     /// The deadline of all operations of the channel.
     deadline: DeadlineTick,
     /// Starts the task that uses the channel, where a handler has given its connection to one.
@@ -173,16 +175,29 @@ impl ChannelState {
             self.set(Self::DRAIN_DUE, true);
         }
         // The tasks of a protocol that finds its end by itself may have work of their own to end.
-        self.wake_reader();
+        self.wake_all();
+    }
+
+    fn wake_all(&mut self) {
+        self.wake_watcher();
         self.wake_writer();
+        self.wake_reader();
     }
 
     fn wake_writer(&mut self) {
+        self.wake(|state| state.writer.take());
+    }
+
+    fn wake_watcher(&mut self) {
+        self.wake(|state| state.watcher.take());
+    }
+
+    fn wake(&mut self, take: impl FnOnce(&mut WriterState) -> Option<Waker>) {
         let Some(state) = &mut self.writer_state else { return };
-        if let Some(waker) = state.writer.take() {
+        if let Some(waker) = take(state) {
             waker.wake();
         }
-        if !state.deadline.is_set() {
+        if !state.deadline.is_set() && state.writer.is_none() && state.watcher.is_none() {
             self.writer_state = None;
         }
     }
@@ -228,13 +243,12 @@ impl<C: Pipeline> Application<C> for ChannelState {
             Event::Flushed => self.wake_writer(),
             Event::HungUp => {
                 self.set(Self::HUNG_UP, true);
-                self.wake_writer();
+                self.wake_watcher();
             }
             Event::Deadline => {
                 // A waiting task checks whether the deadline was its own, and sets the next.
                 self.note_deadline(cx);
-                self.wake_writer();
-                self.wake_reader();
+                self.wake_all();
             }
             Event::Drain if self.intersects(Self::OUTBOUND) => {}
             Event::Drain => self.drain(cx.codec().status().reports_finish),
@@ -245,8 +259,7 @@ impl<C: Pipeline> Application<C> for ChannelState {
 
     fn closed(&mut self, _: &CloseReason) {
         self.set(Self::CLOSED, true);
-        self.wake_writer();
-        self.wake_reader();
+        self.wake_all();
     }
 
     fn reads_while_unwritable(&self) -> bool {
@@ -301,8 +314,7 @@ impl MessageReader for ChannelState {
     }
 
     fn on_closing(&mut self) {
-        self.wake_writer();
-        self.wake_reader();
+        self.wake_all();
     }
 }
 
@@ -658,7 +670,7 @@ impl<C: Pipeline> Connection<C, ChannelState> {
     /// Whether the connection is gone.
     pub(crate) fn poll_closed(&mut self, waker: &Waker) -> Poll<Result<(), ChannelError>> {
         if !self.application.intersects(ChannelState::CLOSED) {
-            register(&mut self.application.writer_state().writer, waker);
+            register(&mut self.application.writer_state().watcher, waker);
             return Poll::Pending;
         }
         Poll::Ready(self.end_of_messages())
@@ -672,7 +684,7 @@ impl<C: Pipeline> Connection<C, ChannelState> {
         if !self.link.is_stream() && !self.application.intersects(ChannelState::CLOSED) {
             core.driver.watch_end(token);
         }
-        register(&mut self.application.writer_state().writer, waker);
+        register(&mut self.application.writer_state().watcher, waker);
         Poll::Pending
     }
 

@@ -6,8 +6,9 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use tidegate::http::client::ClientError;
-use tidegate::http::{Body, Client, Request, Response, Router};
+use tidegate::compress::DecompressionLimits;
+use tidegate::http::client::{ClientError, Response as ClientResponse};
+use tidegate::http::{Body, Client, Request, Response, ResponseCompression, Router};
 use tidegate::task;
 
 use crate::support::{Any, Served, backends, read_head, run, run_on};
@@ -54,6 +55,27 @@ fn responses_of_all_kinds_come_over_one_connection() {
             assert_eq!(client.get(&large).send().await?.bytes().await?.len(), 3_000_000);
         }
         assert_eq!((client.connections(), client.idle_connections()), (1, 1));
+        Ok(())
+    });
+}
+
+/// A caller that passes a response on announces the body that it has.
+#[test]
+fn a_decompressed_response_has_no_fields_about_its_coding() {
+    let text = || "the tide rises, the tide falls ".repeat(100);
+    let server = Served::start(move || Router::new().get("/", text).with(ResponseCompression::new()));
+    let uri = server.uri("/");
+    run(async move {
+        let fields_of = |response: &ClientResponse| {
+            ["content-encoding", "content-length", "content-type"].map(|name| response.header(name).is_some())
+        };
+        let client = Client::builder().decompression(DecompressionLimits::default()).build();
+        let response = client.get(&uri).send().await?;
+        assert_eq!((fields_of(&response), response.content_length()), ([false, false, true], None));
+        assert_eq!(response.text().await?, text());
+        // The coding of a body that stays as it is, is that of the field.
+        let response = Client::new().get(&uri).header("Accept-Encoding", "gzip").send().await?;
+        assert_eq!(fields_of(&response), [true, true, true]);
         Ok(())
     });
 }

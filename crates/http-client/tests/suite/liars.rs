@@ -2,10 +2,14 @@
 //! them up.
 
 use std::io::Write;
+use std::sync::Arc;
 use std::time::Duration;
 
+use rustls::pki_types::PrivateKeyDer;
+use rustls::{ServerConfig, ServerConnection};
 use tidegate::http::client::{ClientError, ClientLimits};
 use tidegate::http::{Body, BodyError, Client};
+use tidegate::tls::{ClientConfig, Provider};
 
 use crate::support::{Any, Scripted, read_head, run};
 
@@ -139,6 +143,38 @@ fn a_connection_that_its_server_closes_at_reuse_is_replaced_for_requests_that_ma
     });
 }
 
+/// The same over TLS: many servers end an idle connection without `close_notify`.
+#[test]
+fn a_tls_connection_that_its_server_cuts_off_at_reuse_is_replaced_as_well() {
+    let issued = rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("a certificate");
+    let key = PrivateKeyDer::try_from(issued.signing_key.serialize_der()).expect("a key");
+    let config = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .expect("versions")
+        .with_no_client_auth()
+        .with_single_cert(vec![issued.cert.der().clone()], key);
+    let config = Arc::new(config.expect("a configuration"));
+    let server = Scripted::start(move |_, stream| {
+        let mut connection = ServerConnection::new(config.clone()).expect("a connection");
+        let mut stream = rustls::Stream::new(&mut connection, stream);
+        if read_head(&mut stream).is_some() {
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nebb");
+            let _ = read_head(&mut stream);
+        }
+    });
+    let uri = format!("https://{}/", server.address());
+    run(async move {
+        let tls = ClientConfig::dangerous_builder_without_verification(&Provider::ring()).build()?;
+        let client = Client::builder().tls(tls).build();
+        for _ in 0..4 {
+            assert_eq!(fetch(&client, &uri).await?, (200, "ebb".to_owned()));
+        }
+        let error = client.post(&uri).body("once").send().await.expect_err("a POST is not sent twice");
+        assert!(matches!(error, ClientError::Closed(_)), "{error}");
+        Ok(())
+    });
+}
+
 #[test]
 fn a_fresh_connection_without_an_answer_is_not_tried_again() {
     let server = Scripted::start(|number, stream| {
@@ -202,6 +238,31 @@ fn a_server_that_refuses_an_expectation_is_spared_the_body() {
         assert_eq!(client.connections(), 0);
         assert_eq!(send().await?.status().as_u16(), 204);
         assert_eq!(client.idle_connections(), 1);
+        client.close_idle();
+        Ok(())
+    });
+}
+
+#[test]
+fn a_request_whose_expectation_is_not_known_is_sent_again_without_it() {
+    let server = Scripted::start(|number, stream| {
+        let head = read_head(stream).unwrap_or_default();
+        assert_eq!(head.contains("\r\nExpect: 100-continue\r\n"), number == 0, "{head}");
+        if number == 0 {
+            let _ = stream.write_all(b"HTTP/1.1 417 Expectation Failed\r\nContent-Length: 0\r\n\r\n");
+            assert_eq!(read_head(stream), None, "no body follows");
+        } else if !head.is_empty() {
+            let mut body = [0; 4];
+            let _ = std::io::Read::read_exact(stream, &mut body);
+            assert_eq!(&body, b"body");
+            let _ = stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n");
+            let _ = read_head(stream);
+        }
+    });
+    let uri = server.uri("/");
+    run(async move {
+        let client = Client::new();
+        assert_eq!(client.post(&uri).body("body").expect_continue().send().await?.status().as_u16(), 204);
         client.close_idle();
         Ok(())
     });

@@ -115,7 +115,7 @@ impl Drop for Scripted {
 }
 
 /// The next head of a request; `None` at the end of the stream.
-pub(crate) fn read_head(stream: &mut TcpStream) -> Option<String> {
+pub(crate) fn read_head(stream: &mut impl Read) -> Option<String> {
     let mut head = Vec::new();
     let mut byte = [0];
     while !head.ends_with(b"\r\n\r\n") {

@@ -3,12 +3,13 @@
 use std::io::Read;
 
 use tidegate::ConnectionRate;
+use tidegate::compress::{Algorithm, Compression, Compressor};
 use tidegate::http::proxy::{
     Edit, Forwarding, Mirror, Proxy, RateLimit, Rewrite, StickyCookie, UpstreamLimits, Upstreams,
 };
 use tidegate::http::{
-    ConcurrencyLimit, ErrorPage, ErrorPages, RateKey, Reload, ResponseCompression, Router, Server, StatusCode,
-    Template, with_middleware,
+    ConcurrencyLimit, ErrorPage, ErrorPages, RateKey, Reload, RequestDecompression, ResponseCompression, Router,
+    Server, StatusCode, Template, with_middleware,
 };
 use tidegate::proxy_protocol::Networks;
 
@@ -336,6 +337,29 @@ fn a_response_of_an_upstream_is_compressed_as_it_comes() {
     ));
     assert!(!client.head().contains("Content-Encoding"));
     client.until(&part);
+}
+
+#[test]
+fn a_decompressed_request_is_passed_on_without_fields_about_its_coding() {
+    let upstream = Upstream::new();
+    let upstreams = upstreams(&[&upstream]);
+    let server = start(move || {
+        Router::new().fallback(with_middleware(Proxy::new(&upstreams)).with(RequestDecompression::new()))
+    });
+    let (text, mut body) = ("the tide rises, the tide falls ".repeat(20), Vec::new());
+    let mut compressor = Compressor::new(Compression::new(Algorithm::Gzip));
+    compressor.finish_with(text.as_bytes(), &mut body).unwrap();
+    let mut client = client(&server);
+    let fields = format!("Content-Encoding: gzip\r\nContent-Type: text/plain\r\nContent-Length: {}\r\n", body.len());
+    client.send(format!("POST / HTTP/1.1\r\nHost: sea\r\n{fields}\r\n"));
+    client.send(&body);
+    let mut peer = upstream.accept();
+    let head = peer.head();
+    assert!(!head.contains("Content-Encoding") && !head.contains("Content-Length"), "{head}");
+    assert!(head.contains("\r\nContent-Type: text/plain\r\n"), "{head}");
+    assert_eq!(peer.chunks(), text.as_bytes());
+    peer.send("HTTP/1.1 204 No Content\r\n\r\n");
+    assert!(client.head().starts_with("HTTP/1.1 204 "));
 }
 
 #[test]

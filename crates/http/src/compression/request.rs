@@ -8,8 +8,10 @@ use crate::middleware::Middleware;
 use crate::request::Request;
 use crate::response::{IntoResponse, Response};
 
-/// Decompresses the bodies of requests with `Content-Encoding`. A function sees the plain body; without this middleware
-/// it sees the body as it was sent.
+/// Decompresses the bodies of requests with `Content-Encoding`. A function sees the plain body, and a head without
+/// `Content-Encoding` and `Content-Length`: so it may pass both on, as a proxy or a tower service does. Other middleware of the
+/// same router, such as an access log, sees the head of the client. Without this middleware a function sees the body as it
+/// was sent.
 ///
 /// A coding that is not built in is answered with 415 and the codings that are, invalid bytes with 400. The limits stop
 /// bombs, small bodies that become large: beyond them the response is 413, and a body that is read piece by piece ends

@@ -255,6 +255,7 @@ fn before_some(
         count += 1;
     }
     let info = RequestInfo::of(request, now, measured);
+    request.hide_coding();
     let run = MiddlewareRun { info, middleware: middleware.clone(), count, is_over: Cell::new(false) };
     (MiddlewareState { run: Some(Box::new(run)), counted: None }, result)
 }

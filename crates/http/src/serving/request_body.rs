@@ -31,7 +31,7 @@ impl HttpHandler {
         cx: &mut Context<'_, C>,
     ) -> Outcome<C> {
         let (length, bytes_max) = (request.content_length(), endpoint.collected_body_bytes_max(&self.app.limits));
-        if length.is_some_and(|length| length > bytes_max as u64) {
+        if request.announced_length().is_some_and(|length| length > bytes_max as u64) {
             return self.respond(too_long(), &middleware, is_head(&request), cx);
         }
         if request.has_decoding() {

@@ -284,6 +284,32 @@ fn bodies_of_requests_are_decompressed_at_every_split() {
     assert_eq!(receive(&mut pipe).1, text);
 }
 
+/// A function that passes a request on, as a proxy does, announces the body that it has.
+#[test]
+fn the_head_of_a_decompressed_request_has_no_fields_about_its_coding() {
+    let facts = |request: &Request| {
+        let names: Vec<_> = request.headers().map(|(name, _)| name.to_ascii_lowercase()).collect();
+        format!("{} {:?}", names.join(" "), request.content_length())
+    };
+    let router = Router::new()
+        .post("/collected", move |request: Request| facts(&request))
+        .post("/read", async move |request: Request| facts(&request))
+        .with(RequestDecompression::new());
+    let connections = Config::new().connections(router);
+    let body = compressed(Algorithm::Gzip, b"the tide rises");
+    for path in ["/collected", "/read"] {
+        for (coding, expected) in [
+            ("gzip", "host None".to_owned()),
+            ("identity", format!("host content-encoding content-length Some({})", body.len())),
+        ] {
+            let (codec, handler) = connections();
+            let mut pipe = Embedded::new(codec, handler);
+            pipe.receive(&post(path, coding, &body));
+            assert_eq!(String::from_utf8(receive(&mut pipe).1).unwrap(), expected, "{path} {coding}");
+        }
+    }
+}
+
 #[test]
 fn bombs_and_invalid_bodies_are_refused_in_bounded_memory() {
     let zeros = vec![0; 64 << 20];

@@ -113,6 +113,36 @@ fn tasks_that_wait_for_a_part_of_an_exchange_end_with_it() {
     assert!(matches!(results.take()[..], [BodyError::Over]), "{results:?}");
 }
 
+/// Two tasks of the application wait for one connection: the one for bytes of the client, the other for room.
+#[test]
+fn a_task_that_waits_for_room_is_woken_also_while_another_one_reads_the_request() {
+    let router = Router::new().post("/", async |request: Request| {
+        let mut body = request.into_body();
+        Response::new().body(Body::produce(async move |writer| {
+            let writing = task::spawn(async move {
+                for _ in 0..8 {
+                    writer.write(vec![b'x'; 100_000]).await?;
+                }
+                Ok::<_, Box<dyn std::error::Error>>(())
+            });
+            while let Some(piece) = body.next().await {
+                piece?;
+            }
+            writing.await?
+        }))
+    });
+    let mut pipe = open(router);
+    pipe.limit_peer_reads(0);
+    pipe.receive(b"POST / HTTP/1.1\r\nHost: sea\r\nContent-Length: 2\r\n\r\n");
+    pipe.receive(b"a");
+    pipe.limit_peer_reads(usize::MAX);
+    pipe.run();
+    let answer = text(&mut pipe);
+    assert_eq!(answer.matches('x').count(), 800_000, "the client has not ended its request");
+    pipe.receive(b"b");
+    assert_eq!(text(&mut pipe), "0\r\n\r\n");
+}
+
 #[test]
 fn a_connection_that_fails_is_closed_while_the_application_keeps_its_body() {
     let kept: Rc<RefCell<Option<Body>>> = Rc::default();

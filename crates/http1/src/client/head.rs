@@ -6,7 +6,9 @@ use tidegate_codec::Slice;
 
 use super::config::Limits;
 use crate::error::{Error, Exceeded, Violation};
-use crate::head::{BodyLength, CHUNKED, HTTP_2, HTTP_10, Headers, KEEP_ALIVE, OPTIONS, UNTIL_CLOSE, Version};
+use crate::head::{
+    BodyLength, CHUNKED, HTTP_2, HTTP_10, Headers, KEEP_ALIVE, OPTIONS, UNTIL_CLOSE, Version, without_coding,
+};
 use crate::parse::{self, Facts, ParseStop};
 use crate::runs;
 use crate::status::Status;
@@ -104,6 +106,16 @@ impl ResponseHead {
     #[must_use]
     pub fn detach(self) -> Self {
         Self { bytes: self.bytes.detach(), spans: self.spans }
+    }
+
+    /// The head without `Content-Encoding` and `Content-Length`, for a client that undoes the content coding of the body. The
+    /// length of a body is not known then.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn with_decoded_body(&self) -> Self {
+        let body = if self.has_body() { CHUNKED } else { 0 };
+        let bytes = without_coding(&self.bytes, usize::from(self.spans.fields_start));
+        Self { bytes, spans: Spans { body, ..self.spans } }
     }
 }
 

@@ -180,6 +180,8 @@ fn a_stream_that_ends_within_a_message_is_an_error_and_gets_no_code() {
 fn half_a_closing_handshake_has_a_deadline() {
     let mut harness = CodecHarness::new(server());
     harness.encode(Message::Close(None)).unwrap();
+    harness.flush().unwrap();
+    assert_eq!(harness.take_sent(), plain(FIN | CLOSE, b""));
     harness.advance_time(Duration::from_secs(4)).unwrap();
     let error = harness.advance_time(Duration::from_secs(1)).unwrap_err();
     assert_eq!((error, error.blame()), (Error::Limit(Exceeded::CloseTimeout), Blame::Limit));
@@ -208,6 +210,33 @@ fn a_silent_peer_gets_a_ping_and_then_is_given_up() {
     assert_eq!(sent(&mut harness), plain(FIN | PING, b""));
     harness.advance_time(Duration::from_secs(19)).unwrap();
     assert_eq!(harness.advance_time(Duration::from_secs(1)).unwrap_err(), Error::Limit(Exceeded::PongTimeout));
+}
+
+/// A peer that takes the bytes before a ping or a close frame slowly has not received that frame.
+#[test]
+fn a_peer_has_the_time_for_its_answer_once_the_bytes_before_are_sent() {
+    let message = || Message::Binary(vec![0; 200 * 1024].into());
+    let (pong, close) = (Duration::from_secs(20), Duration::from_secs(5));
+    let mut harness = CodecHarness::new(server());
+    harness.encode(message()).unwrap();
+    harness.flush().unwrap();
+    harness.advance_time(Duration::from_secs(30)).unwrap();
+    harness.take_sent_up_to(100 * 1024);
+    harness.advance_time(pong).unwrap();
+    harness.advance_time(pong).unwrap();
+    harness.flush().unwrap();
+    assert!(harness.take_sent().ends_with(&plain(FIN | PING, b"")), "one ping, behind the message");
+    harness.advance_time(pong).unwrap();
+    assert_eq!(harness.advance_time(pong).unwrap_err(), Error::Limit(Exceeded::PongTimeout));
+
+    // The queue has become empty just before the time is up.
+    let mut harness = CodecHarness::new(server());
+    harness.encode(message()).unwrap();
+    harness.encode(Message::Close(None)).unwrap();
+    harness.flush().unwrap();
+    harness.take_sent();
+    harness.advance_time(close).unwrap();
+    assert_eq!(harness.advance_time(close).unwrap_err(), Error::Limit(Exceeded::CloseTimeout));
 }
 
 /// Blocks without content take input and bring no output: the bytes on the wire have a limit of their own.
