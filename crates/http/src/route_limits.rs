@@ -1,15 +1,17 @@
 //! `RouteLimits`: the limits of one route, in place of those of its server.
 
 use std::cell::Cell;
+use std::rc::Rc;
 use std::time::Duration;
 
 use tidegate_http_message::BodyError;
 use tidegate_http_message::exchange::Piece;
 use tidegate_http_message::watched::ExchangeWatcher;
 
+use crate::endpoint::Endpoint;
 use crate::request::Request;
 use crate::response::Response;
-use crate::serving::too_long;
+use crate::serving::{RouteRefusal, too_long};
 
 /// The limits of a route; those that are not set are the server's.
 #[derive(Default)]
@@ -20,15 +22,16 @@ pub(crate) struct RouteLimits {
 }
 
 impl RouteLimits {
-    /// The response to a request beyond a limit.
+    /// The refusal of a request beyond a limit. That of the rate passes no middleware of the route, whose work the rate bounds: the
+    /// check of a password, for example.
     #[inline(never)]
-    pub(crate) fn check(&self, request: &mut Request) -> Result<(), Box<Response>> {
+    pub(crate) fn check(&self, request: &mut Request, endpoint: &Rc<Endpoint>) -> Result<(), Box<RouteRefusal>> {
         if let Some(rate) = &self.rate {
-            rate(request).map_err(Box::new)?;
+            rate(request)?;
         }
         let most = self.body_bytes_max.get();
         if most.zip(request.content_length()).is_some_and(|(most, length)| length > most) {
-            return Err(too_long().into());
+            return Err(RouteRefusal::new(too_long(), endpoint));
         }
         Ok(())
     }
