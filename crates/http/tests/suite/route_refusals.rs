@@ -113,6 +113,8 @@ fn middleware_of_a_route_sees_413_and_408_over_http1() {
         exchange(path, &piece, "413", trail);
         exchange(path, &format!("{piece}\r\n0\r\n\r\n"), "413", trail);
         exchange(path, "Content-Length: 20\r\n\r\nx", "408", trail);
+        // A body without a length is collected behind async middleware, which ends when the body is late.
+        let trail = if *path == "/in/inner" { "bd" } else { trail };
         exchange(path, "Transfer-Encoding: chunked\r\n\r\n1\r\nx\r\n", "408", trail);
     }
     for path in ["/in/limited", "/in/limited-sync"] {
