@@ -1,17 +1,15 @@
 //! `RouteLimits`: the limits of one route, in place of those of its server.
 
 use std::cell::Cell;
-use std::rc::Rc;
 use std::time::Duration;
 
 use tidegate_http_message::BodyError;
 use tidegate_http_message::exchange::Piece;
 use tidegate_http_message::watched::ExchangeWatcher;
 
-use crate::endpoint::Endpoint;
 use crate::request::Request;
 use crate::response::Response;
-use crate::serving::{RouteRefusal, too_long};
+use crate::serving::too_long;
 
 /// The limits of a route; those that are not set are the server's.
 #[derive(Default)]
@@ -22,16 +20,21 @@ pub(crate) struct RouteLimits {
 }
 
 impl RouteLimits {
-    /// The refusal of a request beyond a limit. That of the rate passes no middleware of the route, whose work the rate bounds: the
-    /// check of a password, for example.
+    /// The response to a request beyond the rate.
     #[inline(never)]
-    pub(crate) fn check(&self, request: &mut Request, endpoint: &Rc<Endpoint>) -> Result<(), Box<RouteRefusal>> {
-        if let Some(rate) = &self.rate {
-            rate(request)?;
+    pub(crate) fn check_rate(&self, request: &mut Request) -> Result<(), Box<Response>> {
+        match &self.rate {
+            Some(rate) => rate(request).map_err(Box::new),
+            None => Ok(()),
         }
+    }
+
+    /// The response to a request with too long a body.
+    #[inline(never)]
+    pub(crate) fn check_length(&self, request: &Request) -> Result<(), Box<Response>> {
         let most = self.body_bytes_max.get();
         if most.zip(request.content_length()).is_some_and(|(most, length)| length > most) {
-            return Err(RouteRefusal::new(too_long(), endpoint));
+            return Err(too_long().into());
         }
         Ok(())
     }

@@ -109,7 +109,9 @@ impl<'t> RoutedRequest<'t> {
         middleware.count(app.counting.as_ref(), Some(endpoint), request.head().method(), now);
         result?;
         if let Some(limits) = endpoint.limits.get() {
-            limits.check(request, endpoint)?;
+            // The rate bounds the work of the route's middleware, such as the check of a password.
+            limits.check_rate(request).map_err(|response| Box::<RouteRefusal>::from(*response))?;
+            limits.check_length(request).map_err(|response| RouteRefusal::new(*response, endpoint))?;
         }
         Ok(endpoint)
     }

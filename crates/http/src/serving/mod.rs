@@ -41,7 +41,6 @@ pub(crate) mod sessions;
 pub(crate) mod stall_label;
 mod task;
 
-pub(crate) use self::begin::RouteRefusal;
 pub use self::handler::HttpHandler;
 pub use self::http2::StreamClient;
 pub(crate) use self::refusals::{panicked, too_long};
