@@ -337,8 +337,9 @@ pub trait StreamEndpoint: Endpoint {
         SessionCounts::default()
     }
 
-    /// Bytes of memory that its sessions keep beside those of streams, such as tables for compression and datagrams that wait. The loop counts them as its
-    /// own, in the one ledger of all connections. It is read after every dispatch, so it must be cheap.
+    /// Bytes of memory that its sessions keep beside those of streams, such as tables for compression, datagrams that wait, and early
+    /// requests that wait for the handshake. The loop counts them as its own, in the one ledger of all connections. It is read after
+    /// every dispatch, so it must be cheap.
     fn kept_bytes(&self) -> usize {
         0
     }

@@ -2,6 +2,9 @@
 //!
 //! A connection stores nothing of its own. A loop has 16 bytes for each connection with such deadlines, in pages by slot
 //! number, and no page where none are set. `connection/deadlines.rs` decides when one has come.
+//!
+//! A tick is at most twelve days away. A longer time has a tick after twelve days, and the loop keeps in a table of its own how much
+//! of the time is over then, or is left.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -10,12 +13,12 @@ use std::time::Duration;
 use tidegate_codec::scaled;
 
 use crate::slot_table::SlotTable;
-use crate::wheel::DeadlineTick;
+use crate::wheel::{DeadlineTick, Wheel};
 
 /// How long a peer may be silent, slow, or connected. Only the handshake has a deadline by default: whether silence is
 /// wrong, and how large a message is, depends on the protocol. HTTP/1.1 has deadlines of its own in its limits.
 ///
-/// Each is precise to a millisecond and at most twelve days long; [`Duration::MAX`] never comes. A peer whose bytes have come in time, but were not read
+/// Each is precise to a millisecond; [`Duration::MAX`] never comes. A peer whose bytes have come in time, but were not read
 /// yet because the loop was busy, is not late. Streams have none; their session has.
 ///
 /// ```
@@ -137,7 +140,38 @@ pub(crate) struct DeadlineStates {
     states: SlotTable<DeadlineState>,
     /// Deadlines of connections that have their own.
     own: HashMap<u32, Rc<Deadlines>>,
+    /// Connections with times that are longer than the horizon of the wheel.
+    long: HashMap<u32, LongTimes>,
 }
+
+/// The times of a connection that are longer than the horizon of the wheel.
+#[derive(Debug, Clone, Copy, Default)]
+struct LongTimes {
+    periods: [LongPeriod; LONG_PERIODS],
+    /// How much of the age, or of its grace, is left at [`DeadlineState::expires`].
+    age_left: Duration,
+}
+
+/// A period without movement, or of reading a message.
+#[derive(Debug, Clone, Copy, Default)]
+struct LongPeriod {
+    /// The tick in the state, unless the period has begun anew.
+    since: DeadlineTick,
+    /// The time before that tick.
+    over: Duration,
+}
+
+/// A period of [`DeadlineState`] that has a deadline.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Period {
+    /// Since a byte moved.
+    Idle,
+    /// Since a message, or the handshake, has begun.
+    Reading,
+}
+
+/// How many there are.
+const LONG_PERIODS: usize = 2;
 
 impl DeadlineStates {
     /// Whether a connection of the loop may have deadlines: one comparison for those that have none.
@@ -192,6 +226,76 @@ impl DeadlineStates {
     /// Removes the stored state, but not the deadlines.
     pub(crate) fn remove_state(&mut self, slot: u32) {
         self.states.remove(slot);
+        if !self.long.is_empty() {
+            self.long.remove(&slot);
+        }
+    }
+
+    /// When a period of a connection ends that has begun at `since`. A longer time than the horizon moves `since` there, each time
+    /// that it has come.
+    #[inline]
+    pub(crate) fn end_of(
+        &mut self,
+        (slot, period): (u32, Period),
+        since: &mut DeadlineTick,
+        time: Option<Duration>,
+        wheel: &Wheel,
+    ) -> DeadlineTick {
+        match time {
+            Some(time) if since.is_set() && (time <= DeadlineTick::HORIZON || time == Duration::MAX) => {
+                since.after(time)
+            }
+            Some(time) if since.is_set() => self.end_of_long((slot, period), since, time, wheel),
+            _ => DeadlineTick::NEVER,
+        }
+    }
+
+    #[cold]
+    fn end_of_long(
+        &mut self,
+        (slot, period): (u32, Period),
+        since: &mut DeadlineTick,
+        time: Duration,
+        wheel: &Wheel,
+    ) -> DeadlineTick {
+        let kept = &mut self.long.entry(slot).or_default().periods[period as usize];
+        if kept.since != *since {
+            *kept = LongPeriod { since: *since, over: Duration::ZERO };
+        }
+        loop {
+            let left = time.saturating_sub(kept.over);
+            let next = since.after(left.min(DeadlineTick::HORIZON));
+            if left <= DeadlineTick::HORIZON || !wheel.has_passed(next) {
+                return next;
+            }
+            *since = next;
+            (kept.since, kept.over) = (next, kept.over + DeadlineTick::HORIZON);
+        }
+    }
+
+    /// The tick for [`DeadlineState::expires`] of an age, or a grace, that begins at `now`.
+    pub(crate) fn begin_age(&mut self, slot: u32, now: DeadlineTick, age: Duration) -> DeadlineTick {
+        let left = age.saturating_sub(DeadlineTick::HORIZON);
+        if age != Duration::MAX && (!left.is_zero() || self.long.contains_key(&slot)) {
+            self.long.entry(slot).or_default().age_left = left;
+        }
+        now.after(age)
+    }
+
+    /// When a connection is as old as it may be, although its tick in the state comes sooner.
+    #[inline]
+    pub(crate) fn end_of_age(&mut self, slot: u32, expires: DeadlineTick, wheel: &Wheel) -> DeadlineTick {
+        if self.long.is_empty() || !wheel.has_passed(expires) {
+            return expires;
+        }
+        let Some(long) = self.long.get_mut(&slot) else { return expires };
+        let mut expires = expires;
+        while !long.age_left.is_zero() && wheel.has_passed(expires) {
+            let step = long.age_left.min(DeadlineTick::HORIZON);
+            expires = expires.after(step);
+            long.age_left -= step;
+        }
+        expires
     }
 }
 

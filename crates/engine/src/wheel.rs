@@ -33,6 +33,9 @@ impl DeadlineTick {
 }
 
 impl DeadlineTick {
+    /// The longest time between now and a tick.
+    pub(crate) const HORIZON: Duration = Duration::from_millis(HORIZON_TICKS_MAX);
+
     /// The tick that comes `time` after this one, which is set; [`Duration::MAX`] is `NEVER`.
     pub(crate) fn after(self, time: Duration) -> Self {
         if time == Duration::MAX {

@@ -135,11 +135,12 @@ impl Download {
         }
     }
 
+    /// The response ends for a fault of its upstream. The error, with which the connection of the client is closed, names that.
     fn fail(mut self, text: &str, end: EndCause) -> Box<dyn Error> {
         self.admission.fail();
         self.lease.fail_in_body(text, end);
         self.lease.upstream.log_failure(text, self.lease.now());
-        text.to_owned().into()
+        format!("the response of the upstream {} cannot be passed on: {text}", self.lease.upstream.name).into()
     }
 }
 

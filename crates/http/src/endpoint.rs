@@ -36,6 +36,8 @@ pub struct Endpoint {
     pub(crate) collects_late: bool,
     /// The limits of its route.
     pub(crate) limits: OnceCell<Rc<RouteLimits>>,
+    /// Middleware lies within it, which sees the response to a request that a limit refuses.
+    pub(crate) has_middleware: bool,
     /// Which fields it sends on with values that the request does not have.
     pub(crate) chosen_fields: Option<Rc<ChosenFields>>,
 }
@@ -67,8 +69,15 @@ impl Endpoint {
             half_close: Cell::new(None),
             collects_late,
             limits,
+            has_middleware: false,
             chosen_fields,
         }
+    }
+
+    /// The response in place of the function's, if the request has one and no middleware within has yet to see it.
+    #[inline]
+    pub(crate) fn refusal_of(&self, request: &mut Request) -> Option<Response> {
+        if self.has_middleware { None } else { request.refusal() }
     }
 
     /// Whether its requests go on when the client ends its side of the connection.

@@ -73,12 +73,25 @@ pub fn in_front(
         _ => (false, false),
     };
     let (limits, collects_late) = (endpoint.limits.clone(), endpoint.collects_late);
+    let has_middleware = endpoint.has_middleware;
     let chosen_fields = endpoint.chosen_fields.clone();
     let behind = FunctionBehind(Rc::new(endpoint));
-    let call = Box::new(move |request: Request, interims| call(request, behind.clone(), interims));
+    let call = Box::new(move |request: Request, interims| -> BoxResponseFuture {
+        if request.is_refused() {
+            let behind = behind.clone();
+            return Box::pin(async move { behind.call(request, interims).await });
+        }
+        call(request, behind.clone(), interims)
+    });
     let call = InterimHandler { call, needs_destination, is_pipelined, at_once: Some(Box::new(answer)) };
-    let front =
-        Endpoint { is_gateway, limits, collects_late, chosen_fields, ..Endpoint::new(Call::Interim(call), body) };
+    let front = Endpoint {
+        is_gateway,
+        limits,
+        collects_late,
+        has_middleware,
+        chosen_fields,
+        ..Endpoint::new(Call::Interim(call), body)
+    };
     front.half_close.set(half_close);
     front
 }
@@ -102,6 +115,9 @@ impl FunctionBehind {
 
     /// The response of the function.
     pub async fn call(&self, mut request: Request, interims: InterimWriter) -> Response {
+        if let Some(response) = self.0.refusal_of(&mut request) {
+            return response;
+        }
         match &self.0.call {
             Call::Sync(call) => call(request),
             Call::Async(call) => begun(|cx| call(request, cx)).await,

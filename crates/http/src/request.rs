@@ -383,9 +383,25 @@ impl Request {
         self.parts.get_or_insert_default().refusal = Some(response.into());
     }
 
+    /// Sets the response in place of the function's, for the middleware of the route. Nothing reads the body.
+    #[cold]
+    pub(crate) fn refuse(&mut self, response: Response) {
+        self.set_refusal(response);
+        self.set_body(Body::empty());
+    }
+
+    pub(crate) fn is_refused(&self) -> bool {
+        self.parts.as_ref().is_some_and(|parts| parts.refusal.is_some())
+    }
+
+    /// Takes the response in place of the function's, if there is one.
+    #[inline]
+    pub(crate) fn refusal(&mut self) -> Option<Response> {
+        self.parts.as_mut()?.refusal.take().map(|refusal| *refusal)
+    }
+
     pub(crate) fn take_refusal(&mut self) -> Response {
-        let refusal = self.parts.as_mut().and_then(|parts| parts.refusal.take());
-        refusal.map_or_else(|| Response::of_error(Status::NOT_FOUND), |refusal| *refusal)
+        self.refusal().unwrap_or_else(|| Response::of_error(Status::NOT_FOUND))
     }
 
     pub(crate) fn set_collected_body_bytes_max(&mut self, bytes_max: usize) {

@@ -20,12 +20,18 @@ pub(crate) struct RouteLimits {
 }
 
 impl RouteLimits {
-    /// The response to a request beyond a limit.
+    /// The response to a request beyond the rate.
     #[inline(never)]
-    pub(crate) fn check(&self, request: &mut Request) -> Result<(), Box<Response>> {
-        if let Some(rate) = &self.rate {
-            rate(request).map_err(Box::new)?;
+    pub(crate) fn check_rate(&self, request: &mut Request) -> Result<(), Box<Response>> {
+        match &self.rate {
+            Some(rate) => rate(request).map_err(Box::new),
+            None => Ok(()),
         }
+    }
+
+    /// The response to a request with too long a body.
+    #[inline(never)]
+    pub(crate) fn check_length(&self, request: &Request) -> Result<(), Box<Response>> {
         let most = self.body_bytes_max.get();
         if most.zip(request.announced_length()).is_some_and(|(most, length)| length > most) {
             return Err(too_long().into());

@@ -16,7 +16,11 @@ use crate::qpack;
 
 /// The early requests whose bytes the caller has not read, by connection.
 #[derive(Default)]
-pub(crate) struct EarlyRequests(HashMap<SessionNumber, EarlySession>);
+pub(crate) struct EarlyRequests {
+    sessions: HashMap<SessionNumber, EarlySession>,
+    /// Memory of all connections.
+    kept: usize,
+}
 
 /// The early requests of one connection.
 #[derive(Default)]
@@ -24,6 +28,8 @@ struct EarlySession {
     streams: BTreeMap<u64, EarlyRequest>,
     /// Bytes of all streams. They have a bound, since QUIC's windows count no byte that was read.
     bytes: usize,
+    /// Memory of all streams, for the ledger of the loop.
+    kept: usize,
     /// The handshake is complete: none is held.
     is_released: bool,
 }
@@ -51,16 +57,18 @@ pub(crate) enum EarlyDecision {
 impl EarlyRequests {
     /// A stream waits for a decision.
     pub(crate) fn add(&mut self, stream: StreamNumber) {
-        let session = self.0.entry(stream.session).or_default();
-        session.streams.insert(stream.stream, EarlyRequest { is_held: true, ..EarlyRequest::default() });
+        let session = self.sessions.entry(stream.session).or_default();
+        let before = session.kept;
+        session.add(stream.stream);
+        self.kept = self.kept - before + session.kept;
     }
 
     /// Whether a stream waits.
     pub(crate) fn holds(&self, stream: StreamNumber) -> bool {
         // Almost always there are none.
-        !self.0.is_empty()
+        !self.sessions.is_empty()
             && self
-                .0
+                .sessions
                 .get(&stream.session)
                 .and_then(|session| session.streams.get(&stream.stream))
                 .is_some_and(|request| request.is_held)
@@ -68,45 +76,24 @@ impl EarlyRequests {
 
     /// Whether streams of a connection may wait.
     pub(crate) fn holds_any(&self, session: SessionNumber) -> bool {
-        !self.0.is_empty() && self.0.get(&session).is_some_and(|session| !session.is_released)
+        !self.sessions.is_empty() && self.sessions.get(&session).is_some_and(|session| !session.is_released)
     }
 
     /// Reads the bytes of a stream that waits.
     pub(crate) fn decide(&mut self, stream: StreamNumber, quic: &mut impl StreamEndpoint) -> EarlyDecision {
-        let Some(EarlySession { streams, bytes: total, .. }) = self.0.get_mut(&stream.session) else {
-            return EarlyDecision::Hold;
-        };
-        let Some(request) = streams.get_mut(&stream.stream).filter(|request| request.is_held) else {
-            return EarlyDecision::Hold;
-        };
-        let mut space = [0; READ_BYTES];
-        loop {
-            if request.bytes.len() >= BYTES_MAX || *total >= CONNECTION_BYTES_MAX {
-                // Such a head is not worth the memory: it waits, and QUIC has the rest.
-                return EarlyDecision::Hold;
-            }
-            let (count, end) = quic.read(stream, &mut space);
-            request.bytes.extend_from_slice(space.get(..count).unwrap_or_default());
-            *total += count;
-            match end {
-                ReadEnd::More => {}
-                ReadEnd::Blocked => return EarlyDecision::Hold,
-                ReadEnd::Reset(_) => {
-                    self.remove(stream);
-                    return EarlyDecision::Drop;
-                }
-                ReadEnd::Ended => break,
-            }
+        let Some(session) = self.sessions.get_mut(&stream.session) else { return EarlyDecision::Hold };
+        let before = session.kept;
+        let decision = session.decide(stream, quic);
+        self.kept = self.kept - before + session.kept;
+        if decision == EarlyDecision::Drop {
+            self.remove(stream);
         }
-        let Some(marked) = marked(&request.bytes) else { return EarlyDecision::Hold };
-        *total = *total - request.bytes.len() + marked.len();
-        *request = EarlyRequest { bytes: marked, is_held: false };
-        EarlyDecision::Serve
+        decision
     }
 
     /// The handshake of a connection is complete. Returns the streams that have waited, in their order.
     pub(crate) fn release(&mut self, number: SessionNumber) -> Vec<StreamNumber> {
-        let Some(session) = self.0.get_mut(&number) else { return Vec::new() };
+        let Some(session) = self.sessions.get_mut(&number) else { return Vec::new() };
         session.is_released = true;
         let held = session.streams.iter_mut().filter_map(|(stream, request)| {
             std::mem::take(&mut request.is_held).then_some(StreamNumber { session: number, stream: *stream })
@@ -117,10 +104,10 @@ impl EarlyRequests {
     /// Reads bytes that were read before. `None` if there are none, and QUIC has those that follow.
     pub(crate) fn read(&mut self, stream: StreamNumber, space: &mut [u8]) -> Option<usize> {
         // Almost always.
-        if self.0.is_empty() {
+        if self.sessions.is_empty() {
             return None;
         }
-        let session = self.0.get_mut(&stream.session)?;
+        let session = self.sessions.get_mut(&stream.session)?;
         let request = session.streams.get_mut(&stream.stream)?;
         let count = space.len().min(request.bytes.len());
         space.get_mut(..count)?.copy_from_slice(request.bytes.get(..count)?);
@@ -134,13 +121,13 @@ impl EarlyRequests {
 
     /// A stream is over.
     pub(crate) fn remove(&mut self, stream: StreamNumber) {
-        if self.0.is_empty() {
+        if self.sessions.is_empty() {
             return;
         }
-        let Some(session) = self.0.get_mut(&stream.session) else { return };
-        if let Some(request) = session.streams.remove(&stream.stream) {
-            session.bytes -= request.bytes.len();
-        }
+        let Some(session) = self.sessions.get_mut(&stream.session) else { return };
+        let before = session.kept;
+        session.remove(stream.stream);
+        self.kept = self.kept - before + session.kept;
         if session.streams.is_empty() {
             self.remove_session(stream.session);
         }
@@ -148,10 +135,82 @@ impl EarlyRequests {
 
     /// A connection is over.
     pub(crate) fn remove_session(&mut self, session: SessionNumber) {
-        if self.0.remove(&session).is_some() && self.0.is_empty() {
+        let Some(removed) = self.sessions.remove(&session) else { return };
+        self.kept -= removed.kept;
+        if self.sessions.is_empty() {
             // Without early requests there is no memory for them.
-            self.0 = HashMap::new();
+            self.sessions = HashMap::new();
         }
+    }
+
+    /// Memory of the early requests of all connections.
+    pub(crate) fn kept_bytes(&self) -> usize {
+        self.kept
+    }
+
+    /// Calls `each` with the memory of each connection that has early requests.
+    pub(crate) fn each_kept(&self, each: &mut dyn FnMut(SessionNumber, usize)) {
+        self.sessions.iter().for_each(|(number, session)| each(*number, session.kept));
+    }
+}
+
+impl EarlySession {
+    fn add(&mut self, stream: u64) {
+        let request = EarlyRequest { is_held: true, ..EarlyRequest::default() };
+        self.kept += request.memory_bytes();
+        if let Some(before) = self.streams.insert(stream, request) {
+            self.forget(&before);
+        }
+    }
+
+    fn decide(&mut self, stream: StreamNumber, quic: &mut impl StreamEndpoint) -> EarlyDecision {
+        let held = self.streams.get_mut(&stream.stream).filter(|request| request.is_held);
+        let Some(request) = held else { return EarlyDecision::Hold };
+        let (length, memory) = (request.bytes.len(), request.memory_bytes());
+        let decision = request.decide(CONNECTION_BYTES_MAX.saturating_sub(self.bytes), (stream, quic));
+        self.bytes = self.bytes - length + request.bytes.len();
+        self.kept = self.kept - memory + request.memory_bytes();
+        decision
+    }
+
+    fn remove(&mut self, stream: u64) {
+        if let Some(request) = self.streams.remove(&stream) {
+            self.forget(&request);
+        }
+    }
+
+    fn forget(&mut self, request: &EarlyRequest) {
+        self.bytes -= request.bytes.len();
+        self.kept -= request.memory_bytes();
+    }
+}
+
+impl EarlyRequest {
+    /// Reads its bytes, until `room` of them are used up.
+    fn decide(&mut self, room: usize, (stream, quic): (StreamNumber, &mut impl StreamEndpoint)) -> EarlyDecision {
+        let mut space = [0; READ_BYTES];
+        let until = self.bytes.len().saturating_add(room).min(BYTES_MAX);
+        loop {
+            if self.bytes.len() >= until {
+                // Such a head is not worth the memory: it waits, and QUIC has the rest.
+                return EarlyDecision::Hold;
+            }
+            let (count, end) = quic.read(stream, &mut space);
+            self.bytes.extend_from_slice(space.get(..count).unwrap_or_default());
+            match end {
+                ReadEnd::More => {}
+                ReadEnd::Blocked => return EarlyDecision::Hold,
+                ReadEnd::Reset(_) => return EarlyDecision::Drop,
+                ReadEnd::Ended => break,
+            }
+        }
+        let Some(marked) = marked(&self.bytes) else { return EarlyDecision::Hold };
+        *self = Self { bytes: marked, is_held: false };
+        EarlyDecision::Serve
+    }
+
+    fn memory_bytes(&self) -> usize {
+        REQUEST_MEMORY + self.bytes.capacity()
     }
 }
 
@@ -180,6 +239,9 @@ fn marked(bytes: &[u8]) -> Option<Vec<u8>> {
 }
 
 const READ_BYTES: usize = 2048;
+
+/// Memory of a request beside its bytes.
+const REQUEST_MEMORY: usize = size_of::<(u64, EarlyRequest)>();
 
 /// Bytes of a request that are kept before its handshake is complete. A longer request waits.
 const BYTES_MAX: usize = 16 * 1024;

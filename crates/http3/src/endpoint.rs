@@ -715,7 +715,7 @@ impl<E: StreamEndpoint> StreamEndpoint for Endpoint<E> {
     }
 
     fn kept_bytes(&self) -> usize {
-        self.quic.kept_bytes() + self.kept
+        self.quic.kept_bytes() + self.kept + self.early.kept_bytes()
     }
 
     fn each_kept(&self, each: &mut dyn FnMut(SessionNumber, usize)) {

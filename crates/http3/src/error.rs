@@ -315,10 +315,13 @@ impl fmt::Display for StreamError {
         match self {
             Self::Malformed => f.write_str("the message is malformed"),
             Self::Incomplete => f.write_str("the stream ends without a request"),
-            Self::HeadTooLarge { .. } => f.write_str("a field section is too large"),
+            Self::HeadTooLarge { .. } => f.write_str(HEAD_TOO_LARGE),
             Self::Connection(error) => error.fmt(f),
         }
     }
 }
 
 impl std::error::Error for StreamError {}
+
+/// The text of [`StreamError::HeadTooLarge`].
+pub(crate) const HEAD_TOO_LARGE: &str = "a field section is too large";

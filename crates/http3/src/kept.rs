@@ -1,5 +1,5 @@
-//! The memory that connections keep beside streams: QPACK tables, with the bytes that wait for them, and HTTP datagrams that were
-//! received and not read. QUIC counts the datagrams that it has.
+//! The memory that connections keep beside streams: QPACK tables, with the bytes that wait for them, HTTP datagrams that were
+//! received and not read, and early requests that wait for the handshake. QUIC counts the datagrams that it has.
 
 use tidegate_codec::{SessionNumber, StreamEndpoint};
 
@@ -39,6 +39,7 @@ impl<E: StreamEndpoint> Endpoint<E> {
 
     pub(crate) fn each_kept_here(&self, each: &mut dyn FnMut(SessionNumber, usize)) {
         self.quic.each_kept(each);
+        self.early.each_kept(each);
         let kept = self.sessions.iter().map(|(number, session)| (*number, session.kept_bytes()));
         kept.filter(|(_, bytes)| *bytes > 0).for_each(|(number, bytes)| each(number, bytes));
     }

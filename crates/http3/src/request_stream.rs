@@ -19,10 +19,10 @@ use tidegate_http_stream::{
     HEAD_BYTES, HeadBuilder, HeadFacts, HeadFault, HeadKind, HeadParts, Priority, RECORD_BYTES, RECORD_CONTENT_MAX,
     Record, RecordKind, flag, write_head_record,
 };
-use tidegate_http1::Status;
+use tidegate_http1::{Refusal, Status};
 
 use crate::connection::ConnectionRole;
-use crate::error::{ErrorCode, Exceeded, StreamError, Violation};
+use crate::error::{ErrorCode, Exceeded, HEAD_TOO_LARGE, StreamError, Violation};
 use crate::frame::{FrameHead, is_of_http2, kind};
 use crate::limits::Config;
 use crate::{qpack, section};
@@ -336,6 +336,7 @@ impl RequestStream {
         let is_answered = !self.has(IS_CLIENT) && self.inbound == Inbound::Head;
         if is_answered {
             self.config.stream().refusals().add(Status::FIELDS_TOO_LARGE);
+            Refusal::record(Status::FIELDS_TOO_LARGE, HEAD_TOO_LARGE, &[]);
             section::write_empty_response(Status::FIELDS_TOO_LARGE.code(), reply);
             self.flags |= SENT_END;
         }

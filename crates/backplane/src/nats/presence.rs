@@ -126,7 +126,7 @@ impl Streams {
                     reply => {
                         let verdict = verdict_of(reply);
                         let is_taken = verdict == Verdict::Taken;
-                        self.refusals.note(kind, &Some(lease), verdict);
+                        self.refusals.note(kind, &Some(lease), list.1.len(), verdict);
                         is_taken.then_some(())?;
                     }
                 }
@@ -150,7 +150,7 @@ impl Streams {
         let stored = self.api.publish(self.names.kick_clock(node), Bytes::new(), PublishOptions::new()).await;
         let received_at = task::now();
         let verdict = stored.as_ref().map_or_else(publish_verdict, |_| Verdict::Taken);
-        self.refusals.note(StreamKind::InMemory(MemoryStream::Kicks), &None, verdict);
+        self.refusals.note(StreamKind::InMemory(MemoryStream::Kicks), &None, 0, verdict);
         let Ok(ack) = stored else { return false };
         let Ok(message) = self.api.message(&self.names.kick_stream(), ack.sequence).await else { return false };
         let Some(time) = time_of(&message) else { return false };

@@ -124,9 +124,10 @@ impl Streams {
             let send = |bytes: &Bytes| {
                 self.client.request_with(NatsMessage::new(subject.clone(), bytes.clone()), PUBLISH_TIMEOUT)
             };
-            let replies: Vec<ReplyFuture> = messages.iter().take(count).map(send).collect();
+            let replies: Vec<(usize, ReplyFuture)> =
+                messages.iter().take(count).map(|bytes| (bytes.len(), send(bytes))).collect();
             let mut unanswered = 0;
-            for reply in replies {
+            for (length, reply) in replies {
                 let reply = reply.await;
                 if let Err(ClientError::NoResponders) = reply {
                     unanswered += 1;
@@ -135,7 +136,7 @@ impl Streams {
                 let verdict = verdict_of(reply);
                 // One before it that nothing has answered would come too late.
                 are_stored &= unanswered == 0 && verdict == Verdict::Taken;
-                self.refusals.note(kind, &None, verdict);
+                self.refusals.note(kind, &None, length, verdict);
                 unanswered = 0;
             }
             messages.drain(..count - unanswered);
@@ -166,8 +167,8 @@ impl Streams {
         let give_up_at = task::now() + PUBLISH_TIMEOUT;
         let kind = StreamKind::InMemory(MemoryStream::Kicks);
         while self.has_stream(MemoryStream::Kicks, lasts).await {
-            let kick = NatsMessage::new(self.names.kick(token), kick.clone());
-            match self.client.request_with(kick, PUBLISH_TIMEOUT).await {
+            let message = NatsMessage::new(self.names.kick(token), kick.clone());
+            match self.client.request_with(message, PUBLISH_TIMEOUT).await {
                 // As in `store`.
                 Err(ClientError::NoResponders) if task::now() < give_up_at => {
                     self.forget_stream(kind);
@@ -176,7 +177,7 @@ impl Streams {
                 reply => {
                     let verdict = verdict_of(reply);
                     let is_stored = verdict == Verdict::Taken;
-                    self.refusals.note(kind, &Some(lasts), verdict);
+                    self.refusals.note(kind, &Some(lasts), kick.len(), verdict);
                     return is_stored;
                 }
             }
@@ -202,7 +203,7 @@ impl Streams {
     /// The state and the epoch of the stream of histories.
     async fn stream(&self, messages_max: usize) -> Option<(StreamInfo, u64)> {
         let found = self.find_stream(messages_max).await;
-        found.map_err(|verdict| self.refusals.note(StreamKind::Histories(messages_max), &None, verdict)).ok()
+        found.map_err(|verdict| self.refusals.note(StreamKind::Histories(messages_max), &None, 0, verdict)).ok()
     }
 
     /// The state and the epoch of the stream of histories, which is created unless it is there; or the verdict of its absence.
@@ -259,7 +260,7 @@ impl Streams {
     /// Makes sure that there is a stream in memory. Returns `false` if there is none.
     pub(super) async fn has_stream(&self, stream: MemoryStream, lasts: Duration) -> bool {
         let ensured = self.ensure_stream(stream, lasts).await;
-        ensured.map_err(|verdict| self.refusals.note(StreamKind::InMemory(stream), &Some(lasts), verdict)).is_ok()
+        ensured.map_err(|verdict| self.refusals.note(StreamKind::InMemory(stream), &Some(lasts), 0, verdict)).is_ok()
     }
 
     /// Makes sure that there is a stream in memory; or returns the verdict of its absence.

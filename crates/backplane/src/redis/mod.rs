@@ -100,7 +100,7 @@ impl RedisBroker {
                 let result = is_remembered.and(is_published);
                 // A replica takes PUBLISH: success shows nothing of other rooms.
                 if let Err(error) = &result {
-                    refusals.note(slot, &channel, verdict_of(Some(error)));
+                    refusals.note(slot, &channel, 0, verdict_of(Some(error)));
                 }
                 [BrokerEvent::Published { ticket, is_confirmed: result.is_ok() }]
             });
@@ -127,7 +127,7 @@ impl RedisBroker {
             if reply.is_ok() {
                 lasting.borrow_mut().add(&room);
             }
-            refusals.note(slot, &channel, verdict_of(reply.as_ref().err()));
+            refusals.note(slot, &channel, 0, verdict_of(reply.as_ref().err()));
             let is_confirmed = confirmed(remembered).await.is_ok() && reply.is_ok();
             let foreign = foreign_keys(&room, reply.ok().as_ref());
             foreign.chain([BrokerEvent::Published { ticket, is_confirmed }])

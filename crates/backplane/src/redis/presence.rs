@@ -84,7 +84,7 @@ impl PresenceBatch {
         let mut reply = PRESENCE.run_in_order(client, &keys, arguments).await;
         // A record that is taken shows nothing of messages: they need memory.
         if let Err(error) = &reply {
-            refusals.note(slot, &first, verdict_of(Some(error)));
+            refusals.note(slot, &first, 0, verdict_of(Some(error)));
         }
         loop {
             let times = (sent_at, task::now());

@@ -18,7 +18,7 @@ use crate::close_reason::CloseReason;
 use crate::handler::Event;
 use crate::limits::GRACE_CHECK_INTERVAL;
 use crate::loop_core::Core;
-use crate::peer_deadlines::{DeadlineState, Deadlines};
+use crate::peer_deadlines::{DeadlineState, Deadlines, Period};
 use crate::slot_entry::{Dispatched, Disposition};
 use crate::wheel::DeadlineTick;
 
@@ -235,7 +235,8 @@ impl Link {
         let now = core.wheel.tick(core.time.now());
         let mut state = core.deadline_states.get(token.slot).unwrap_or_else(|| {
             let seed = u64::from(token.generation) << 32 | u64::from(token.slot);
-            let expires = deadlines.age(seed).map_or(DeadlineTick::NEVER, |age| now.after(age));
+            let begin = |age| core.deadline_states.begin_age(token.slot, now, age);
+            let expires = deadlines.age(seed).map_or(DeadlineTick::NEVER, begin);
             DeadlineState::new(now, expires)
         });
         let is_held = self.is_held(core, token);
@@ -254,18 +255,18 @@ impl Link {
         } else if has_received {
             state.set_received(state.received().saturating_add(core.last_received as u32));
         }
-        core.deadline_states.set(token.slot, state);
-        let after = |since: DeadlineTick, time: Option<Duration>| match time {
-            Some(time) if since.is_set() => since.after(time),
-            _ => DeadlineTick::NEVER,
-        };
+        let states = &mut core.deadline_states;
+        state.expires = states.end_of_age(token.slot, state.expires, &core.wheel);
+        let mut reading =
+            |time| states.end_of((token.slot, Period::Reading), &mut state.reads_since, time, &core.wheel);
         let (handshake, read) = match shakes_hands {
             // It goes on when the connection is released (`shaping.rs`).
             true if is_held => (DeadlineTick::NEVER, DeadlineTick::NEVER),
-            true => (after(state.reads_since, deadlines.handshake_timeout), DeadlineTick::NEVER),
-            false => (DeadlineTick::NEVER, after(state.reads_since, deadlines.read_timeout)),
+            true => (reading(deadlines.handshake_timeout), DeadlineTick::NEVER),
+            false => (DeadlineTick::NEVER, reading(deadlines.read_timeout)),
         };
-        let idle = after(state.moved, deadlines.idle_timeout);
+        let idle = states.end_of((token.slot, Period::Idle), &mut state.moved, deadlines.idle_timeout, &core.wheel);
+        states.set(token.slot, state);
         Some((deadlines, PeerTimes { idle, read, handshake, state }))
     }
 
@@ -308,7 +309,8 @@ impl Link {
                 return Err(Disposition::Close { reason: Rc::new(CloseReason::AgeTimeout), reset });
             }
             state.set_drained();
-            state.expires = core.wheel.tick_after(core.time.now(), deadlines.age_grace);
+            let now = core.wheel.tick(core.time.now());
+            state.expires = core.deadline_states.begin_age(token.slot, now, deadlines.age_grace);
             core.deadline_states.set(token.slot, state);
             return Ok(true);
         }

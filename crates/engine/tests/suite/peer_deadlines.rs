@@ -92,6 +92,51 @@ fn the_longest_deadlines_never_come() {
 }
 
 #[test]
+fn deadlines_of_more_than_twelve_days_come_in_their_time() {
+    const DAY: Duration = Duration::from_secs(24 * 3_600);
+    let days = |count: u32| Some(DAY * count);
+    let none = Deadlines { handshake_timeout: None, ..Deadlines::default() };
+    let closes_at = |mut pipe: Embedded<()>, until: u32| {
+        for hour in 0..until {
+            if pipe.is_write_closed() || pipe.is_closed() {
+                return hour;
+            }
+            pipe.advance(Duration::from_secs(3_600));
+        }
+        panic!("it goes on for {until} hours");
+    };
+    for (time, hours) in [(12, 288), (13, 312), (40, 960), (100, 2_400)] {
+        let idle = Deadlines { idle_timeout: days(time), ..none };
+        // A tick is a millisecond, and a check an hour.
+        let in_time = hours..=hours + 1;
+        let idle_for = closes_at(echo(idle), 3_000);
+        assert!(in_time.contains(&idle_for), "idle for {time} days: {idle_for} hours");
+        // A byte after 20 days begins the time anew.
+        let mut pipe = echo(idle);
+        let before = if time > 20 { 20 } else { 7 };
+        (0..before).for_each(|_| pipe.advance(DAY));
+        pipe.receive(b"x");
+        let idle_for = closes_at(pipe, 3_000);
+        assert!(in_time.contains(&idle_for), "idle for {time} days: {idle_for} hours");
+
+        let mut pipe = echo(Deadlines { read_timeout: days(time), ..none });
+        pipe.receive(b"a part");
+        let reads_for = closes_at(pipe, 3_000);
+        assert!(in_time.contains(&reads_for), "reads for {time} days: {reads_for} hours");
+
+        let pipe = filtered(Deadlines { handshake_timeout: days(time), ..none });
+        let shakes_for = closes_at(pipe, 3_000);
+        assert!(in_time.contains(&shakes_for), "the handshake lasts for {time} days: {shakes_for} hours");
+
+        // Give or take a tenth, and an hour.
+        let old = closes_at(echo(Deadlines { age_max: days(time), age_grace: SECOND, ..none }), 3_000);
+        assert!((hours * 9 / 10..=hours * 11 / 10 + 1).contains(&old), "age of {time} days: {old} hours");
+    }
+    let old = closes_at(echo(Deadlines { age_max: Some(SECOND), age_grace: DAY * 40, ..none }), 3_000);
+    assert!((960..=962).contains(&old), "a grace of 40 days: {old} hours");
+}
+
+#[test]
 fn a_silent_connection_closes_in_good_order_at_its_idle_deadline() {
     let mut pipe = echo(idle());
     pipe.advance(Duration::from_millis(9_990));

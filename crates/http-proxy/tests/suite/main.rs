@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod blame;
 mod cancellations;
 mod connect_http2;
 mod connect_udp;

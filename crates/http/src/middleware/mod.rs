@@ -179,13 +179,17 @@ pub struct RefusedRequest {
     pub line: Box<[u8]>,
 }
 
-/// Passes a request that the codec has refused just now to middleware, and returns whether it was refused.
+/// The request that the codec has refused just now, if that is the reason.
 #[cold]
-pub(crate) fn refused(middleware: &MiddlewareList, reason: &CloseReason, peer: impl FnOnce() -> Address) -> bool {
-    let CloseReason::Protocol(fault) = reason else { return false };
-    let Some(refusal) = http1::Refusal::take(fault) else { return false };
-    pass_refused(middleware, refusal.status, refusal.reason, refusal.line, peer());
-    true
+pub(crate) fn refusal_of(reason: &CloseReason) -> Option<http1::Refusal> {
+    let CloseReason::Protocol(fault) = reason else { return None };
+    http1::Refusal::take(fault)
+}
+
+/// Passes a request that the codec has refused to middleware.
+#[cold]
+pub(crate) fn refused(middleware: &MiddlewareList, refusal: http1::Refusal, peer: Address) {
+    pass_refused(middleware, refusal.status, refusal.reason, refusal.line, peer);
 }
 
 /// Passes a request to middleware that an HTTP/2 connection has refused just now.
@@ -294,11 +298,11 @@ impl MiddlewareState {
 }
 
 impl MiddlewareState {
-    /// Middleware has seen the request as one that the codec has refused.
-    pub(crate) fn forget(&self) {
-        if let Some(run) = &self.run {
-            run.is_over.set(true);
-        }
+    /// Middleware sees the response that the codec has sent: it has refused the body of the request.
+    #[cold]
+    pub(crate) fn after_refusal(&mut self, refusal: &http1::Refusal) {
+        self.forget_count();
+        self.after(&mut Response::of_error(refusal.status).caused_by(refusal.reason));
     }
 
     /// Does not count the request: its response is not sent.
@@ -395,7 +399,9 @@ pub(crate) fn around(endpoint: Rc<Endpoint>, middleware: MiddlewareList) -> Endp
         Call::Polled(_) => polled_around(endpoint, middleware),
         Call::Interim(_) => interim_around(endpoint, middleware),
     };
-    let around = Endpoint { is_gateway, collects_late, limits, chosen_fields, ..Endpoint::new(call, body) };
+    let has_middleware = true;
+    let around =
+        Endpoint { is_gateway, collects_late, limits, has_middleware, chosen_fields, ..Endpoint::new(call, body) };
     around.half_close.set(half_close);
     around
 }
@@ -404,7 +410,10 @@ fn sync_around(endpoint: Rc<Endpoint>, middleware: MiddlewareList) -> Call {
     Call::Sync(Box::new(move |mut request| {
         let (state, result) = before(&middleware, &mut request, task::now());
         let mut response = match (result, &endpoint.call) {
-            (Ok(()), Call::Sync(call)) => caught(|| call(request), |response| response),
+            (Ok(()), Call::Sync(call)) => match endpoint.refusal_of(&mut request) {
+                Some(response) => response,
+                None => caught(|| call(request), |response| response),
+            },
             (Ok(()), _) => unreachable!("`around` has looked"),
             (Err(response), _) => response,
         };
@@ -418,7 +427,10 @@ fn async_around(endpoint: Rc<Endpoint>, middleware: MiddlewareList) -> Call {
         let mut request = request.detach();
         let (state, result) = before(&middleware, &mut request, task::now());
         let polled = match (result, &endpoint.call) {
-            (Ok(()), Call::Async(call)) => caught(|| call(request, cx), Ok),
+            (Ok(()), Call::Async(call)) => match endpoint.refusal_of(&mut request) {
+                Some(response) => Ok(response),
+                None => caught(|| call(request, cx), Ok),
+            },
             (Ok(()), _) => unreachable!("`around` has looked"),
             (Err(response), _) => Ok(response),
         };
@@ -457,7 +469,10 @@ fn interim_around(endpoint: Rc<Endpoint>, middleware: MiddlewareList) -> Call {
         Box::pin(async move {
             let (state, result) = before(&middleware, &mut request, task::now());
             let mut response = match (result, &endpoint.call) {
-                (Ok(()), Call::Interim(function)) => CaughtFunction((function.call)(request, interims)).await,
+                (Ok(()), Call::Interim(function)) => match endpoint.refusal_of(&mut request) {
+                    Some(response) => response,
+                    None => CaughtFunction((function.call)(request, interims)).await,
+                },
                 (Ok(()), _) => unreachable!("`around` has looked"),
                 (Err(response), _) => response,
             };
@@ -478,7 +493,10 @@ fn polled_around(endpoint: Rc<Endpoint>, middleware: MiddlewareList) -> Call {
         let (state, result) = before(&middleware, &mut request, task::now());
         let body = request.take_body();
         let polled = match (result, &endpoint.call) {
-            (Ok(()), Call::Polled(call)) => caught(|| call(request, body, cx), Ok),
+            (Ok(()), Call::Polled(call)) => match endpoint.refusal_of(&mut request) {
+                Some(response) => Ok(response),
+                None => caught(|| call(request, body, cx), Ok),
+            },
             (Ok(()), _) => unreachable!("`around` has looked"),
             (Err(response), _) => Ok(response),
         };

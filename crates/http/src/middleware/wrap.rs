@@ -76,6 +76,9 @@ impl Next {
     }
 
     fn begin(self, mut request: Request, cx: &mut Context<'_>) -> Begun {
+        if let Some(response) = self.endpoint.refusal_of(&mut request) {
+            return Begun::Response(response);
+        }
         if self.endpoint.body == BodyUse::Collected && !request.body().is_whole() {
             return Begun::NotPolled(Box::pin(self.run_collected(request)));
         }
@@ -97,6 +100,10 @@ impl Next {
     async fn run_collected(self, mut request: Request) -> Response {
         let charge = match collect(&mut request).await {
             Ok(charge) => charge,
+            Err(response) if self.endpoint.has_middleware => {
+                request.refuse(response);
+                None
+            }
             Err(response) => return response,
         };
         let response = NextResponse(NextState::Begin(request, self)).await;
@@ -217,7 +224,15 @@ impl Wrapper {
                 middleware(request, Next { endpoint: endpoint.clone(), interims: None }, cx)
             })),
         };
-        let around = Endpoint { is_gateway, limits, collects_late, chosen_fields, ..Endpoint::new(call, self.body) };
+        let has_middleware = true;
+        let around = Endpoint {
+            is_gateway,
+            limits,
+            collects_late,
+            has_middleware,
+            chosen_fields,
+            ..Endpoint::new(call, self.body)
+        };
         around.half_close.set(half_close);
         around
     }

@@ -73,7 +73,7 @@ pub(crate) struct RoutedRequest<'t> {
 }
 
 impl<'t> RoutedRequest<'t> {
-    /// Begins a request: its middleware sees it, and it is counted. The result is the function to call, or the response in
+    /// Begins a request: its middleware sees it, and it is counted. The result is the function to call, or the refusal in
     /// place of its response: no route matches, or middleware or a limit of the route has refused the request. Either
     /// response goes back through `middleware`. `state` is the state of the connection, if the router makes one, and `tls`
     /// yields the parameters of the connection.
@@ -88,7 +88,7 @@ impl<'t> RoutedRequest<'t> {
         state: Option<AnyState>,
         now: Instant,
         tls: impl FnOnce() -> Option<TlsInfo>,
-    ) -> Result<&'t Rc<Endpoint>, Box<Response>> {
+    ) -> Result<&'t Rc<Endpoint>, Box<RouteRefusal>> {
         let Self { table, function } = self;
         if let Some(state) = state {
             request.set_connection_state(state);
@@ -109,9 +109,39 @@ impl<'t> RoutedRequest<'t> {
         middleware.count(app.counting.as_ref(), Some(endpoint), request.head().method(), now);
         result?;
         if let Some(limits) = endpoint.limits.get() {
-            limits.check(request)?;
+            // The rate bounds the work of the route's middleware, such as the check of a password.
+            limits.check_rate(request).map_err(|response| Box::<RouteRefusal>::from(*response))?;
+            limits.check_length(request).map_err(|response| RouteRefusal::new(*response, endpoint))?;
         }
         Ok(endpoint)
+    }
+}
+
+/// A response in place of that of a function, which was not called.
+pub(crate) struct RouteRefusal {
+    response: Response,
+    /// The function, if middleware within it has yet to see the request.
+    endpoint: Option<Rc<Endpoint>>,
+}
+
+impl RouteRefusal {
+    #[cold]
+    pub(crate) fn new(response: Response, endpoint: &Rc<Endpoint>) -> Box<Self> {
+        Box::new(Self { response, endpoint: endpoint.has_middleware.then(|| endpoint.clone()) })
+    }
+
+    /// The function to call, whose middleware finds the response in the request. The error is the response, if there is no such
+    /// middleware.
+    pub(crate) fn into_function(self, request: &mut Request) -> Result<Rc<Endpoint>, Response> {
+        let Some(endpoint) = self.endpoint else { return Err(self.response) };
+        request.refuse(self.response);
+        Ok(endpoint)
+    }
+}
+
+impl From<Response> for Box<RouteRefusal> {
+    fn from(response: Response) -> Self {
+        Box::new(RouteRefusal { response, endpoint: None })
     }
 }
 
@@ -122,10 +152,10 @@ fn before(
     request: &mut Request,
     middleware: &mut MiddlewareState,
     now: Instant,
-) -> Result<(), Box<Response>> {
+) -> Result<(), Box<RouteRefusal>> {
     let result;
     (*middleware, result) = middleware::before(&table.middleware, request, now);
-    result.map_err(Box::new)
+    Ok(result?)
 }
 
 /// Adds the parameters of the TLS connection, for middleware that reads them.
@@ -147,7 +177,7 @@ fn refuse<'t>(
     (request, middleware): (&mut Request, &mut MiddlewareState),
     unmatched: Unmatched<'t>,
     now: Instant,
-) -> Result<&'t Rc<Endpoint>, Box<Response>> {
+) -> Result<&'t Rc<Endpoint>, Box<RouteRefusal>> {
     let result = before(table, request, middleware, now);
     middleware.count(app.counting.as_ref(), None, request.head().method(), now);
     result?;
@@ -157,7 +187,7 @@ fn refuse<'t>(
             request.set_refusal(*response);
             Ok(endpoint)
         }
-        None => Err(response),
+        None => Err((*response).into()),
     }
 }
 

@@ -12,14 +12,16 @@ use tidegate_engine::{CloseReason, Context, Event, Handler, Outcome};
 use tidegate_http1::{Incoming, Interim, Outgoing, RequestHead};
 
 use crate::codec::HttpCodec;
+use crate::endpoint::Call;
 use crate::middleware::{self, MiddlewareState, respond_in_place};
-use crate::response::Response;
-use crate::serving::begin::{RouteMatch, is_head, peer, peer_of};
+use crate::request::Request;
+use crate::serving::begin::{RouteMatch, RouteRefusal, is_head, peer, peer_of};
 use crate::serving::exchanges::TimeoutKind;
 use crate::serving::handler::HttpHandler;
 use crate::serving::http2;
 use crate::serving::pending::{CaughtResponse, PendingResponse, ResponseFuture, TaskOutput};
 use crate::serving::refusals::{late_response, panicked};
+use crate::serving::task::TaskInput;
 
 impl<C: HttpCodec> Handler<C> for HttpHandler {
     type Post = ();
@@ -43,9 +45,12 @@ impl<C: HttpCodec> Handler<C> for HttpHandler {
 
     #[cold]
     fn faulted(&mut self, reason: &CloseReason, cx: &mut Context<'_, C>) {
-        if middleware::refused(&self.app.table().middleware, reason, || peer(cx)) {
-            self.forget_inbound();
+        let Some(refusal) = middleware::refusal_of(reason) else { return };
+        if let Some(middleware) = self.inbound_middleware() {
+            return middleware.after_refusal(&refusal);
         }
+        let refusal = refusal.with_late_head(cx.undecoded());
+        middleware::refused(&self.app.table().middleware, refusal, peer(cx));
     }
 
     fn event(&mut self, event: Event<()>, cx: &mut Context<'_, C>) -> Outcome<C> {
@@ -88,20 +93,27 @@ impl HttpHandler {
         let begun = (&mut request, &mut middleware);
         match routed.begin(&self.app, begun, state, cx.now(), || cx.codec().tls_info()) {
             Ok(endpoint) => self.call(request, endpoint, middleware, cx),
-            Err(response) => self.respond_instead(*response, &middleware, is_head(&request), cx),
+            Err(refusal) => self.respond_instead(*refusal, request, middleware, cx),
         }
     }
 
-    /// Responds in place of the function.
+    /// Responds in place of the function, through the middleware of its route.
     #[cold]
-    fn respond_instead<C: HttpCodec>(
+    pub(crate) fn respond_instead<C: HttpCodec>(
         &mut self,
-        response: Response,
-        middleware: &MiddlewareState,
-        is_head: bool,
+        refusal: RouteRefusal,
+        mut request: Request,
+        middleware: MiddlewareState,
         cx: &mut Context<'_, C>,
     ) -> Outcome<C> {
-        self.respond(response, middleware, is_head, cx)
+        let endpoint = match refusal.into_function(&mut request) {
+            Ok(endpoint) => endpoint,
+            Err(response) => return self.respond(response, &middleware, is_head(&request), cx),
+        };
+        match &endpoint.call {
+            Call::Sync(call) => self.call_sync(&endpoint, call, request, &middleware, cx),
+            _ => self.take_over(TaskInput::request(request.detach(), endpoint, middleware)),
+        }
     }
 
     /// The function has responded.

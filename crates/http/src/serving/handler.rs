@@ -5,6 +5,7 @@ use std::rc::Rc;
 use tidegate_sys::Address;
 
 use crate::app::App;
+use crate::middleware::MiddlewareState;
 use crate::request::AnyState;
 use crate::serving::buffered::{BufferedRequest, CollectedRequest};
 use crate::serving::pending::PendingResponse;
@@ -73,12 +74,15 @@ impl HttpHandler {
         self.take_of_rare(|rare| rare.pending.take())
     }
 
-    /// The request whose body is being received was refused, and middleware knows that.
+    /// The middleware of the request whose body is being received.
     #[cold]
-    pub(crate) fn forget_inbound(&self) {
-        let Some(rare) = &self.rare else { return };
-        rare.collected.iter().for_each(|collected| collected.middleware.forget());
-        rare.buffered.iter().for_each(|buffered| buffered.middleware.forget());
+    pub(crate) fn inbound_middleware(&mut self) -> Option<&mut MiddlewareState> {
+        let rare = self.rare.as_mut()?;
+        match (&mut rare.collected, &mut rare.buffered) {
+            (Some(collected), _) => Some(&mut collected.middleware),
+            (None, Some(buffered)) => Some(&mut buffered.middleware),
+            (None, None) => None,
+        }
     }
 
     /// Takes a value out of the rare state.

@@ -108,7 +108,15 @@ impl HttpHandler {
                 let pending = self.begin_interim(function, endpoint, request, middleware, Some(slot), cx);
                 PipelinedRequest::InProgress(pending)
             }
-            Err(response) => PipelinedRequest::Refused(Box::new((*response, middleware.detach(), is_head(&request)))),
+            Err(refusal) => match refusal.into_function(&mut request) {
+                Ok(_) => {
+                    let pending = self.begin_interim(function, endpoint, request, middleware, Some(slot), cx);
+                    PipelinedRequest::InProgress(pending)
+                }
+                Err(response) => {
+                    PipelinedRequest::Refused(Box::new((response, middleware.detach(), is_head(&request))))
+                }
+            },
         }
     }
 

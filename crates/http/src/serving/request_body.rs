@@ -14,7 +14,7 @@ use crate::endpoint::{Call, Endpoint};
 use crate::middleware::MiddlewareState;
 use crate::request::Request;
 use crate::response::Response;
-use crate::serving::begin::is_head;
+use crate::serving::begin::{RouteRefusal, is_head};
 use crate::serving::buffered::{BufferedRequest, CollectedRequest};
 use crate::serving::handler::HttpHandler;
 use crate::serving::refusals::too_long;
@@ -32,7 +32,7 @@ impl HttpHandler {
     ) -> Outcome<C> {
         let (length, bytes_max) = (request.content_length(), endpoint.collected_body_bytes_max(&self.app.limits));
         if request.announced_length().is_some_and(|length| length > bytes_max as u64) {
-            return self.respond(too_long(), &middleware, is_head(&request), cx);
+            return self.respond_instead(*RouteRefusal::new(too_long(), &endpoint), request, middleware, cx);
         }
         if request.has_decoding() {
             // A few bytes may become many: a task decodes them in slices.
@@ -144,6 +144,7 @@ impl HttpHandler {
     pub(crate) fn abandon<C: HttpCodec>(&mut self, response: Response, cx: &mut Context<'_, C>) -> Outcome<C> {
         let Some(collected) = self.take_collected() else { return Outcome::Continue };
         cx.deadline(None);
-        self.respond(response, &collected.middleware, is_head(&collected.request), cx)
+        let CollectedRequest { request, endpoint, middleware, .. } = *collected;
+        self.respond_instead(*RouteRefusal::new(response, &endpoint), request, middleware, cx)
     }
 }

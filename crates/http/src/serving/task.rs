@@ -30,7 +30,7 @@ use crate::middleware::{self, MiddlewareState, respond_in_place};
 use crate::request::{AnyState, Request};
 use crate::response::{IntoResponse, Message, Response, Source};
 use crate::route_limits::BytesLeft;
-use crate::serving::begin::{RouteMatch, is_head};
+use crate::serving::begin::{RouteMatch, RouteRefusal, is_head};
 use crate::serving::exchanges::{Exchanges, Inbound, TimeoutKind};
 use crate::serving::handler::HttpHandler;
 use crate::serving::pending::{CaughtResponse, call_caught};
@@ -149,9 +149,11 @@ async fn serve(
             Poll::Ready(Ok(Some(_))) | Poll::Pending => None,
             Poll::Ready(Ok(None)) => return Ok(()),
             Poll::Ready(Err(error)) => {
-                if let ChannelError::Closed(reason) = &error {
-                    let peer = || exchanges.client().0.unwrap_or_else(crate::request::unknown_peer);
-                    middleware::refused(&app.table().middleware, reason, peer);
+                if let ChannelError::Closed(reason) = &error
+                    && let Some(refusal) = middleware::refusal_of(reason)
+                {
+                    let peer = exchanges.client().0.unwrap_or_else(crate::request::unknown_peer);
+                    middleware::refused(&app.table().middleware, refusal, peer);
                 }
                 return Err(error.into());
             }
@@ -321,10 +323,13 @@ impl ConnectionTask {
         let mut middleware = MiddlewareState::default();
         match routed.begin(&self.app, (&mut request, &mut middleware), state, task::now(), tls) {
             Ok(endpoint) => TaskInput::request(request, endpoint.clone(), middleware),
-            Err(mut response) => {
-                middleware.after(&mut response);
-                TaskInput::Respond(response.into_message(), is_head(&request))
-            }
+            Err(refusal) => match refusal.into_function(&mut request) {
+                Ok(endpoint) => TaskInput::request(request, endpoint, middleware),
+                Err(mut response) => {
+                    middleware.after(&mut response);
+                    TaskInput::Respond(response.into_message(), is_head(&request))
+                }
+            },
         }
     }
 
@@ -339,7 +344,7 @@ impl ConnectionTask {
         };
         let number = self.exchanges.begin(inbound, Framing::of(request.header("content-type")));
         let is_head = is_head(&request);
-        if inbound != Inbound::Nothing {
+        if inbound != Inbound::Nothing && !request.is_refused() {
             let decoder = request.take_decoder();
             let length = if decoder.is_some() { None } else { request.content_length() };
             let mut exchange: Rc<dyn Exchange> = self.exchanges.clone();
@@ -388,10 +393,17 @@ impl ConnectionTask {
     /// The response of the function, or that of a limit.
     async fn respond_in_time(
         &self,
-        request: Request,
-        endpoint: &Endpoint,
+        mut request: Request,
+        endpoint: &Rc<Endpoint>,
         number: u32,
     ) -> Result<Response, ServeError> {
+        if endpoint.body == BodyUse::Collected
+            && !request.body().is_whole()
+            && let Err(refusal) = self.collect_in_time(&mut request, endpoint, number).await?
+            && let Err(response) = refusal.into_function(&mut request)
+        {
+            return Ok(response);
+        }
         let mut responding = pin!(Some(self.respond(request, endpoint, number)));
         let future = responding.as_mut().as_pin_mut().expect("it is dropped below");
         match self.within_time(future, endpoint.timeout(&self.app.limits)).await? {
@@ -425,16 +437,7 @@ impl ConnectionTask {
         }
     }
 
-    async fn respond(&self, mut request: Request, endpoint: &Endpoint, number: u32) -> Result<Response, ServeError> {
-        if endpoint.body == BodyUse::Collected && !request.body().is_whole() {
-            let bytes_max = endpoint.collected_body_bytes_max(&self.app.limits);
-            let collected = self.collect(request.body_mut(), number, bytes_max).await;
-            match collected {
-                Ok(body) => request.set_body(body),
-                Err(error @ (BodyError::TooLong | BodyError::Undecodable)) => return Ok(error.into_response()),
-                Err(error) => return Err(error.into()),
-            }
-        }
+    async fn respond(&self, request: Request, endpoint: &Endpoint, number: u32) -> Result<Response, ServeError> {
         if endpoint.body == BodyUse::Collected {
             parse_in_turn(&request).await;
         }
@@ -469,6 +472,30 @@ impl ConnectionTask {
                 }
             }
         }
+    }
+
+    /// Collects the body of a request. The error is the refusal of one that is too long, malformed or late.
+    async fn collect_in_time(
+        &self,
+        request: &mut Request,
+        endpoint: &Rc<Endpoint>,
+        number: u32,
+    ) -> Result<Result<(), Box<RouteRefusal>>, ServeError> {
+        let limits = &self.app.limits;
+        let collected = {
+            let collecting = pin!(self.collect(request.body_mut(), number, endpoint.collected_body_bytes_max(limits)));
+            self.within_time(collecting, endpoint.timeout(limits)).await?
+        };
+        let response = match collected {
+            Ok(Ok(body)) => {
+                request.set_body(body);
+                return Ok(Ok(()));
+            }
+            Ok(Err(error @ (BodyError::TooLong | BodyError::Undecodable))) => error.into_response(),
+            Ok(Err(error)) => return Err(error.into()),
+            Err(timeout) => late_response(timeout),
+        };
+        Ok(Err(RouteRefusal::new(response, endpoint)))
     }
 
     async fn collect(&self, body: &mut Body, number: u32, bytes_max: usize) -> Result<Body, BodyError> {

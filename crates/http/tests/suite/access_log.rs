@@ -14,6 +14,7 @@ use tidegate_testkit::Embedded;
 use tidegate_testkit::network::Network;
 
 use crate::support::http2_peer::Peer;
+use crate::support::http3_stage::{Stage, receive, request};
 
 /// An output that a test reads.
 #[derive(Clone, Default)]
@@ -99,17 +100,79 @@ fn late_and_long_requests_are_logged_and_no_request_twice() {
         pipe.advance(Duration::from_secs(60));
     });
     assert_eq!(logged.len(), 2, "{logged:?}");
-    assert!(logged[0].contains("\"GET / HTTP/1.1\" 200 5") && logged[1].ends_with("\"-\" 408 -"), "{logged:?}");
+    assert!(logged[0].contains("\"GET / HTTP/1.1\" 200 5") && logged[1].ends_with("\"GET / HT\" 408 -"), "{logged:?}");
     let logged = lines(LogFormat::Common, router(), |pipe| {
         pipe.receive(b"POST / HTTP/1.1\r\nHost: sea\r\nContent-Length: 99999999999\r\n\r\nabc");
     });
     assert_eq!(logged.len(), 1, "{logged:?}");
-    assert!(logged[0].contains(" 413 "), "{logged:?}");
+    assert!(logged[0].contains("\"POST / HTTP/1.1\" 413 "), "{logged:?}");
     let logged = lines(LogFormat::Common, router(), |pipe| {
         pipe.receive(b"POST / HTTP/1.1\r\nHost: sea\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhelloX");
     });
     assert_eq!(logged.len(), 1, "{logged:?}");
-    assert!(logged[0].contains(" 400 "), "{logged:?}");
+    assert!(logged[0].contains("\"POST / HTTP/1.1\" 400 "), "{logged:?}");
+}
+
+#[test]
+fn a_head_that_does_not_come_to_its_end_is_logged_once_with_its_line_and_silence_is_not() {
+    const LATE: Duration = Duration::from_secs(60);
+    let starts = |rest: &str| format!("GET /tides?from=2 HTTP/1.1\r\nHost: sea\r\n{rest}");
+    for (rest, line) in [("", "GET /tides?from=2 HTTP/1.1"), ("A: b", "GET /tides?from=2 HTTP/1.1")] {
+        let late = lines(LogFormat::Json, router(), |pipe| {
+            pipe.receive_bytewise(starts(rest).as_bytes());
+            (0..3).for_each(|_| pipe.advance(LATE));
+        });
+        assert_eq!(late.len(), 1, "{late:?}");
+        let late: serde_json::Value = serde_json::from_str(&late[0]).expect(&late[0]);
+        assert_eq!((late["status"].as_u64(), late["line"].as_str()), (Some(408), Some(line)), "{late}");
+        assert!(late["refused"].as_str().unwrap().contains("head"), "{late}");
+    }
+    // A line of any length, with bytes of any kind, has a bound and is text.
+    let long = [&[0xff; 1000][..], b" / HTTP/1.1"].concat();
+    let logged = lines(LogFormat::Combined, router(), |pipe| {
+        pipe.receive(&long);
+        pipe.advance(LATE);
+    });
+    assert_eq!(logged.len(), 1, "{logged:?}");
+    assert!(logged[0].is_ascii() && logged[0].len() < 2_000, "{logged:?}");
+    // Neither a connection without a byte has a line, nor one that ends between requests.
+    for wire in ["", "GET / HTTP/1.1\r\nHost: sea\r\n\r\n"] {
+        for ends in [false, true] {
+            let logged = lines(LogFormat::Common, router(), |pipe| {
+                pipe.receive(wire.as_bytes());
+                if ends {
+                    pipe.receive_fin();
+                }
+                pipe.advance(LATE);
+                pipe.advance(LATE * 60);
+            });
+            assert_eq!(logged.len(), usize::from(!wire.is_empty()), "{logged:?}");
+        }
+    }
+}
+
+#[test]
+fn a_head_that_http3_refuses_or_waits_for_in_vain_is_logged_once() {
+    let written = Written::default();
+    let log = LineLog::new("test", written.clone());
+    Stage::simulated(|stage| {
+        let server = stage.serve(Config::new(), router().with(AccessLog::new(LogFormat::Json).to(&log)));
+        let peer = stage.connect(server);
+        let many = "x".repeat(20_000);
+        let [large, late] = [request("GET", "/", &[("a", &many)]), request("GET", "/", &[])[..3].to_vec()];
+        let statuses = stage.task(async move {
+            let large = peer.ask(&large).await.status;
+            let mut channel = peer.open(&late).await;
+            (large, receive(&mut channel).await.status)
+        });
+        assert_eq!(statuses, ("431".to_owned(), "408".to_owned()));
+    });
+    assert!(log.flush(Duration::from_secs(86_400)));
+    let text = String::from_utf8(written.0.lock().unwrap().clone()).unwrap();
+    let lines: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).expect(line)).collect();
+    let statuses: Vec<_> = lines.iter().map(|line| line["status"].as_u64().unwrap()).collect();
+    assert_eq!(statuses, [431, 408], "{text}");
+    assert!(lines.iter().all(|line| !line["refused"].as_str().unwrap().is_empty()), "{text}");
 }
 
 #[test]

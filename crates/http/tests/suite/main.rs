@@ -37,6 +37,7 @@ mod passwords;
 mod redirects;
 mod route_list;
 mod route_paths;
+mod route_refusals;
 mod serving;
 mod shared_rates;
 mod stream_bytes;

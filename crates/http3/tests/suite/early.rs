@@ -210,6 +210,94 @@ fn the_bytes_of_early_requests_have_a_bound_for_each_connection() {
     }
 }
 
+/// The memory that the endpoint keeps, which is all of its one connection.
+fn kept(server: &Server) -> usize {
+    let mut of_session = 0;
+    server.http3.each_kept(&mut |session, bytes| {
+        assert_eq!(session, SESSION);
+        of_session += bytes;
+    });
+    assert_eq!(server.http3.kept_bytes(), of_session);
+    of_session
+}
+
+/// A server with the early POST requests of ten streams, in 32 KiB or more.
+fn server_with_early_requests() -> Server {
+    let mut server = Server::new(Limits::default(), false);
+    assert_eq!(kept(&server), 0);
+    for stream in 0..10 {
+        server.open(stream * 4, &[&request("POST", &[])[..], &frame(0, &[b'x'; 4096])].concat(), Some(ReadEnd::Ended));
+    }
+    assert_eq!(server.poll(), Vec::<String>::new());
+    let kept = kept(&server);
+    assert!((40 * 1024..=96 * 1024).contains(&kept), "{kept}");
+    server
+}
+
+#[test]
+fn the_memory_of_early_requests_counts_until_they_are_read() {
+    let mut server = server_with_early_requests();
+    server.confirm();
+    server.push(SessionEvent::Confirmed(SESSION));
+    assert_eq!(server.poll().len(), 10);
+    let mut before = kept(&server);
+    for stream in 0..10 {
+        let mut space = [0; 8192];
+        assert!(server.http3.read(at(stream * 4), &mut space).0 > 4096);
+        let after = kept(&server);
+        assert!(after < before, "{stream}");
+        before = after;
+    }
+    assert_eq!(before, 0);
+}
+
+#[test]
+fn the_memory_of_an_early_request_that_is_served_at_once_counts_until_it_is_read() {
+    let mut server = Server::new(Limits::default(), false);
+    server.open(0, &request("GET", &[]), Some(ReadEnd::Ended));
+    assert_eq!(server.poll(), ["Opened 0"]);
+    assert!(kept(&server) > 0);
+    server.http3.read(at(0), &mut [0; 1024]);
+    assert_eq!(kept(&server), 0);
+}
+
+#[test]
+fn the_memory_of_early_requests_is_free_when_they_are_given_up_or_their_connection_ends() {
+    let mut server = server_with_early_requests();
+    for stream in 0..5 {
+        server.push(SessionEvent::Stopped { stream: at(stream * 4), code: 0x10c, is_unneeded: false });
+    }
+    let before = kept(&server);
+    server.poll();
+    assert!(kept(&server) * 2 <= before, "{before}");
+    for stream in 5..10 {
+        server.http3.close(at(stream * 4), Some(ResetCause::Refused), true);
+    }
+    assert_eq!(kept(&server), 0);
+
+    // The client resets a request of which a part has come.
+    let mut server = Server::new(Limits::default(), false);
+    server.open(0, &request("POST", &[]), None);
+    server.poll();
+    assert!(kept(&server) > 0);
+    server.quic().streams.insert(0, (VecDeque::new(), Some(ReadEnd::Reset(0x10c))));
+    server.push(SessionEvent::Readable(at(0)));
+    server.poll();
+    assert_eq!(kept(&server), 0);
+
+    let mut server = server_with_early_requests();
+    server.push(SessionEvent::Ended { session: SESSION, reason: "over".into() });
+    server.poll();
+    assert_eq!(kept(&server), 0);
+
+    // The loop ends the connection, whose memory it needs.
+    let mut server = server_with_early_requests();
+    let now = server.now;
+    server.http3.drop_datagrams(SESSION);
+    server.http3.end_session(SESSION, Some(ResetCause::Refused), now);
+    assert_eq!(kept(&server), 0);
+}
+
 #[test]
 fn early_requests_that_are_reset_count_as_abuse() {
     let limits = || Limits { abuse_max: 10, ..Limits::default() };
