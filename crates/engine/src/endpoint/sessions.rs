@@ -671,7 +671,7 @@ impl<E: StreamEndpoint + 'static> SlotEntry for SessionsEntry<E> {
         drop(found);
         let Some(number) = number else { return false };
         self.end_session(core, number, Some(ResetCause::Cancelled));
-        core.queues.schedule(token);
+        core.queues.schedule_session(token);
         true
     }
 
