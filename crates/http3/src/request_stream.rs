@@ -427,6 +427,25 @@ impl RequestStream {
         true
     }
 
+    /// Writes a response whose head and short body lie side by side, as most do. Returns `false` if the next record is no
+    /// such head.
+    fn write_short_response(&mut self, plain: &mut Outbound, out: &mut Output<'_>) -> bool {
+        let Some(front) = plain.front() else { return false };
+        let Some((record, lines, rest)) = Record::split(front) else { return false };
+        if record.kind != RecordKind::Response || record.ends {
+            return false;
+        }
+        let Some((data, content, _)) = Record::split(rest) else { return false };
+        if data.kind != RecordKind::Data || !(1..=SHORT_DATA_BYTES).contains(&data.length) {
+            return false;
+        }
+        let (head, start) = FrameHead::of_data(data.length);
+        section::write_before((&head[start..], content), record, lines, self.config.stream().name(), out);
+        plain.advance(2 * RECORD_BYTES as u64 + record.length + data.length);
+        self.end_record(data.ends);
+        true
+    }
+
     fn end_record(&mut self, ends: bool) {
         if ends {
             self.flags |= SENT_END;
@@ -472,7 +491,7 @@ impl Filter for RequestStream {
                 }
                 self.end_record(self.has(RECORD_ENDS));
             }
-            if !self.write_record(plain, out) {
+            if !self.write_short_response(plain, out) && !self.write_record(plain, out) {
                 return Ok(());
             }
         }
