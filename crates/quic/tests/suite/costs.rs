@@ -8,7 +8,7 @@ use tidegate::framing::Raw;
 use tidegate::quic::{Direction, TransportLimits};
 use tidegate::{Context, Handler, Outcome, Slice};
 
-use crate::scenarios::{echo, pattern, read_all};
+use crate::scenarios::{echo, exchange, pattern, read_all};
 use crate::stage::{NAME, Stage, configs};
 
 /// Responds to the first message with shared bytes, and ends.
@@ -82,6 +82,22 @@ fn the_channels_that_a_task_opens_at_once_share_datagrams() {
     let sent = sent(&mut stage) - before;
     // One datagram has the bytes of all, and few acknowledge the responses.
     assert!(sent <= CHANNELS / 4, "{sent} datagrams");
+}
+
+#[test]
+fn a_request_of_any_length_comes_whole() {
+    let mut stage = Stage::network(1);
+    let (server, config) = configs(TransportLimits::default(), TransportLimits::default());
+    let address = stage.server(&server, |_| echo());
+    let client = stage.client(&config);
+    stage.task(async move {
+        let connection = client.connect(address, NAME).await.unwrap();
+        // The first bytes of a stream are read in pieces of 1,024 and 16,384 bytes.
+        for length in [1, 1_000, 1_023, 1_024, 1_025, 2_048, 16_383, 16_384, 16_385, 40_000] {
+            let bytes = pattern(length);
+            assert!(exchange(&connection, bytes.clone()).await == bytes, "{length} bytes");
+        }
+    });
 }
 
 /// As many as a server permits at first.
