@@ -113,8 +113,8 @@ impl Local {
         }
     }
 
-    /// Dispatches the connections that requested it before this began, as far as the time goes. A connection that
-    /// requests it now waits for the next time.
+    /// Dispatches the connections that requested it before this began, and then the sessions, as far as the time of each
+    /// goes. A connection that requests it now waits for the next time; the session of a stream does not.
     pub(crate) fn dispatch_scheduled(self: &Rc<Self>) {
         let mut core = self.core.borrow_mut();
         // Nothing runs the tasks behind each of these dispatches.
@@ -128,10 +128,18 @@ impl Local {
                 break;
             }
         }
-        core.may_await_tasks = true;
         if !phase.is_over() {
             core.unflushed = 0;
         }
+        let mut phase = Phase::of(FLUSH_TIME);
+        for _ in 0..core.queues.sessions_count() {
+            let Some(token) = core.queues.next_session() else { break };
+            core.dispatch(token, SlotEvent::Scheduled);
+            if phase.is_over_after(1, &*core.driver) {
+                break;
+            }
+        }
+        core.may_await_tasks = true;
         core.queues.shrink();
     }
 

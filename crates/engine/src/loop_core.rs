@@ -387,7 +387,7 @@ impl Core {
     /// A stream requests something of its session.
     pub(crate) fn request(&mut self, stream: StreamId, kind: StreamRequestKind) {
         if let Some(session) = self.sessions.request(stream, kind) {
-            self.queues.schedule(session);
+            self.queues.schedule_session(session);
         }
     }
 

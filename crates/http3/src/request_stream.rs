@@ -9,6 +9,8 @@
 //! - The end of the stream ends the message. A body that is shorter or longer than its declared length is malformed
 //!   (RFC 9114 §4.1.2).
 //! - A frame costs no memory but the counts of its bytes; a field section waits in the input until it is whole.
+//! - Each thread remembers the last section that it has decoded, with its text. Many requests have the same section as the one
+//!   before, on whichever connection: a section has no references to a dynamic table here.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -17,7 +19,7 @@ use tidegate_codec::{Filter, Input, Outbound, Output, Step};
 use tidegate_http_stream as stream;
 use tidegate_http_stream::{
     HEAD_BYTES, HeadBuilder, HeadFacts, HeadFault, HeadKind, HeadParts, Priority, RECORD_BYTES, RECORD_CONTENT_MAX,
-    Record, RecordKind, flag, write_head_record,
+    Record, RecordKind, StreamConfig, flag, write_head_record,
 };
 use tidegate_http1::{Refusal, Status};
 
@@ -25,6 +27,7 @@ use crate::connection::ConnectionRole;
 use crate::error::{ErrorCode, Exceeded, HEAD_TOO_LARGE, StreamError, Violation};
 use crate::frame::{FrameHead, is_of_http2, kind};
 use crate::limits::Config;
+use crate::qpack::QpackError;
 use crate::{qpack, section};
 
 /// The frames of one request stream, in either role: the filter below
@@ -80,8 +83,55 @@ const IS_CLIENT: u8 = 1 << 6;
 /// Memory for the decoding of one section.
 #[derive(Default)]
 struct Scratch {
+    /// The text of the last section that was decoded.
     parts: HeadParts,
     strings: Vec<u8>,
+    last: Option<DecodedSection>,
+}
+
+/// A section that was decoded, whose text is in the [`Scratch`].
+struct DecodedSection {
+    config: Arc<StreamConfig>,
+    kind: HeadKind,
+    facts: HeadFacts,
+    section: Vec<u8>,
+}
+
+/// Why a section has no text.
+enum SectionFault {
+    Qpack(QpackError),
+    Head(HeadFault),
+}
+
+impl Scratch {
+    /// Decodes a section, unless it is the last one again. The parts have its text then.
+    fn decode(
+        &mut self,
+        section: &[u8],
+        kind: HeadKind,
+        config: &Arc<StreamConfig>,
+    ) -> Result<HeadFacts, SectionFault> {
+        if let Some(last) = &self.last
+            && last.section == section
+            && last.kind == kind
+            && Arc::ptr_eq(&last.config, config)
+        {
+            return Ok(last.facts);
+        }
+        // The text changes, whatever comes of it.
+        let last = self.last.take();
+        let mut builder = HeadBuilder::new(kind, config, &mut self.parts);
+        let decoded = qpack::decode(section, &mut self.strings, |name, value| builder.add(name, value));
+        decoded.map_err(SectionFault::Qpack)?;
+        let facts = builder.finish().map_err(SectionFault::Head)?;
+        if section.len() <= KEPT_BYTES_MAX {
+            let mut kept = last.map(|last| last.section).unwrap_or_default();
+            kept.clear();
+            kept.extend_from_slice(section);
+            self.last = Some(DecodedSection { config: config.clone(), kind, facts, section: kept });
+        }
+        Ok(facts)
+    }
 }
 
 thread_local! {
@@ -262,22 +312,21 @@ impl RequestStream {
             (Inbound::Head, ConnectionRole::Client) => HeadKind::Response,
             _ => HeadKind::Trailers,
         };
-        SCRATCH.with_borrow_mut(|Scratch { parts, strings }| {
-            let mut builder = HeadBuilder::new(kind, self.config.stream(), parts);
-            let decoded = qpack::decode(bytes, strings, |name, value| builder.add(name, value));
-            decoded.map_err(|error| StreamError::Connection(error.into()))?;
-            let facts = match builder.finish() {
+        SCRATCH.with_borrow_mut(|scratch| {
+            let facts = match scratch.decode(bytes, kind, self.config.stream()) {
                 Ok(facts) => facts,
-                Err(HeadFault::Malformed) => return Err(StreamError::Malformed),
-                Err(HeadFault::TooLarge) => return Err(self.refuse_head(reply)),
+                Err(SectionFault::Qpack(error)) => return Err(StreamError::Connection(error.into())),
+                Err(SectionFault::Head(HeadFault::Malformed)) => return Err(StreamError::Malformed),
+                Err(SectionFault::Head(HeadFault::TooLarge)) => return Err(self.refuse_head(reply)),
             };
             match kind {
                 HeadKind::Request => self.on_request(facts, ends)?,
                 HeadKind::Response => self.on_response(facts, ends)?,
                 HeadKind::Trailers => self.on_trailers()?,
             }
-            write_head_record(&mut parts.text, ends);
-            plain.append(reply.pool().copy(&parts.text), reply.pool());
+            let text = &mut scratch.parts.text;
+            write_head_record(text, ends);
+            plain.append(reply.pool().copy(text), reply.pool());
             Ok(())
         })
     }
@@ -379,6 +428,25 @@ impl RequestStream {
         true
     }
 
+    /// Writes a response whose head and short body lie side by side, as most do. Returns `false` if the next record is no
+    /// such head.
+    fn write_short_response(&mut self, plain: &mut Outbound, out: &mut Output<'_>) -> bool {
+        let Some(front) = plain.front() else { return false };
+        let Some((record, lines, rest)) = Record::split(front) else { return false };
+        if record.kind != RecordKind::Response || record.ends {
+            return false;
+        }
+        let Some((data, content, _)) = Record::split(rest) else { return false };
+        if data.kind != RecordKind::Data || !(1..=SHORT_DATA_BYTES).contains(&data.length) {
+            return false;
+        }
+        let (head, start) = FrameHead::of_data(data.length);
+        section::write_before((&head[start..], content), record, lines, self.config.stream().name(), out);
+        plain.advance(2 * RECORD_BYTES as u64 + record.length + data.length);
+        self.end_record(data.ends);
+        true
+    }
+
     fn end_record(&mut self, ends: bool) {
         if ends {
             self.flags |= SENT_END;
@@ -424,7 +492,7 @@ impl Filter for RequestStream {
                 }
                 self.end_record(self.has(RECORD_ENDS));
             }
-            if !self.write_record(plain, out) {
+            if !self.write_short_response(plain, out) && !self.write_record(plain, out) {
                 return Ok(());
             }
         }
@@ -454,6 +522,9 @@ impl Filter for RequestStream {
         true
     }
 }
+
+/// A longer section is not remembered.
+const KEPT_BYTES_MAX: usize = 1024;
 
 /// Up to this length it is cheaper to copy bytes of a body than to move them.
 const SHORT_DATA_BYTES: u64 = 1024;

@@ -70,13 +70,38 @@ impl Section {
 
 /// Writes the HEADERS frame of a record: a head, or trailers. A response gets `Server` and `Date`, unless it has them.
 pub(crate) fn write(record: Record, lines: &[u8], server: &str, out: &mut Output<'_>) {
+    with_section(record, lines, server, out, |head, section, out| out.write_pieces((head, section)));
+}
+
+/// The same with the bytes of a DATA frame behind it.
+pub(crate) fn write_before(
+    (frame_head, content): (&[u8], &[u8]),
+    record: Record,
+    lines: &[u8],
+    server: &str,
+    out: &mut Output<'_>,
+) {
+    with_section(record, lines, server, out, |head, section, out| {
+        out.write_pieces((head, section, frame_head, content));
+    });
+}
+
+/// Passes the head and the payload of the HEADERS frame of a record to `write`.
+#[inline]
+fn with_section<'o>(
+    record: Record,
+    lines: &[u8],
+    server: &str,
+    out: &mut Output<'o>,
+    write: impl FnOnce(&[u8], &[u8], &mut Output<'o>),
+) {
     SECTIONS.with_borrow_mut(|sections| {
         let section = &mut sections[usize::from(record.kind == RecordKind::Trailers)];
         let date = out.time().date();
         if !section.is(record, lines, server, date) {
             section.encode(record, lines, server, date);
         }
-        out.write_pieces((&section.head[..], &section.section[..], &[][..]));
+        write(&section.head, &section.section, out);
     });
 }
 

@@ -60,6 +60,10 @@ pub(crate) struct ConnectionState {
     pub(crate) counted_datagrams: usize,
     /// The lowest stream whose write may share its memory: each shares one at most.
     pub(crate) shares_from: u64,
+    /// The last stream whose bytes were read to their end, and the last one that this side has finished: `NO_STREAM` before
+    /// the first. The machine needs no further call for a side that is over.
+    pub(crate) read_whole: u64,
+    pub(crate) finished: u64,
     /// The ids by which a successor knows the connection while its handshake is under way.
     pub(crate) handshake: Option<Box<HandshakeIds>>,
 }
@@ -222,6 +226,9 @@ impl ConnectionState {
             }
         };
         let sends = chunks.finalize().should_transmit();
+        if end == ReadEnd::Ended {
+            self.read_whole = stream;
+        }
         (count, end, sends)
     }
 
@@ -275,7 +282,9 @@ impl ConnectionState {
         self.endless.retain(|other| *other != stream);
         if let Some(id) = self.sent(stream) {
             // A stream that is stopped cannot be finished, and is reset when it closes.
-            let _stopped = self.machine.send_stream(id).finish();
+            if self.machine.send_stream(id).finish().is_ok() {
+                self.finished = stream;
+            }
         }
     }
 
@@ -287,7 +296,9 @@ impl ConnectionState {
             self.open = self.open.saturating_sub(1);
         }
         let number = cause.map_or(codes.cancelled, |cause| codes.of(cause));
-        if let Some(id) = self.sent(stream) {
+        // A stop that comes behind the end of a stream resets it at once.
+        let is_finished = self.finished == stream && !resets;
+        if let Some(id) = self.sent(stream).filter(|_| !is_finished) {
             let mut sending = self.machine.send_stream(id);
             // The number of a peer that wants no more is sent back (RFC 9000 §3.5).
             let stopped = match resets {
@@ -301,7 +312,7 @@ impl ConnectionState {
                 let _closed = sending.reset(stopped.unwrap_or_else(|| code(number)));
             }
         }
-        if let Some(id) = self.received(stream) {
+        if let Some(id) = self.received(stream).filter(|_| self.read_whole != stream) {
             let _closed = self.machine.recv_stream(id).stop(code(number));
         }
     }
@@ -413,6 +424,9 @@ fn id(stream: u64) -> Option<StreamId> {
     let dir = if stream & 2 == 0 { Dir::Bi } else { Dir::Uni };
     (stream < 1 << 62).then(|| StreamId::new(side, dir, stream >> 2))
 }
+
+/// No stream has such a number (RFC 9000 §2.1).
+pub(crate) const NO_STREAM: u64 = u64::MAX;
 
 /// A connection may have at least so many bytes that are not acknowledged, unless its limit is lower.
 const SEND_WINDOW_MIN: u64 = 32 * 1024;

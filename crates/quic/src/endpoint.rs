@@ -18,7 +18,7 @@ use tidegate_codec::{
 use tidegate_engine::EndpointLimits;
 
 use crate::config::{ClientConfig, Settings};
-use crate::connection::ConnectionState;
+use crate::connection::{ConnectionState, NO_STREAM};
 use crate::counters::{Counters, add, remove};
 use crate::error::ConnectionError;
 use crate::quinn::{self, ConnectionHandle, ConnectionId, DatagramEvent, LastId, Machine, Machines, Sent};
@@ -214,6 +214,8 @@ impl Endpoint {
             datagrams: None,
             counted_datagrams: 0,
             shares_from: 0,
+            read_whole: NO_STREAM,
+            finished: NO_STREAM,
             handshake: None,
         };
         if handle.0 >= self.connections.len() {

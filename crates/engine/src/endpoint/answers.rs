@@ -6,12 +6,13 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use tidegate_buffer::Outbound;
+use tidegate_buffer::{Outbound, Pool, Slice};
 use tidegate_codec::mux::ResetCause;
 use tidegate_codec::{ReadEnd, StreamEndpoint, StreamNumber};
 use tidegate_sys::Token;
 
-use super::sessions::{SessionsEntry, Written, read, write};
+use super::sessions::SessionsEntry;
+use super::stream_io::{Written, read_behind, write};
 use crate::close_reason::CloseReason;
 use crate::loop_core::Core;
 use crate::session::MakeStream;
@@ -31,7 +32,7 @@ impl<E: StreamEndpoint + 'static> SessionsEntry<E> {
         (session, number): (u32, StreamNumber),
         flags: u16,
     ) {
-        let (bytes, end) = read(&mut self.base.endpoint, &core.pool, number);
+        let (bytes, end) = read_opening(&mut self.base.endpoint, &core.pool, number);
         let is_whole = end == ReadEnd::Ended && !bytes.is_empty();
         let queue = if is_whole { core.take_answer_queue() } else { Outbound::new(&core.pool) };
         let Some((token, link, index)) = self.add_stream_with(core, queue, (session, number), flags) else { return };
@@ -79,7 +80,7 @@ impl<E: StreamEndpoint + 'static> SessionsEntry<E> {
         let mut written = Written::default();
         if let Some(queue) = stream.outbound().filter(|queue| queue.pending() <= ANSWER_BYTES_MAX) {
             queue.flush();
-            written = write(&mut self.base.endpoint, number, queue);
+            written = write_answer(&mut self.base.endpoint, number, queue);
             if written.is_all && !written.is_broken {
                 core.keep_answer_queue(queue);
                 self.base.endpoint.finish(number);
@@ -95,6 +96,28 @@ impl<E: StreamEndpoint + 'static> SessionsEntry<E> {
         }
     }
 }
+
+/// Reads the first bytes of a stream. Most requests are short, and need memory for their length only.
+fn read_opening(endpoint: &mut impl StreamEndpoint, pool: &Pool, number: StreamNumber) -> (Slice, ReadEnd) {
+    let mut space = [0; OPENING_BYTES];
+    let (count, end) = endpoint.read(number, &mut space);
+    let first = &space[..count];
+    if end == ReadEnd::More { read_behind(first, endpoint, pool, number) } else { (pool.copy(first), end) }
+}
+
+/// Writes the queue of an answer. Bytes in one piece stay in the queue once they are written: its memory serves the next
+/// answer.
+fn write_answer(endpoint: &mut impl StreamEndpoint, number: StreamNumber, queue: &mut Outbound) -> Written {
+    let Some(bytes) = queue.whole() else { return write(endpoint, number, queue) };
+    match endpoint.write(number, bytes) {
+        Ok(taken) if taken == bytes.len() => Written::all(),
+        Ok(taken) => Written::blocked(queue, taken),
+        Err(_) => Written::dropped(queue),
+    }
+}
+
+/// Bytes of a short request, on the stack.
+const OPENING_BYTES: usize = 1024;
 
 /// A longer response takes turns with others.
 const ANSWER_BYTES_MAX: u64 = 4 * 1024;

@@ -13,6 +13,7 @@
 //! | datagrams that are for another loop | `steered.rs` |
 //! | datagrams that are for another process | `predecessors.rs`, in bytes `relayed.rs` |
 //! | protocols whose sessions carry streams | `sessions.rs`, its tables `session_tables.rs`, their memory `session_memory.rs`, a handle `session_handle.rs` |
+//! | their streams | reading and writing `stream_io.rs`, requests that are answered at once `answers.rs` |
 
 mod answers;
 mod bind;
@@ -25,6 +26,7 @@ mod session_memory;
 mod session_tables;
 mod sessions;
 mod steered;
+mod stream_io;
 
 use std::any::Any;
 use std::io;

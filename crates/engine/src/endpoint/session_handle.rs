@@ -170,7 +170,7 @@ impl<E: StreamEndpoint + 'static> SessionEndpoint<E> {
                 act(entry.endpoint(), core.time.now());
                 ((), Disposition::Keep)
             });
-            core.queues.schedule(token);
+            core.queues.schedule_session(token);
         });
     }
 
@@ -193,7 +193,7 @@ impl<E: StreamEndpoint + 'static> SessionEndpoint<E> {
                 entry.end_when_empty(session);
                 ((), Disposition::Keep)
             });
-            core.queues.schedule(token);
+            core.queues.schedule_session(token);
         });
     }
 
@@ -396,7 +396,7 @@ impl<E: StreamEndpoint + 'static> Reach<E> {
     fn with_entry<T>(&self, act: impl FnOnce(&mut SessionsEntry<E>, &mut Core) -> T) -> Result<T, SessionError> {
         let mut core = self.local.core.try_borrow_mut().map_err(|_| SessionError::Busy)?;
         let value = core.with(self.token, |entry: &mut SessionsEntry<E>, core| (act(entry, core), Disposition::Keep));
-        core.queues.schedule(self.token);
+        core.queues.schedule_session(self.token);
         value.ok_or(SessionError::Closed)
     }
 
@@ -448,7 +448,7 @@ impl<E: StreamEndpoint + 'static> Drop for Owned<E> {
                 entry.on_handle_dropped(core);
                 ((), Disposition::Keep)
             });
-            core.queues.schedule(token);
+            core.queues.schedule_session(token);
         });
     }
 }

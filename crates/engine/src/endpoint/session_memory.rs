@@ -61,7 +61,7 @@ impl<E: StreamEndpoint + 'static> SessionsEntry<E> {
         }
         if shed > 0 {
             // The protocol has datagrams for their peers.
-            core.queues.schedule(token);
+            core.queues.schedule_session(token);
         }
     }
 }

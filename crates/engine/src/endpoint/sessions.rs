@@ -12,17 +12,15 @@ use std::any::Any;
 use std::collections::HashSet;
 use std::fmt;
 use std::io;
-use std::mem::MaybeUninit;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use tidegate_buffer::{Charge, Gathered, Outbound, Pool, Slice};
+use tidegate_buffer::{Charge, Outbound, Pool, Slice};
 use tidegate_codec::mux::{OpenError, ResetCause};
 use tidegate_codec::{
     Direction, Handshake, ReadEnd, SessionCounts, SessionEvent, SessionNumber, StreamEndpoint, StreamNumber,
@@ -30,12 +28,13 @@ use tidegate_codec::{
 use tidegate_sys::{Address, Token};
 
 use super::session_tables::{Session, SessionStreams, SessionTables, Stream};
+use super::stream_io::{Written, read, write};
 use super::{EndpointEntry, EndpointLimits, SteeredPlace};
 use crate::admission::AdmissionControl;
 use crate::close_reason::CloseReason;
 use crate::connection::{Link, PeerAddress, Settings};
 use crate::inspection::{ConnectionState, Description, ProtocolNames, SessionInfo, session_id};
-use crate::limits::{FILE_PIECE_BYTES, Limits};
+use crate::limits::Limits;
 use crate::loop_core::Core;
 use crate::session::{SessionError, StreamId, StreamRequest, StreamRequestKind};
 use crate::slot_entry::{Disposition, SlotEntry, SlotEvent};
@@ -488,7 +487,7 @@ impl<E: StreamEndpoint + 'static> SessionsEntry<E> {
             let Some(stream) = self.tables.stream(index) else { continue };
             let (token, number) = (stream.token, stream.number);
             let Some(entry) = core.slots.restored(token) else { continue };
-            let mut written = Written { is_all: true, ..Written::default() };
+            let mut written = Written::all();
             let (endpoint, is_over) = (&mut self.base.endpoint, stream.has(Stream::WRITE_OVER));
             let is_due = entry.transmit(&mut |queue, ends| {
                 written = if is_over { Written::dropped(queue) } else { write(endpoint, number, queue) };
@@ -671,7 +670,7 @@ impl<E: StreamEndpoint + 'static> SlotEntry for SessionsEntry<E> {
         drop(found);
         let Some(number) = number else { return false };
         self.end_session(core, number, Some(ResetCause::Cancelled));
-        core.queues.schedule(token);
+        core.queues.schedule_session(token);
         true
     }
 
@@ -699,102 +698,5 @@ fn received(bytes: Slice, end: ReadEnd) -> Option<SlotEvent> {
     }
 }
 
-/// Reads a piece of a stream.
-pub(super) fn read(endpoint: &mut impl StreamEndpoint, pool: &Pool, number: StreamNumber) -> (Slice, ReadEnd) {
-    let mut end = ReadEnd::Blocked;
-    let filled = pool.fill(READ_BYTES, |space| {
-        let (count, found) = endpoint.read(number, space);
-        end = found;
-        Ok::<_, std::convert::Infallible>(count)
-    });
-    match filled {
-        Ok(bytes) => (bytes, end),
-        Err(never) => match never {},
-    }
-}
-
-/// The result of a stream's turn to write.
-#[derive(Default)]
-pub(super) struct Written {
-    /// The queue is empty.
-    pub(super) is_all: bool,
-    /// The protocol takes no more.
-    is_blocked: bool,
-    /// A file could not be read.
-    pub(super) is_broken: bool,
-    /// The end of the stream was written as well.
-    has_ended: bool,
-}
-
-impl Written {
-    /// The bytes of a queue that nothing sends are dropped, as if they were sent.
-    fn dropped(queue: &mut Outbound) -> Self {
-        queue.advance(queue.pending());
-        Self { is_all: true, ..Self::default() }
-    }
-}
-
-/// Writes from a queue, at most as much as one turn takes.
-pub(super) fn write(endpoint: &mut impl StreamEndpoint, number: StreamNumber, queue: &mut Outbound) -> Written {
-    let mut left = WRITE_BYTES;
-    while left > 0 && queue.has_flushed() {
-        let Some(front) = queue.front() else {
-            let read = queue.load_file(FILE_PIECE_BYTES, |region, bytes| region.file.read_at(bytes, region.offset));
-            match read {
-                Ok(true) => continue,
-                _ => return Written { is_broken: true, is_all: true, ..Written::default() },
-            }
-        };
-        let length = front.len().min(left);
-        let shared = queue.front_bytes(length).filter(|bytes| bytes.len() >= SHARED_BYTES_MIN);
-        let (length, written) = match shared.or_else(|| gather_short(queue)) {
-            Some(bytes) => (bytes.len(), endpoint.write_bytes(number, bytes)),
-            None => (length, endpoint.write(number, &front[..length])),
-        };
-        match written {
-            Ok(taken) => {
-                queue.advance(taken as u64);
-                left = left.saturating_sub(taken);
-                if taken < length {
-                    // It waits for the peer, for an unknown time.
-                    queue.settle();
-                    return Written { is_blocked: true, ..Written::default() };
-                }
-            }
-            Err(_) => return Written::dropped(queue),
-        }
-    }
-    Written { is_all: !queue.has_flushed(), ..Written::default() }
-}
-
-/// The bytes of a short queue in one piece: the protocol keeps each piece that is written apart. `None` if the queue is longer
-/// or has one piece.
-fn gather_short(queue: &Outbound) -> Option<Bytes> {
-    if queue.pending() > GATHERED_BYTES_MAX as u64 {
-        return None;
-    }
-    let mut parts = [const { MaybeUninit::uninit() }; GATHERED_PARTS_MAX];
-    let Gathered::Parts(parts) = queue.gather(&mut parts, GATHERED_BYTES_MAX) else { return None };
-    (parts.len() > 1).then(|| {
-        let mut bytes = Vec::with_capacity(parts.iter().map(|part| part.len()).sum());
-        parts.iter().for_each(|part| bytes.extend_from_slice(part));
-        Bytes::from(bytes)
-    })
-}
-
 /// So many events are handled at a time.
 const EVENTS_MAX: usize = 32;
-
-/// A stream is read in pieces of this many bytes, which are one large segment of the pool.
-const READ_BYTES: usize = 16 * 1024;
-
-/// Shared bytes of this length are passed on without a copy. Shorter ones are cheaper to copy, and a short view would keep
-/// much memory.
-const SHARED_BYTES_MIN: usize = 2 * 1024;
-
-/// A stream writes so many bytes in its turn.
-const WRITE_BYTES: usize = 16 * 1024;
-
-/// A queue of so many bytes, in so many pieces, is gathered into one piece.
-const GATHERED_BYTES_MAX: usize = 1024;
-const GATHERED_PARTS_MAX: usize = 8;

@@ -1,10 +1,13 @@
 //! Requests and responses on one stream.
 
+use std::sync::Arc;
+
 use tidegate::codec::framing::Raw;
 use tidegate::codec::mux::ResetCause;
 use tidegate::codec::{Over, Step, StreamEndpoint};
 use tidegate::http1::{Fields, Interim, Method, Outgoing, Response, Status, StreamedResponse, client};
-use tidegate::http3::{ErrorCode, Limits, StreamError, Violation};
+use tidegate::http3::{self, Config, ErrorCode, Limits, StreamError, Violation};
+use tidegate_testkit::CodecHarness;
 
 use crate::memory_quic::{Side, at};
 use crate::support::{
@@ -24,6 +27,47 @@ fn a_request_gets_its_response() {
     let sent = frames(&stream.take_sent());
     assert_eq!(sent, "[:status=200|server=Tidegate|content-type=text/plain|content-length=3]<ebb>");
     assert!(stream.codec().filter().has_sent_end() && stream.codec().filter().reset_code().is_none());
+}
+
+/// A thread remembers the last section that it has decoded.
+#[test]
+fn a_section_that_comes_again_is_read_as_the_first_time() {
+    let wide = support::config(Limits::default());
+    let narrow = support::config(Limits { head_bytes_max: 100, ..Limits::default() });
+    let read = |config: &Arc<Config>, wire: &[&[u8]]| {
+        requests(&mut CodecHarness::new(http3::server_stream(config, ())), &[&wire.concat()])
+    };
+    let (get, post, pathless) = (request("GET", &[]), request("POST", &[]), headers(&[(":method", "GET")]));
+    let malformed = Err(Failure::Frames(StreamError::Malformed));
+    for _ in 0..2 {
+        assert_eq!(read(&wide, &[&get]), Ok(format!("{GET}[end]")));
+        assert_eq!(read(&wide, &[&post, &frame(DATA, b"ebb")]), Ok(format!("{POST}ebb[end]")));
+        // The same section is no trailers, and it exceeds the limits of others.
+        assert_eq!(read(&wide, &[&post, &post]), malformed);
+        let refused = Err(Failure::Frames(StreamError::HeadTooLarge { is_answered: true }));
+        assert_eq!(read(&wide, &[&post]), Ok(format!("{POST}[end]")));
+        assert_eq!(read(&narrow, &[&post]), refused);
+        assert_eq!(read(&wide, &[&post]), Ok(format!("{POST}[end]")));
+        assert_eq!(read(&wide, &[&pathless]), malformed);
+        assert_eq!(read(&wide, &[&post]), Ok(format!("{POST}[end]")));
+    }
+}
+
+#[test]
+fn a_body_of_any_length_is_one_frame_behind_its_head() {
+    for length in [1, 2, 1023, 1024, 1025, 5000] {
+        let mut stream = server(Limits::default());
+        requests(&mut stream, &[&request("GET", &[])]).expect("a request");
+        let body = "e".repeat(length);
+        stream.encode(Response::text(body.clone()).into()).expect("a response is owed");
+        stream.flush().expect("it is written");
+        let sent = frames(&stream.take_sent());
+        assert_eq!(
+            sent,
+            format!("[:status=200|server=Tidegate|content-type=text/plain|content-length={length}]<{body}>")
+        );
+        assert!(stream.codec().filter().has_sent_end());
+    }
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Long transfers: the packets that the receiver sends, and shared bytes.
+//! The packets of long transfers and of many short streams, and shared bytes.
 
 use std::rc::Rc;
 
@@ -8,7 +8,7 @@ use tidegate::framing::Raw;
 use tidegate::quic::{Direction, TransportLimits};
 use tidegate::{Context, Handler, Outcome, Slice};
 
-use crate::scenarios::{pattern, read_all};
+use crate::scenarios::{echo, exchange, pattern, read_all};
 use crate::stage::{NAME, Stage, configs};
 
 /// Responds to the first message with shared bytes, and ends.
@@ -52,6 +52,56 @@ fn a_peer_acknowledges_fewer_than_every_other_packet() {
     println!("{sent} datagrams were sent, and {received} came");
     assert!(received * 3 < sent, "{received} of {sent}");
 }
+
+#[test]
+fn the_channels_that_a_task_opens_at_once_share_datagrams() {
+    let mut stage = Stage::network(1);
+    let (server, config) = configs(TransportLimits::default(), TransportLimits::default());
+    let address = stage.server(&server, |_| echo());
+    let client = stage.client(&config);
+    let connection = stage.task(async move { client.connect(address, NAME).await.unwrap() });
+    stage.run_a_little();
+    let sent = |stage: &mut Stage| stage.with(1, |event_loop| event_loop.counts().datagrams_sent);
+    let before = sent(&mut stage);
+    let echoed = stage.task(async move {
+        let opened = (0..CHANNELS as u8).map(|number| {
+            let mut channel = connection.open(Direction::Bidirectional, Raw).unwrap();
+            channel.send(vec![number; 8].into()).unwrap();
+            channel.shutdown_write();
+            channel
+        });
+        let mut channels: Vec<_> = opened.collect();
+        let mut echoed = Vec::new();
+        for channel in &mut channels {
+            echoed.push(read_all(channel).await.unwrap());
+        }
+        echoed
+    });
+    assert!(echoed.iter().zip(0..).all(|(bytes, number)| *bytes == [number; 8]), "{echoed:?}");
+    assert_eq!(echoed.len() as u64, CHANNELS);
+    let sent = sent(&mut stage) - before;
+    // One datagram has the bytes of all, and few acknowledge the responses.
+    assert!(sent <= CHANNELS / 4, "{sent} datagrams");
+}
+
+#[test]
+fn a_request_of_any_length_comes_whole() {
+    let mut stage = Stage::network(1);
+    let (server, config) = configs(TransportLimits::default(), TransportLimits::default());
+    let address = stage.server(&server, |_| echo());
+    let client = stage.client(&config);
+    stage.task(async move {
+        let connection = client.connect(address, NAME).await.unwrap();
+        // The first bytes of a stream are read in pieces of 1,024 and 16,384 bytes.
+        for length in [1, 1_000, 1_023, 1_024, 1_025, 2_048, 16_383, 16_384, 16_385, 40_000] {
+            let bytes = pattern(length);
+            assert!(exchange(&connection, bytes.clone()).await == bytes, "{length} bytes");
+        }
+    });
+}
+
+/// As many as a server permits at first.
+const CHANNELS: u64 = 16;
 
 #[test]
 fn shared_bytes_that_a_window_divides_come_whole() {

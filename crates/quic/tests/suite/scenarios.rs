@@ -286,7 +286,9 @@ pub(crate) fn both_sides_open_streams_of_both_directions(stage: &mut Stage) {
     let (server_seen, client_seen) = (at_server.clone(), at_client.clone());
     stage.run_until(|| server_seen.borrow().ended == 1 && client_seen.borrow().ended == 2);
     assert_eq!(at_server.borrow().bytes, b"from the client");
-    assert_eq!(at_client.borrow().bytes, b"from the server, and back");
+    // Both streams may come in one datagram, and QUIC gives streams no order.
+    let bytes = at_client.borrow().bytes.clone();
+    assert!(matches!(&bytes[..], b"from the server, and back" | b", and backfrom the server"), "{bytes:?}");
     let closed = at_client.clone();
     stage.run_until(|| closed.borrow().closed.len() == 2);
     drop(connection);
