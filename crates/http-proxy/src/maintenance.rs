@@ -17,6 +17,7 @@ use tidegate_http1::client::Incoming;
 
 use super::check::HealthCheck;
 use super::connection::connect;
+use super::error::SendFailure;
 use super::names::Names;
 use super::upstreams::{Shared, Upstream, Upstreams};
 
@@ -176,12 +177,15 @@ async fn check_once(shared: &Shared, member: &Upstream, check: &HealthCheck) -> 
     let made = connect(shared, member, None, false).await.map_err(|error| error.to_string())?;
     let mut connection = match made {
         Connected::Http1(connection) => connection,
-        Connected::Session(session) => session.open(1).map_err(|error| error.to_string())?,
+        Connected::Session(session) => session.open(1).map_err(|_| String::from("the connection takes no request"))?,
     };
     let host = check.host.as_deref().unwrap_or(&member.authority);
     let request =
         Request::get(&check.path).and_then(|request| request.host(host)).map_err(|error| error.to_string())?;
-    connection.send(request.close().into()).map_err(|error| error.to_string())?;
+    connection.send(request.close().into()).map_err(|failure| match failure {
+        SendFailure::Misuse(misuse) => tidegate_http1::Error::Caller(misuse).to_string(),
+        SendFailure::Closed => String::from("the connection ended before the request"),
+    })?;
     // Interim responses are bounded by the codec.
     loop {
         match poll_fn(|cx| connection.poll_recv(cx)).await.map_err(|error| error.to_string())? {
