@@ -154,20 +154,11 @@ async fn check_all(shared: &Arc<Shared>, check: &HealthCheck, rows: &mut HashMap
             _ => continue,
         };
         if member.health.set_down(is_down, shared.millis(task::now())) {
-            log_state(&member.name, check, result.err());
+            let (upstream, path) = (&*member.name, &*check.path);
+            let (state, reason) = (if is_down { "down" } else { "up" }, result.err());
+            tracing::warn!(subsystem = "proxy", %upstream, state, path, reason, "upstream checked");
             shared.waiting.on_servers();
         }
-    }
-}
-
-/// Logs that an upstream has another state, with the failure of the last check.
-fn log_state(upstream: &str, check: &HealthCheck, failure: Option<String>) {
-    let path = &*check.path;
-    match failure {
-        Some(reason) => {
-            tracing::warn!(subsystem = "proxy", %upstream, state = "down", path, reason, "upstream checked");
-        }
-        None => tracing::warn!(subsystem = "proxy", %upstream, state = "up", path, "upstream checked"),
     }
 }
 

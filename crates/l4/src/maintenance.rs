@@ -194,14 +194,8 @@ async fn check_all(upstreams: &Upstreams, check: ConnectCheck, rows: &mut HashMa
             _ => continue,
         };
         if member.health.set_down(is_down, upstreams.millis(task::now())) {
-            match result {
-                Err(reason) => {
-                    tracing::warn!(subsystem = "l4", upstream = %member.address, state = "down", reason, "upstream checked");
-                }
-                Ok(()) => {
-                    tracing::warn!(subsystem = "l4", upstream = %member.address, state = "up", "upstream checked")
-                }
-            }
+            let (state, reason) = (if is_down { "down" } else { "up" }, result.err());
+            tracing::warn!(subsystem = "l4", upstream = %member.address, state, reason, "upstream checked");
         }
     }
 }
