@@ -589,7 +589,6 @@ impl Codec for Server {
                 self.inbound = Inbound::Closed;
                 Ok(Step::End)
             }
-            Inbound::Head => Err(self.refuse_request(Error::Peer(Violation::Truncated), input.bytes(), reply)),
             _ => Err(self.refuse(Error::Peer(Violation::Truncated), reply)),
         }
     }
