@@ -211,6 +211,13 @@ pub trait Codec: 'static {
         (missing >= BULK_RECEIVE_BYTES as u64).then(hint)
     }
 
+    /// Whether no message is in progress in either direction: the end of the connection would now cut off nothing. Then it
+    /// is no error that the peer ends its stream without the closing message of a [filter](crate::Filter) below, as
+    /// many TLS clients do between two requests (RFC 9112 §9.8).
+    fn is_between_messages(&self) -> bool {
+        false
+    }
+
     /// The name of the protocol, for lists of connections: that of the type, unless the codec has a better one.
     fn protocol(&self) -> &'static str {
         type_name::<Self>()
@@ -221,11 +228,12 @@ pub trait Codec: 'static {
         None
     }
 
-    /// The time that [`poll_timeout`](Codec::poll_timeout) returned has come.
+    /// The time that [`poll_timeout`](Codec::poll_timeout) returned has come. `input` has the bytes that have arrived and
+    /// are not decoded, such as the begin of a message that is late, for a reply or a log; none of them is taken.
     ///
     /// # Errors
     /// The connection is closed, as for [`decode`](Codec::decode).
-    fn handle_timeout(&mut self, _reply: &mut Output<'_>) -> Result<(), Self::Error> {
+    fn handle_timeout(&mut self, _input: &Input, _reply: &mut Output<'_>) -> Result<(), Self::Error> {
         Ok(())
     }
 }

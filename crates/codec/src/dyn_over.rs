@@ -423,8 +423,12 @@ impl<C: Pipeline> Stages for DynOver<C> {
         ask!(self, below => Stages::poll_timeout(below))
     }
 
-    fn handle_timeout(&mut self, reply: &mut Output<'_>) -> Result<(), Self::Error> {
-        either!(self, below => Stages::handle_timeout(below, reply))
+    fn handle_timeout(&mut self, input: &Input, reply: &mut Output<'_>) -> Result<(), Self::Error> {
+        either!(self, below => Stages::handle_timeout(below, input, reply))
+    }
+
+    fn is_between_messages(&self) -> bool {
+        ask!(self, below => Stages::is_between_messages(below))
     }
 
     fn protocols(&self, name: &mut dyn FnMut(&'static str)) {

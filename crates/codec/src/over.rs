@@ -212,7 +212,12 @@ impl<F: Filter, C: Pipeline> Stages for Over<F, C> {
     fn decode_eof(&mut self, input: &mut Input, reply: &mut Output<'_>) -> Result<Step<C::In>, Self::Error> {
         match self.advance(input, reply)? {
             Step::NeedMore => {
-                self.filter.decode_eof(input, reply).map_err(OverError::Filter)?;
+                if let Err(error) = self.filter.decode_eof(input, reply) {
+                    // A stream that is cut off between two messages has lost none of them.
+                    if !(input.is_empty() && self.is_between_messages()) {
+                        return Err(OverError::Filter(error));
+                    }
+                }
                 self.ended = true;
                 self.advance(input, reply)
             }
@@ -321,17 +326,21 @@ impl<F: Filter, C: Pipeline> Stages for Over<F, C> {
         }
     }
 
-    fn handle_timeout(&mut self, reply: &mut Output<'_>) -> Result<(), Self::Error> {
+    fn handle_timeout(&mut self, _: &Input, reply: &mut Output<'_>) -> Result<(), Self::Error> {
         let now = reply.now();
         if self.filter.poll_timeout().is_some_and(|at| at <= now) {
             self.filter.handle_timeout(reply).map_err(OverError::Filter)?;
         }
         if self.codec.poll_timeout().is_some_and(|at| at <= now) {
-            let done = self.codec.handle_timeout(&mut reply.with_queue(&mut self.gather));
+            let done = self.codec.handle_timeout(&self.plain, &mut reply.with_queue(&mut self.gather));
             self.flush(reply)?;
             done.map_err(OverError::Codec)?;
         }
         Ok(())
+    }
+
+    fn is_between_messages(&self) -> bool {
+        self.plain.is_empty() && self.filter.is_established() && self.codec.is_between_messages()
     }
 }
 

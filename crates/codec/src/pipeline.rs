@@ -81,7 +81,10 @@ pub trait Stages: sealed::Sealed + 'static {
     ///
     /// # Errors
     /// As [`Codec::decode`].
-    fn handle_timeout(&mut self, reply: &mut Output<'_>) -> Result<(), Self::Error>;
+    fn handle_timeout(&mut self, input: &Input, reply: &mut Output<'_>) -> Result<(), Self::Error>;
+
+    /// As [`Codec::is_between_messages`].
+    fn is_between_messages(&self) -> bool;
 
     /// The urgency that the peer has asked for, as [`Filter::urgency`](crate::Filter::urgency).
     fn urgency(&self) -> Option<u8> {
@@ -225,8 +228,12 @@ impl<C: Codec> Stages for C {
     }
 
     #[inline(always)]
-    fn handle_timeout(&mut self, reply: &mut Output<'_>) -> Result<(), C::Error> {
-        Codec::handle_timeout(self, reply)
+    fn handle_timeout(&mut self, input: &Input, reply: &mut Output<'_>) -> Result<(), C::Error> {
+        Codec::handle_timeout(self, input, reply)
+    }
+
+    fn is_between_messages(&self) -> bool {
+        Codec::is_between_messages(self)
     }
 }
 

@@ -293,7 +293,8 @@ impl LoopUpstreams {
         let Some((upstream, failure)) = last else {
             let failure = Failure::NoUpstream;
             if let Some(unlogged) = self.shared.counts.may_log(now) {
-                tracing::warn!(subsystem = "proxy", error = failure.text(), unlogged, "request failed");
+                let upstreams = self.shared.names();
+                tracing::warn!(subsystem = "proxy", upstreams, error = failure.text(), unlogged, "request failed");
             }
             if let Some(note) = note {
                 note.fail(failure.text(), EndCause::Shed);

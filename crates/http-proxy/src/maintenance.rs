@@ -17,6 +17,7 @@ use tidegate_http1::client::Incoming;
 
 use super::check::HealthCheck;
 use super::connection::connect;
+use super::error::SendFailure;
 use super::names::Names;
 use super::upstreams::{Shared, Upstream, Upstreams};
 
@@ -136,14 +137,14 @@ async fn check_all(shared: &Arc<Shared>, check: &HealthCheck, rows: &mut HashMap
             let (shared, member, check) = (shared.clone(), member.clone(), check.clone());
             task::spawn(async move {
                 let result = task::timeout(check.timeout, check_once(&shared, &member, &check)).await;
-                matches!(result, Ok(Some(())))
+                result.unwrap_or_else(|_| Err("no response within the timeout of the check".into()))
             })
         })
         .collect();
     for (member, checking) in members.iter().zip(checks) {
-        let succeeds = checking.await.unwrap_or(false);
+        let result = checking.await.unwrap_or_else(|error| Err(error.to_string()));
         let row = rows.entry(member.id).or_default();
-        *row = match succeeds {
+        *row = match result.is_ok() {
             true => Row { successes: row.successes.saturating_add(1), failures: 0 },
             false => Row { successes: 0, failures: row.failures.saturating_add(1) },
         };
@@ -153,29 +154,36 @@ async fn check_all(shared: &Arc<Shared>, check: &HealthCheck, rows: &mut HashMap
             _ => continue,
         };
         if member.health.set_down(is_down, shared.millis(task::now())) {
-            let state = if is_down { "down" } else { "up" };
-            tracing::warn!(subsystem = "proxy", upstream = %member.address, state, "upstream checked");
+            let (upstream, path) = (&*member.name, &*check.path);
+            let (state, reason) = (if is_down { "down" } else { "up" }, result.err());
+            tracing::warn!(subsystem = "proxy", %upstream, state, path, reason, "upstream checked");
             shared.waiting.on_servers();
         }
     }
 }
 
-/// `None` if the check fails.
-async fn check_once(shared: &Shared, member: &Upstream, check: &HealthCheck) -> Option<()> {
-    let made = connect(shared, member, None, false).await.ok()?;
+/// # Errors
+/// The check fails: the reason, for the log.
+async fn check_once(shared: &Shared, member: &Upstream, check: &HealthCheck) -> Result<(), String> {
+    let made = connect(shared, member, None, false).await.map_err(|error| error.to_string())?;
     let mut connection = match made {
         Connected::Http1(connection) => connection,
-        Connected::Session(session) => session.open(1).ok()?,
+        Connected::Session(session) => session.open(1).map_err(|_| String::from("the connection takes no request"))?,
     };
     let host = check.host.as_deref().unwrap_or(&member.authority);
-    let request = Request::get(&check.path).ok()?.host(host).ok()?.close();
-    connection.send(request.into()).ok()?;
+    let request =
+        Request::get(&check.path).and_then(|request| request.host(host)).map_err(|error| error.to_string())?;
+    connection.send(request.close().into()).map_err(|failure| match failure {
+        SendFailure::Misuse(misuse) => tidegate_http1::Error::Caller(misuse).to_string(),
+        SendFailure::Closed => String::from("the connection ended before the request"),
+    })?;
     // Interim responses are bounded by the codec.
     loop {
-        match poll_fn(|cx| connection.poll_recv(cx)).await.ok()?? {
-            Incoming::Head(head) => return (200..400).contains(&head.status().code()).then_some(()),
-            Incoming::Interim(_) => {}
-            _ => return None,
+        match poll_fn(|cx| connection.poll_recv(cx)).await.map_err(|error| error.to_string())? {
+            Some(Incoming::Head(head)) if (200..400).contains(&head.status().code()) => return Ok(()),
+            Some(Incoming::Head(head)) => return Err(format!("the response has the status {}", head.status().code())),
+            Some(Incoming::Interim(_)) => {}
+            _ => return Err("the connection ended before a response".into()),
         }
     }
 }

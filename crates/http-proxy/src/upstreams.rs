@@ -275,6 +275,16 @@ impl Shared {
         self.servers.members()
     }
 
+    /// The set in words, for the log of a request that none of it could take.
+    #[cold]
+    pub(super) fn names(&self) -> String {
+        match &*self.members() {
+            [] => "no name has an address".into(),
+            [one] => one.name.to_string(),
+            [first, others @ ..] => format!("{} and {} others", first.name, others.len()),
+        }
+    }
+
     pub(super) fn generation(&self) -> u64 {
         self.servers.generation()
     }

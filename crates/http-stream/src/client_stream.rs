@@ -418,7 +418,7 @@ impl Codec for ClientStream {
         self.deadline().map(|(at, _)| at)
     }
 
-    fn handle_timeout(&mut self, reply: &mut Output<'_>) -> Result<(), Error> {
+    fn handle_timeout(&mut self, _: &Input, reply: &mut Output<'_>) -> Result<(), Error> {
         match self.deadline() {
             // The request is still being sent, slowly, so the peer cannot have answered it.
             Some((_, Exceeded::HeadTime)) if reply.pending() > 0 => self.since = Some(reply.now()),

@@ -629,7 +629,7 @@ impl<T: 'static> Codec for ServerStream<T> {
         self.deadline().map(|(at, _)| at)
     }
 
-    fn handle_timeout(&mut self, reply: &mut Output<'_>) -> Result<(), Error> {
+    fn handle_timeout(&mut self, _: &Input, reply: &mut Output<'_>) -> Result<(), Error> {
         match self.deadline() {
             Some((at, exceeded)) if at <= reply.now() => Err(self.refuse(Error::Limit(exceeded), reply)),
             _ => Ok(()),

@@ -534,6 +534,10 @@ impl Codec for Client {
         }
     }
 
+    fn is_between_messages(&self) -> bool {
+        self.is_idle()
+    }
+
     #[inline]
     fn bulk_bytes(&self) -> u64 {
         if matches!(self.inbound, Inbound::Length | Inbound::ChunkData) { self.remaining } else { 0 }
@@ -556,7 +560,7 @@ impl Codec for Client {
     }
 
     #[cold]
-    fn handle_timeout(&mut self, reply: &mut Output<'_>) -> Result<(), Error> {
+    fn handle_timeout(&mut self, _: &Input, reply: &mut Output<'_>) -> Result<(), Error> {
         match self.deadline() {
             // The request is still being sent, slowly, so the peer cannot have answered it.
             Some((_, Some(Exceeded::HeadTime))) if reply.pending() > 0 => self.since = Some(reply.now()),

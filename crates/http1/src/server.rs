@@ -626,6 +626,10 @@ impl Codec for Server {
         }
     }
 
+    fn is_between_messages(&self) -> bool {
+        self.inbound == Inbound::Head && !self.reading().is_in_head() && self.outbound == Outbound::Idle
+    }
+
     #[inline]
     fn bulk_bytes(&self) -> u64 {
         if matches!(self.inbound, Inbound::Length | Inbound::ChunkData) { self.remaining } else { 0 }
@@ -636,10 +640,10 @@ impl Codec for Server {
     }
 
     #[cold]
-    fn handle_timeout(&mut self, reply: &mut Output<'_>) -> Result<(), Error> {
+    fn handle_timeout(&mut self, input: &Input, reply: &mut Output<'_>) -> Result<(), Error> {
         match self.deadline() {
             Some((at, deadline)) if at <= reply.now() => match deadline {
-                Deadline::Head => Err(self.refuse(Error::Limit(Exceeded::HeadTime), reply)),
+                Deadline::Head => Err(self.refuse_request(Error::Limit(Exceeded::HeadTime), input.bytes(), reply)),
                 Deadline::Body if !self.reading().is_skipping() => {
                     Err(self.refuse(Error::Limit(Exceeded::BodyTime), reply))
                 }

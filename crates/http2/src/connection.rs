@@ -583,6 +583,10 @@ impl Codec for Connection {
         CodecStatus { is_finished: is_over && self.streams.is_empty(), reports_finish: true, ..CodecStatus::default() }
     }
 
+    fn is_between_messages(&self) -> bool {
+        self.streams.is_empty() && self.block.is_none()
+    }
+
     fn kept_bytes(&self) -> usize {
         self.block.as_ref().map_or(0, |block| block.charge.bytes())
     }
@@ -592,7 +596,7 @@ impl Codec for Connection {
         [self.deadline(), reset, self.settings_due, self.ping_deadline()].into_iter().flatten().min()
     }
 
-    fn handle_timeout(&mut self, reply: &mut Output<'_>) -> Result<(), Error> {
+    fn handle_timeout(&mut self, _: &Input, reply: &mut Output<'_>) -> Result<(), Error> {
         while let Some(id) = self.reset.as_mut().and_then(|recent| recent.take_due(reply.now())) {
             self.write_reset_code(id, ErrorCode::NO_ERROR, reply);
         }

@@ -182,7 +182,8 @@ async fn check_all(upstreams: &Upstreams, check: ConnectCheck, rows: &mut HashMa
     let checks: Vec<_> = members.iter().map(|member| task::spawn(accepts(member.address, check.timeout))).collect();
     for (member, checking) in members.iter().zip(checks) {
         let (successes, failures) = rows.entry(member.id).or_default();
-        if checking.await.unwrap_or(false) {
+        let result = checking.await.unwrap_or_else(|error| Err(error.to_string()));
+        if result.is_ok() {
             (*successes, *failures) = (successes.saturating_add(1), 0);
         } else {
             (*successes, *failures) = (0, failures.saturating_add(1));
@@ -193,21 +194,20 @@ async fn check_all(upstreams: &Upstreams, check: ConnectCheck, rows: &mut HashMa
             _ => continue,
         };
         if member.health.set_down(is_down, upstreams.millis(task::now())) {
-            let state = if is_down { "down" } else { "up" };
-            tracing::warn!(subsystem = "l4", upstream = %member.address, state, "upstream checked");
+            let (state, reason) = (if is_down { "down" } else { "up" }, result.err());
+            tracing::warn!(subsystem = "l4", upstream = %member.address, state, reason, "upstream checked");
         }
     }
 }
 
 /// Whether a server accepts a connection, which is reset then: a server that waits for bytes sees no empty stream.
-async fn accepts(address: SocketAddr, timeout: Duration) -> bool {
-    match Client::at(address).connect_timeout(timeout).connect(Raw).await {
-        Ok(channel) => {
-            channel.abort();
-            true
-        }
-        Err(_) => false,
-    }
+///
+/// # Errors
+/// It does not: the reason, for the log.
+async fn accepts(address: SocketAddr, timeout: Duration) -> Result<(), String> {
+    let channel = Client::at(address).connect_timeout(timeout).connect(Raw).await.map_err(|error| error.to_string())?;
+    channel.abort();
+    Ok(())
 }
 
 const TICK: Duration = Duration::from_millis(500);

@@ -210,10 +210,10 @@ impl Codec for Messages {
         }
     }
 
-    fn handle_timeout(&mut self, reply: &mut Output<'_>) -> Result<(), Error> {
+    fn handle_timeout(&mut self, input: &Input, reply: &mut Output<'_>) -> Result<(), Error> {
         match &mut self.state {
             UpgradeState::Opening(_) => Ok(()),
-            UpgradeState::Open(codec) => Ok(codec.handle_timeout(reply)?),
+            UpgradeState::Open(codec) => Ok(codec.handle_timeout(input, reply)?),
         }
     }
 }

@@ -92,5 +92,6 @@ fn source(text: &str) -> TokenStream {
     text.parse().expect("it is valid Rust")
 }
 
-const NOT_ASYNC: &str = "the attribute belongs to an `async fn`";
+const NOT_ASYNC: &str = "the attribute belongs to an `async fn`; a test without `async` has the attribute of std, which needs \
+     `use tidegate::{..}` with names in place of `use tidegate::*`";
 const NOT_PLAIN: &str = "the attribute belongs to an `async fn` without generic parameters";

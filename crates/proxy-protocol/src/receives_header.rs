@@ -173,6 +173,10 @@ impl<C: Codec> Codec for ReceivesHeader<C> {
         self.codec.kept_bytes()
     }
 
+    fn is_between_messages(&self) -> bool {
+        !self.receiver.requires_header() && self.codec.is_between_messages()
+    }
+
     fn poll_timeout(&self) -> Option<Instant> {
         match (self.receiver.poll_timeout(), self.codec.poll_timeout()) {
             (Some(header), Some(message)) => Some(header.min(message)),
@@ -180,10 +184,10 @@ impl<C: Codec> Codec for ReceivesHeader<C> {
         }
     }
 
-    fn handle_timeout(&mut self, reply: &mut Output<'_>) -> Result<(), Self::Error> {
+    fn handle_timeout(&mut self, input: &Input, reply: &mut Output<'_>) -> Result<(), Self::Error> {
         self.receiver.handle_timeout(reply.now()).map_err(OverError::Filter)?;
         if self.codec.poll_timeout().is_some_and(|at| at <= reply.now()) {
-            return self.codec.handle_timeout(reply).map_err(OverError::Codec);
+            return self.codec.handle_timeout(input, reply).map_err(OverError::Codec);
         }
         Ok(())
     }

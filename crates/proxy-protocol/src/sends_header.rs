@@ -83,11 +83,15 @@ impl<C: Codec> Codec for SendsHeader<C> {
         self.codec.kept_bytes()
     }
 
+    fn is_between_messages(&self) -> bool {
+        self.codec.is_between_messages()
+    }
+
     fn poll_timeout(&self) -> Option<Instant> {
         self.codec.poll_timeout()
     }
 
-    fn handle_timeout(&mut self, reply: &mut Output<'_>) -> Result<(), C::Error> {
-        self.codec.handle_timeout(reply)
+    fn handle_timeout(&mut self, input: &Input, reply: &mut Output<'_>) -> Result<(), C::Error> {
+        self.codec.handle_timeout(input, reply)
     }
 }

@@ -232,7 +232,7 @@ impl Codec for Client {
         self.plan.until.filter(|_| self.state != ClientState::Done)
     }
 
-    fn handle_timeout(&mut self, _: &mut Output<'_>) -> Result<(), Error> {
+    fn handle_timeout(&mut self, _: &Input, _: &mut Output<'_>) -> Result<(), Error> {
         Err(Error::Limit(Exceeded::Time))
     }
 }

@@ -275,7 +275,7 @@ impl Codec for Server {
         self.until.filter(|_| self.waits_for_client())
     }
 
-    fn handle_timeout(&mut self, _: &mut Output<'_>) -> Result<(), Error> {
+    fn handle_timeout(&mut self, _: &Input, _: &mut Output<'_>) -> Result<(), Error> {
         Err(Error::Limit(Exceeded::Time))
     }
 }

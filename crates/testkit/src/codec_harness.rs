@@ -205,7 +205,7 @@ impl<C: Pipeline> CodecHarness<C> {
         if self.codec.poll_timeout().is_none_or(|at| at > self.now) {
             return Ok(());
         }
-        let done = self.codec.handle_timeout(&mut Output::new(&mut self.queue, &self.pool, &self.time));
+        let done = self.codec.handle_timeout(&self.input, &mut Output::new(&mut self.queue, &self.pool, &self.time));
         self.flush_on_error(done)
     }
 

@@ -57,6 +57,9 @@
 //! # }
 //! ```
 //!
+//! Import items by name, as these examples do. `use tidegate::*` makes `#[test]` ambiguous with the attribute of std, and
+//! `http` and `metrics` with the crates of these names.
+//!
 //! This root lists the items that applications use. The rest is in modules:
 //!
 //! | module | for |
@@ -218,7 +221,8 @@ pub use tidegate_macros::debug_function;
 /// }
 /// ```
 pub use tidegate_macros::main;
-/// Runs an async test on an event loop of its own.
+/// Runs an async test on an event loop of its own. Write it as `#[tidegate::test]`: with `use tidegate::*` a plain
+/// `#[test]` is ambiguous, error E0659, until `use core::prelude::v1::test` decides for that of std.
 ///
 /// ```
 /// #[tidegate::test]

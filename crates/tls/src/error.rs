@@ -46,6 +46,9 @@ impl Fault for Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Tls(rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType)) => f.write_str(
+                "TLS: the peer sends no TLS records: it may speak another protocol, such as HTTP without TLS",
+            ),
             Self::Tls(error) => write!(f, "TLS: {error}"),
             Self::Truncated => f.write_str("TLS: the peer ended without a close_notify"),
             Self::HandshakeTimeout => f.write_str("TLS: the handshake took too long"),

@@ -26,7 +26,8 @@ use crate::server::ServerConfig;
 /// read when the first packet arrives, and 16 KiB later.
 ///
 /// At the end of a connection both sides send a `close_notify`. A peer that ends without one causes
-/// [`Error::Truncated`], since an attacker could have cut the stream.
+/// [`Error::Truncated`], since an attacker could have cut the stream, unless the codec is
+/// [between two messages](tidegate_codec::Codec::is_between_messages).
 pub struct Tls {
     records: Records,
     /// How long a handshake, or one message of it afterwards, may take.

@@ -731,7 +731,7 @@ impl Codec for WebSocket {
         }
     }
 
-    fn handle_timeout(&mut self, reply: &mut Output<'_>) -> Result<(), Error> {
+    fn handle_timeout(&mut self, _: &Input, reply: &mut Output<'_>) -> Result<(), Error> {
         if self.message_due().is_some_and(|due| due <= reply.now()) {
             self.on_message_late(reply).map_err(|error| self.fail(error.into(), reply))?;
         }

@@ -9,7 +9,7 @@ use crate::close::Close;
 use crate::error::Misuse;
 
 /// A received or sent message. An echo sends each message back as it is.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Message {
     /// A whole text.
@@ -30,7 +30,7 @@ pub enum Message {
 }
 
 /// A part of a message.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Piece {
     /// The kind of the message, the same for each of its pieces.
     pub kind: Kind,
@@ -57,10 +57,9 @@ pub enum Kind {
 /// let text = Text::from("tide");
 /// assert_eq!(text.as_str(), "tide");
 /// assert!(Text::new(b"\xFF").is_err());
-/// let message = Message::from("tide");
-/// # drop(message);
+/// assert_eq!(Message::from("tide"), Message::Text(text));
 /// ```
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Text(Payload);
 
 impl Text {

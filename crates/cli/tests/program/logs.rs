@@ -150,7 +150,7 @@ fn standard_output_has_lines_of_the_access_log_alone_if_it_has_them() {
 
 #[test]
 fn a_format_with_an_unknown_field_is_refused_with_the_nearest_name() {
-    for (format, expected) in [("{client.pi}", "{client.ip} is meant?"), ("jsn", "common, combined, json")] {
+    for (format, expected) in [("{client.pi}", "did you mean {client.ip}?"), ("jsn", "common, combined, json")] {
         let (code, _, errors) = run(&["serve", "--listen", "127.0.0.1:0", "--root", ".", "--access-log", format]);
         assert_eq!(code, Some(2), "{errors:?}");
         assert!(errors.iter().any(|line| line.contains(expected)), "{errors:?}");
@@ -169,6 +169,30 @@ fn lines_of_the_access_log_on_a_stream_with_others_are_of_their_format() {
     assert_eq!(line["user_agent"].as_str(), Some("\u{9b}31m\u{2028}"));
     assert!(line["microseconds"].as_u64().unwrap() > 0, "{line}");
     assert!(!lines[0].contains(['\u{9b}', '\u{2028}']));
+}
+
+#[test]
+fn a_check_that_fails_is_logged_with_its_reason_and_a_request_without_an_upstream_with_their_names() {
+    let folder = Directory::new();
+    fs::create_dir_all(folder.path("")).unwrap();
+    let (file, socket) = (folder.path("gateway.toml"), folder.path("socket"));
+    let text = format!(
+        "[[listen]]\naddress = \"unix:{socket}\"\n[[upstream]]\nname = \"own\"\nservers = [\"unix:{socket}\"]\n\
+         health-check = {{ path = \"/health\", interval = 1, failures = 1 }}\n\
+         [[route]]\npath = \"/health\"\nrespond = {{ status = 401 }}\n[[route]]\nupstream = \"own\"\n"
+    );
+    fs::write(&file, text).unwrap();
+    let mut program = Program::spawn(&mut tidegate(&["run", "--config", &file]));
+    let line = program.until_logged("upstream checked", 1).remove(0);
+    let expected = "state=\"down\" path=\"/health\" reason=\"the response has the status 401\"";
+    assert!(line.contains(&format!("upstream=unix:{socket} {expected}")), "{line}");
+    let mut stream = UnixStream::connect(&socket).unwrap();
+    stream.write_all(b"GET /a HTTP/1.1\r\nHost: sea\r\nConnection: close\r\n\r\n").unwrap();
+    stream.read_to_end(&mut Vec::new()).unwrap();
+    let line = program.until_logged("request failed", 1).remove(0);
+    assert!(line.contains(&format!("upstreams=\"unix:{socket}\"")), "{line}");
+    program.signal(Signal::TERM);
+    program.until_ended();
 }
 
 #[test]

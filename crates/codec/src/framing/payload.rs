@@ -94,6 +94,15 @@ pub(super) fn enveloped(payload: &[u8], around: &Envelope<'_>) -> Bytes {
     framed.into()
 }
 
+/// The bytes are equal, and both payloads are encoded, or neither is.
+impl PartialEq for Payload {
+    fn eq(&self, other: &Self) -> bool {
+        matches!(self, Self::Encoded(_)) == matches!(other, Self::Encoded(_)) && self.as_ref() == other.as_ref()
+    }
+}
+
+impl Eq for Payload {}
+
 impl AsRef<[u8]> for Payload {
     #[inline]
     fn as_ref(&self) -> &[u8] {

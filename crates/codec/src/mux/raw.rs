@@ -186,7 +186,11 @@ impl<M: Mux<Out = Infallible>> Codec for RawStreams<M> {
         self.mux.poll_timeout()
     }
 
-    fn handle_timeout(&mut self, reply: &mut Output<'_>) -> Result<(), M::Error> {
-        self.mux.handle_timeout(reply)
+    fn handle_timeout(&mut self, input: &Input, reply: &mut Output<'_>) -> Result<(), M::Error> {
+        self.mux.handle_timeout(input, reply)
+    }
+
+    fn is_between_messages(&self) -> bool {
+        self.mux.is_between_messages()
     }
 }

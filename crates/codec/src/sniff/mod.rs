@@ -265,7 +265,7 @@ impl<T: Clone + 'static> Codec for Sniffer<T> {
     }
 
     /// The loop decodes after every timeout, and the next call of [`decode`](Codec::decode) decides.
-    fn handle_timeout(&mut self, _: &mut Output<'_>) -> Result<(), SniffError> {
+    fn handle_timeout(&mut self, _: &Input, _: &mut Output<'_>) -> Result<(), SniffError> {
         self.is_late = true;
         Ok(())
     }

@@ -82,7 +82,7 @@ impl Sniffing {
     fn advance(&mut self, by: Duration) {
         self.time.advance(self.time.now() + by, || SystemTime::UNIX_EPOCH);
         if self.sniffer.poll_timeout().is_some_and(|at| at <= self.time.now()) {
-            self.with(|sniffer, _, out| sniffer.handle_timeout(out)).expect("no error");
+            self.with(|sniffer, input, out| sniffer.handle_timeout(input, out)).expect("no error");
         }
     }
 }

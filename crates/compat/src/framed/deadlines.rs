@@ -130,7 +130,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin, P: Pipeline> Framed<T, P> {
         let now = self.memory.advance();
         if codec.is_some_and(|at| at <= now) {
             self.deadlines.handled = Some(now);
-            if let Err(error) = self.with_codec(|codec, _, reply| codec.handle_timeout(reply)) {
+            if let Err(error) = self.with_codec(|codec, input, reply| codec.handle_timeout(input, reply)) {
                 self.fail_reading(error);
             }
             self.update_level();

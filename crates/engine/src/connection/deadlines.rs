@@ -54,8 +54,9 @@ impl<C: Pipeline, A: Application<C>> Connection<C, A> {
             // Bytes that the peer sent in time may wait behind bytes that we did not receive.
             self.link.resume_codec(&mut self.codec, core);
         } else if due.is_some_and(|at| !self.has_grace(core, token, now.saturating_duration_since(at))) {
-            let mut out = Output::new(self.link.outbound(), &core.pool, &core.time);
-            if let Err(fault) = self.codec.handle_timeout(&mut out) {
+            let (outbound, input) = self.link.queues();
+            let mut out = Output::new(outbound, &core.pool, &core.time);
+            if let Err(fault) = self.codec.handle_timeout(input, &mut out) {
                 self.on_codec_fault(core, token, fault);
             }
         }

@@ -8,7 +8,32 @@ use tidegate_http1 as http1;
 
 use crate::error::BodyError;
 
-/// A piece of a body, in memory: a view of the loop's, shared, or static bytes.
+/// A piece of a body, in memory: a view of the loop's, shared, or static bytes. It stays on its thread, and
+/// [`into_bytes`](Self::into_bytes) goes to another one. This function writes an upload to a file, and receives no more
+/// while the disk is busy:
+///
+/// ```
+/// use std::fs::File;
+/// use std::io::{self, Write};
+///
+/// use tidegate::blocking;
+/// use tidegate::http::{Body, StatusCode};
+///
+/// async fn upload(mut body: Body) -> Result<StatusCode, StatusCode> {
+///     let failed = |_: io::Error| StatusCode::INTERNAL_SERVER_ERROR;
+///     let busy = |_| StatusCode::SERVICE_UNAVAILABLE;
+///     let mut file = blocking(|| File::create("upload.part")).await.map_err(busy)?.map_err(failed)?;
+///     while let Some(piece) = body.next().await {
+///         let bytes = piece.map_err(|_| StatusCode::BAD_REQUEST)?.into_bytes();
+///         let written = blocking(move || file.write_all(&bytes).map(|()| file)).await;
+///         file = written.map_err(busy)?.map_err(failed)?;
+///     }
+///     Ok(StatusCode::CREATED)
+/// }
+///
+/// let router = tidegate::http::Router::new().post("/upload", upload);
+/// # drop(router);
+/// ```
 #[derive(Debug, Clone)]
 pub struct Data(http1::Body);
 

@@ -101,6 +101,11 @@ fn late_and_long_requests_are_logged_and_no_request_twice() {
     });
     assert_eq!(logged.len(), 2, "{logged:?}");
     assert!(logged[0].contains("\"GET / HTTP/1.1\" 200 5") && logged[1].ends_with("\"GET / HT\" 408 -"), "{logged:?}");
+    let logged = lines(LogFormat::Json, router(), |pipe| {
+        pipe.receive(b"GET /late HTTP/1.1\r\nHost: s");
+        pipe.advance(Duration::from_secs(60));
+    });
+    assert!(logged[0].contains("\"line\":\"GET /late HTTP/1.1\",\"status\":408"), "{logged:?}");
     let logged = lines(LogFormat::Common, router(), |pipe| {
         pipe.receive(b"POST / HTTP/1.1\r\nHost: sea\r\nContent-Length: 99999999999\r\n\r\nabc");
     });

@@ -2,10 +2,13 @@
 
 use std::time::Duration;
 
-use tidegate_codec::{Lifecycle, Step};
+use tidegate_codec::{Lifecycle, Over, Step};
+use tidegate_http1::client::{Client, Request};
 use tidegate_http1::{
-    Config, Error, Exceeded, Incoming, Limits, Misuse, Outgoing, Response, Status, StreamedResponse, Violation,
+    Config, Error, Exceeded, Incoming, Limits, Misuse, Outgoing, Response, Server, Status, StreamedResponse, Violation,
 };
+use tidegate_testkit::CodecHarness;
+use tidegate_testkit::filters::ToyTls;
 
 use crate::support::{GET, Talk};
 
@@ -619,4 +622,45 @@ fn an_idle_tunnel_is_closed_after_the_idle_timeout() {
     assert!(!talk.is_finished());
     talk.wait(1).expect("it ends in good order");
     assert!(talk.is_finished());
+}
+
+/// The bytes of a peer over a filter, without the closing message of the filter.
+fn cut_off(wire: &[u8]) -> &[u8] {
+    wire.strip_suffix(&[0, 0]).expect("the filter's closing message")
+}
+
+#[test]
+fn a_stream_that_is_cut_off_over_a_filter_is_an_error_only_within_a_request() {
+    for (plain, responds, is_error) in [
+        (&b""[..], false, false),
+        (GET, true, false),
+        (GET, false, true),
+        (b"GET / HTTP/1.1\r\nHo", false, true),
+        (&POST[..POST.len() - 2], false, true),
+    ] {
+        let mut server = CodecHarness::new(Over::new(ToyTls::server(7), Server::default()));
+        server.decode(cut_off(&ToyTls::client_wire(7, plain, 1_000))).expect("well-formed");
+        if responds {
+            server.encode(Response::text("ok").into()).expect("a response is owed");
+        }
+        let end = server.decode_eof();
+        assert_eq!(end.is_err(), is_error, "{:?}: {end:?}", plain.escape_ascii().to_string());
+        assert!(is_error || matches!(end, Ok(Step::End)), "{end:?}");
+    }
+}
+
+#[test]
+fn a_response_that_is_cut_off_over_a_filter_is_an_error_and_an_idle_connection_is_none() {
+    for (plain, is_error) in [
+        (&b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"[..], false),
+        (b"HTTP/1.1 200 OK\r\n\r\nok", true),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\no", true),
+        (b"", true),
+    ] {
+        let mut client = CodecHarness::new(Over::new(ToyTls::client(7), Client::default()));
+        client.encode(Request::get("/").expect("a target").host("a").expect("a host").into()).expect("it is idle");
+        client.decode(cut_off(&ToyTls::server_wire(7, plain, 1_000))).expect("well-formed");
+        let end = client.decode_eof();
+        assert_eq!(end.is_err(), is_error, "{:?}: {end:?}", plain.escape_ascii().to_string());
+    }
 }

@@ -8,9 +8,9 @@ use tidegate::codec::mux::{RawStreams, StreamCommand};
 use tidegate::http2::{Config, Connection, Error, ErrorCode, Exceeded, Limits};
 use tidegate_codec::{Over, OverError, Stages};
 use tidegate_testkit::CodecHarness;
-use tidegate_testkit::filters::StripPrefix;
+use tidegate_testkit::filters::{StripPrefix, ToyTls};
 
-use crate::support::{ACK, DATA, PING, PREFACE, Peer, SETTINGS, WINDOW_UPDATE, frame, frames};
+use crate::support::{ACK, DATA, HEADERS, PING, PREFACE, Peer, SETTINGS, WINDOW_UPDATE, frame, frames};
 
 const fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
@@ -212,4 +212,23 @@ fn settings_that_are_acknowledged_have_no_further_deadline() {
     peer.send(&get);
     peer.pipe.advance(seconds(1_000));
     peer.assert_open();
+}
+
+#[test]
+fn a_stream_that_is_cut_off_over_a_filter_is_an_error_only_while_a_stream_is_open() {
+    let settings = frame(SETTINGS, 0, 0, b"");
+    // GET http://a/ with a body that is still to come: the fields are of the static table, but for the authority.
+    let request = frame(HEADERS, 4, 1, b"\x82\x86\x84\x41\x01a");
+    for (plain, is_error) in [
+        ([PREFACE, &settings].concat(), false),
+        ([PREFACE, &settings, &request].concat(), true),
+        ([PREFACE, &settings, &settings[..5]].concat(), true),
+    ] {
+        let connection = Connection::server(Arc::new(Config::new(Limits::default())));
+        let mut server = CodecHarness::new(Over::new(ToyTls::server(7), RawStreams::new(connection)));
+        let wire = ToyTls::client_wire(7, &plain, 1_000);
+        server.decode(wire.strip_suffix(&[0, 0]).expect("the filter's closing message")).expect("well-formed");
+        let end = server.decode_eof();
+        assert_eq!(end.is_err(), is_error, "{:?}: {end:?}", plain.escape_ascii().to_string());
+    }
 }

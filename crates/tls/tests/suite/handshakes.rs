@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustls::{ProtocolVersion, RootCertStore};
 use tidegate::Over;
 use tidegate::framing::Raw;
-use tidegate_testkit::Embedded;
+use tidegate_testkit::{CodecHarness, Embedded};
 use tidegate_tls::{Certificates, ClientCertificates, ClientConfig, Provider, ServerConfig};
 
 use crate::support::{Authority, Identity, NAME, Pair, VERSIONS, configurations, providers, serve, usual};
@@ -267,4 +267,11 @@ fn secrets_are_logged_on_request() {
             assert!(lines.iter().any(|line| line.starts_with(label)), "{lines:?}");
         }
     }
+}
+
+#[test]
+fn the_error_of_a_peer_that_speaks_no_tls_says_so() {
+    let mut server = CodecHarness::new(Over::new(usual().0.accept(), Raw));
+    let error = server.decode(b"GET / HTTP/1.1\r\nHost: sea\r\n\r\n").unwrap_err().to_string();
+    assert!(error.contains("no TLS records") && error.contains("HTTP without TLS"), "{error}");
 }

@@ -68,7 +68,7 @@ impl Codec for Noted {
         self.timeout
     }
 
-    fn handle_timeout(&mut self, out: &mut Output<'_>) -> Result<(), Infallible> {
+    fn handle_timeout(&mut self, _: &Input, out: &mut Output<'_>) -> Result<(), Infallible> {
         self.note("timeout".into());
         self.timeout = None;
         out.write(b"t");

@@ -84,7 +84,7 @@ impl Codec for Habits {
         self.deadline
     }
 
-    fn handle_timeout(&mut self, reply: &mut Output<'_>) -> Result<(), Habit> {
+    fn handle_timeout(&mut self, _: &Input, reply: &mut Output<'_>) -> Result<(), Habit> {
         assert!(self.deadline.take().is_some_and(|at| at <= reply.now()), "called before its time");
         reply.write(b"late\n");
         Err(Habit::Late)

@@ -210,7 +210,7 @@ impl Codec for Habits {
         self.deadline
     }
 
-    fn handle_timeout(&mut self, reply: &mut Output<'_>) -> Result<(), HabitError> {
+    fn handle_timeout(&mut self, _: &Input, reply: &mut Output<'_>) -> Result<(), HabitError> {
         assert!(self.deadline.take().is_some_and(|at| at <= reply.now()), "called before its time");
         reply.write(b"late\n");
         Err(HabitError::Late)

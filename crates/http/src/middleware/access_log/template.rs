@@ -48,7 +48,7 @@ use crate::tls_info::TlsInfo;
 /// use tidegate::http::LogTemplate;
 ///
 /// let mistake = "{client.pi}".parse::<LogTemplate>().unwrap_err();
-/// assert_eq!(mistake.to_string(), "there is no field {client.pi}: {client.ip} is meant?");
+/// assert_eq!(mistake.to_string(), "there is no field {client.pi}; did you mean {client.ip}?");
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogTemplate(Arc<[Part]>);
@@ -448,7 +448,7 @@ impl fmt::Display for LogTemplateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::UnknownField(name, Some(nearest)) => {
-                write!(f, "there is no field {{{name}}}: {{{nearest}}} is meant?")
+                write!(f, "there is no field {{{name}}}; did you mean {{{nearest}}}?")
             }
             Self::UnknownField(name, None) => write!(f, "there is no field {{{name}}}"),
             Self::Unclosed => f.write_str("a { has no } behind it; {{ is a brace"),
@@ -478,9 +478,9 @@ mod tests {
             ("a {client.ip", "a { has no } behind it; {{ is a brace"),
             ("a } b", "a } has no { before it; }} is a brace"),
             ("a\nb", "a format is one line, without control characters"),
-            ("{upstream.adress}", "there is no field {upstream.adress}: {upstream.address} is meant?"),
-            ("{request.headers.host}", "there is no field {request.headers.host}: {request.header.NAME} is meant?"),
-            ("{request.header.a b}", "there is no field {request.header.a b}: {request.header.NAME} is meant?"),
+            ("{upstream.adress}", "there is no field {upstream.adress}; did you mean {upstream.address}?"),
+            ("{request.headers.host}", "there is no field {request.headers.host}; did you mean {request.header.NAME}?"),
+            ("{request.header.a b}", "there is no field {request.header.a b}; did you mean {request.header.NAME}?"),
             ("{moonlight}", "there is no field {moonlight}"),
         ] {
             let error = text.parse::<LogTemplate>().expect_err(text);

@@ -231,8 +231,8 @@ impl Codec for Gathering {
         self.client.poll_timeout()
     }
 
-    fn handle_timeout(&mut self, reply: &mut Output<'_>) -> Result<(), Error> {
-        self.client.handle_timeout(reply)
+    fn handle_timeout(&mut self, input: &Input, reply: &mut Output<'_>) -> Result<(), Error> {
+        self.client.handle_timeout(input, reply)
     }
 }
 

@@ -115,8 +115,8 @@ impl Codec for Gathering {
         self.server.poll_timeout()
     }
 
-    fn handle_timeout(&mut self, reply: &mut Output<'_>) -> Result<(), Error> {
-        self.server.handle_timeout(reply)
+    fn handle_timeout(&mut self, input: &Input, reply: &mut Output<'_>) -> Result<(), Error> {
+        self.server.handle_timeout(input, reply)
     }
 }
 
