@@ -464,10 +464,6 @@ impl<C: Pipeline> Stages for DynOver<C> {
         ask!(self, below => Stages::kept_bytes(below))
     }
 
-    fn undecoded<'a>(&'a self, input: &'a Input) -> &'a [u8] {
-        ask!(self, below => Stages::undecoded(below, input))
-    }
-
     fn write_position(&self, queue: &Outbound) -> WritePosition {
         ask!(self, below => Stages::write_position(below, queue))
     }

@@ -289,10 +289,6 @@ impl<F: Filter, C: Pipeline> Stages for Over<F, C> {
         self.plain.memory_bytes() + self.codec.input_memory()
     }
 
-    fn undecoded<'a>(&'a self, _: &'a Input) -> &'a [u8] {
-        self.codec.undecoded(&self.plain)
-    }
-
     fn kept_bytes(&self) -> usize {
         self.filter.kept_bytes() + self.codec.kept_bytes()
     }

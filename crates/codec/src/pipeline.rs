@@ -97,11 +97,6 @@ pub trait Stages: sealed::Sealed + 'static {
         None
     }
 
-    /// The bytes that the uppermost codec has not decoded, as far as they are in one piece; `input` is that of the lowest stage.
-    fn undecoded<'a>(&'a self, _input: &'a Input) -> &'a [u8] {
-        &[]
-    }
-
     /// The names of the protocols, the uppermost first.
     fn protocols(&self, name: &mut dyn FnMut(&'static str)) {
         name(self.codec().protocol());
@@ -216,10 +211,6 @@ impl<C: Codec> Stages for C {
 
     fn kept_bytes(&self) -> usize {
         Codec::kept_bytes(self)
-    }
-
-    fn undecoded<'a>(&'a self, input: &'a Input) -> &'a [u8] {
-        input.bytes()
     }
 
     #[inline(always)]

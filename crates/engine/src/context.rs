@@ -124,12 +124,6 @@ impl<'a, C: Pipeline, P: Send + 'static> Context<'a, C, P> {
         }
     }
 
-    /// The received bytes that the codec has not decoded: where a message is late, its beginning.
-    #[must_use]
-    pub fn undecoded(&self) -> &[u8] {
-        self.codec.undecoded(self.link.input())
-    }
-
     /// Whether no further message will come: [`Event::ReadClosed`](crate::Event::ReadClosed) was reported.
     #[must_use]
     pub fn is_read_closed(&self) -> bool {

@@ -60,18 +60,9 @@ impl Refusal {
     /// Keeps a refusal for [`take`](Self::take). `input` begins with the request, or is empty.
     #[cold]
     pub fn record(status: Status, reason: &'static str, input: &[u8]) {
-        LAST.set(Some(Self { status, reason, line: line_of(input) }));
-    }
-
-    /// Adds the line of a request whose head is late, from the bytes that the codec has not decoded: it does not have them at its
-    /// deadline.
-    #[cold]
-    #[must_use]
-    pub fn with_late_head(mut self, undecoded: &[u8]) -> Self {
-        if self.line.is_empty() && self.status == Status::REQUEST_TIMEOUT {
-            self.line = line_of(undecoded);
-        }
-        self
+        let input = &input[..input.len().min(LINE_BYTES_MAX)];
+        let end = input.iter().position(|byte| matches!(byte, b'\r' | b'\n')).unwrap_or(input.len());
+        LAST.set(Some(Self { status, reason, line: input[..end].into() }));
     }
 
     /// The last refusal on this thread, if `fault` is its error: that which a codec has just returned.
@@ -86,13 +77,6 @@ impl Refusal {
 thread_local! {
     /// The last refusal. The codec of a connection has no room to keep it, and its caller asks at once.
     static LAST: Cell<Option<Refusal>> = const { Cell::new(None) };
-}
-
-/// The beginning of the first line of a request.
-fn line_of(input: &[u8]) -> Box<[u8]> {
-    let input = &input[..input.len().min(LINE_BYTES_MAX)];
-    let end = input.iter().position(|byte| matches!(byte, b'\r' | b'\n')).unwrap_or(input.len());
-    input[..end].into()
 }
 
 /// Bytes of a line that are kept.

@@ -49,7 +49,6 @@ impl<C: HttpCodec> Handler<C> for HttpHandler {
         if let Some(middleware) = self.inbound_middleware() {
             return middleware.after_refusal(&refusal);
         }
-        let refusal = refusal.with_late_head(cx.undecoded());
         middleware::refused(&self.app.table().middleware, refusal, peer(cx));
     }
 

@@ -121,9 +121,9 @@ impl Filter for End {
         }
     }
 
-    fn handle_timeout(&mut self, input: &Input, reply: &mut Output<'_>) -> Result<(), Error> {
+    fn handle_timeout(&mut self, reply: &mut Output<'_>) -> Result<(), Error> {
         match self {
-            Self::Server(strip) => strip.handle_timeout(input, reply),
+            Self::Server(strip) => strip.handle_timeout(reply),
             Self::Client(_) => Ok(()),
         }
     }
