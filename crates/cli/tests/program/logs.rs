@@ -175,22 +175,24 @@ fn lines_of_the_access_log_on_a_stream_with_others_are_of_their_format() {
 fn a_check_that_fails_is_logged_with_its_reason_and_a_request_without_an_upstream_with_their_names() {
     let folder = Directory::new();
     fs::create_dir_all(folder.path("")).unwrap();
-    let (file, socket) = (folder.path("gateway.toml"), folder.path("socket"));
+    let (file, socket, gone) = (folder.path("gateway.toml"), folder.path("socket"), folder.path("gone"));
     let text = format!(
-        "[[listen]]\naddress = \"unix:{socket}\"\n[[upstream]]\nname = \"own\"\nservers = [\"unix:{socket}\"]\n\
+        "[[listen]]\naddress = \"unix:{socket}\"\n[[upstream]]\nname = \"own\"\nservers = [\"unix:{gone}\"]\n\
          health-check = {{ path = \"/health\", interval = 1, failures = 1 }}\n\
-         [[route]]\npath = \"/health\"\nrespond = {{ status = 401 }}\n[[route]]\nupstream = \"own\"\n"
+         [[route]]\nupstream = \"own\"\n"
     );
     fs::write(&file, text).unwrap();
     let mut program = Program::spawn(&mut tidegate(&["run", "--config", &file]));
     let line = program.until_logged("upstream checked", 1).remove(0);
-    let expected = "state=\"down\" path=\"/health\" reason=\"the response has the status 401\"";
-    assert!(line.contains(&format!("upstream=unix:{socket} {expected}")), "{line}");
+    let expected =
+        format!("upstream=unix:{gone} state=\"down\" path=\"/health\" reason=\"cannot connect to unix:{gone}");
+    assert!(line.contains(&expected) && line.contains("No such file"), "{line}");
+    program.until_logged("tidegate: listening on", 1);
     let mut stream = UnixStream::connect(&socket).unwrap();
     stream.write_all(b"GET /a HTTP/1.1\r\nHost: sea\r\nConnection: close\r\n\r\n").unwrap();
     stream.read_to_end(&mut Vec::new()).unwrap();
     let line = program.until_logged("request failed", 1).remove(0);
-    assert!(line.contains(&format!("upstreams=\"unix:{socket}\"")), "{line}");
+    assert!(line.contains(&format!("upstreams=\"unix:{gone}\"")), "{line}");
     program.signal(Signal::TERM);
     program.until_ended();
 }
