@@ -137,11 +137,6 @@ impl Link {
         (&mut self.outbound, &mut self.input)
     }
 
-    /// The received bytes that the lowest stage of the pipeline has not decoded.
-    pub(crate) fn input(&self) -> &Input {
-        &self.input
-    }
-
     /// Bytes of memory that its queues keep alive.
     pub(super) fn memory_bytes(&self) -> usize {
         self.outbound.memory_bytes() + self.input.memory_bytes()
