@@ -187,7 +187,7 @@ fn a_check_that_fails_is_logged_with_its_reason_and_a_request_without_an_upstrea
     let expected =
         format!("upstream=unix:{gone} state=\"down\" path=\"/health\" reason=\"cannot connect to unix:{gone}");
     assert!(line.contains(&expected) && line.contains("No such file"), "{line}");
-    program.until_logged("tidegate: listening on", 1);
+    until("the program listens", || UnixStream::connect(&socket).is_ok());
     let mut stream = UnixStream::connect(&socket).unwrap();
     stream.write_all(b"GET /a HTTP/1.1\r\nHost: sea\r\nConnection: close\r\n\r\n").unwrap();
     stream.read_to_end(&mut Vec::new()).unwrap();
