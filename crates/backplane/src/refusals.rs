@@ -87,7 +87,8 @@ impl<P: Prober> Refusals<P> {
         let was_empty = refused.is_empty();
         match verdict {
             Verdict::Refused(reason) if refused.len() < PARTS_MAX || refused.contains_key(&part) => {
-                let is_held = self.ended.borrow().get(&part).is_some_and(|at| !is_past(*at));
+                let was_held = refused.get(&part).is_some_and(|part| part.is_held);
+                let is_held = was_held || self.ended.borrow().get(&part).is_some_and(|at| !is_past(*at));
                 refused.insert(part, RefusedPart { target: target.clone(), reason, bytes, at: task::now(), is_held });
             }
             Verdict::Taken => self.end_refusal(&mut refused, part, bytes),

@@ -164,6 +164,6 @@ mod tests {
         assert_eq!(parse("json"), Ok(AccessLogFormat::Named(LogFormat::Json)));
         assert!(matches!(parse("{client.ip} {end}"), Ok(AccessLogFormat::Template(_))));
         assert!(parse("jsn").unwrap_err().contains("common, combined, json"));
-        assert!(parse("{client.pi}").unwrap_err().contains("{client.ip} is meant"));
+        assert!(parse("{client.pi}").unwrap_err().contains("did you mean {client.ip}?"));
     }
 }
