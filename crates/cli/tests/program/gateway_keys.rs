@@ -348,10 +348,7 @@ fn a_mistake_in_a_key_names_the_key_and_what_is_right() {
             "[[route]]\nrespond = {}\nintercept-errors = true\n".into(),
             "`intercept-errors` is for routes with `upstream`",
         ),
-        (
-            "access-log = \"{tls.client.subjct}\"\n[[route]]\nrespond = {}\n".into(),
-            "did you mean {tls.client.subject}?",
-        ),
+        ("access-log = \"{tls.sny}\"\n[[route]]\nrespond = {}\n".into(), "did you mean {tls.sni}?"),
     ] {
         let (code, _, errors) = files.check(&text);
         assert!(code == Some(1) && errors.iter().any(|line| line.contains(expected)), "{text}{expected}: {errors:#?}");
