@@ -49,12 +49,10 @@ fn an_order_is_continued_from_each_state() {
             }
         } else {
             wait_for_failure(&acme);
+            folder.forget_failures();
         }
         drop((running, server, acme));
         assert_eq!(folder.files("order").len(), 1, "{endpoint}");
-        for path in folder.files("failures") {
-            fs::remove_file(path).expect("a file");
-        }
 
         authority.lock().stuck = None;
         let acme = builder(&authority, &folder).build().expect("settings");
@@ -78,9 +76,7 @@ fn a_wait_is_not_cut_short_by_a_restart() {
     let running = acme.start().expect("a thread");
     let reason = wait_for_failure(&acme);
     assert!(reason.contains("rate limit"), "{reason}");
-    while folder.files("failures").is_empty() {
-        std::thread::yield_now();
-    }
+    folder.until_failures();
     drop((running, server, acme));
 
     let requests = authority.lock().log.len();
@@ -103,10 +99,8 @@ fn an_authority_that_has_lost_its_accounts_and_orders_gets_new_ones() {
     let server = serve(&acme, &authority);
     let running = acme.start().expect("a thread");
     wait_for_failure(&acme);
+    folder.forget_failures();
     drop((running, server, acme));
-    for path in folder.files("failures") {
-        fs::remove_file(path).expect("a file");
-    }
 
     authority.lock().accounts = 0;
     let acme = builder(&authority, &folder).build().expect("settings");

@@ -43,6 +43,21 @@ impl Folder {
         let begins = |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(prefix));
         paths.filter(begins).collect()
     }
+
+    /// Waits until a failure is kept: its file comes behind the status that has it.
+    pub(crate) fn until_failures(&self) {
+        let deadline = Instant::now() + Duration::from_secs(120);
+        while self.files("failures").is_empty() {
+            assert!(Instant::now() < deadline, "no failure is kept");
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Waits until a failure is kept, and removes it.
+    pub(crate) fn forget_failures(&self) {
+        self.until_failures();
+        self.files("failures").iter().for_each(|path| std::fs::remove_file(path).expect("a file"));
+    }
 }
 
 impl Drop for Folder {
